@@ -139,9 +139,9 @@ def gradients(model: Model, batch: int, length: int, repeats: int) -> dict:
 
 
 def every_form(game: Game) -> Tensor:
-    from interp.causal.gradient import _forms
+    from interp.causal.gate_derivatives import score_forms
 
-    return torch.as_tensor(_forms(game, normalise_layers=False)["signed"])
+    return torch.as_tensor(score_forms(game, normalise_layers=False)["signed"])
 
 
 def report(found: dict) -> str:

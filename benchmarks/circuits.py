@@ -100,11 +100,11 @@ def measured(
         except InterpError as error:
             row["note"] = str(error)
             continue
-        at = [circuit.nodes.index(h) for h in circuit.heads]
+        at = [circuit.nodes.index(h) for h in circuit.head_names]
         size = np.abs(circuit.largest[at])
-        low, high = result.interval()
+        low, high = result.area_interval()
         row |= {
-            "auroc": auroc(size, marked(circuit.heads, truth)) if truth else None,
+            "auroc": auroc(size, marked(circuit.head_names, truth)) if truth else None,
             "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
             "random_cmd": float(result.random_cmd.mean()), "cpr": result.cpr,
             "jaccard": _jaccard(found, at, max(2, len(truth))),

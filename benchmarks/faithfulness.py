@@ -87,7 +87,9 @@ def write(found: Faithfulness, given: argparse.Namespace, spent: tuple[float, fl
         "length": [r["tokens"] for r in found.rows[: given.n]],
     }  # fmt: skip
     (HERE / "faithfulness.json").write_text(json.dumps(made, indent=1, default=str) + "\n")
-    (HERE / "faithfulness.svg").write_text(standing(svg(found.plot("spearman")), style=True))
+    (HERE / "faithfulness.svg").write_text(
+        standing(svg(found.plot(len(found.methods), measure="spearman")), style=True)
+    )
     (HERE / "faithfulness.md").write_text(report(found, made["provenance"]))
 
 

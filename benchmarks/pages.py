@@ -1,14 +1,14 @@
-"""How large pages are and how fast they open: attention of 12 x 12 heads, and tables of scores.
+"""Sizes of pages and times to open them: attention of 12 x 12 heads, and tables of scores.
 
-    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report]
+    python benchmarks/pages.py [--peers SITE_PACKAGES] [--repeats 5] [--only report|interp]
 
 Patterns of a random GPT-2 of the small size at 32, 128 and 512 tokens, shown by
-`interp.report.viewer`
-and, where they are installed (or found in the folder given), by BertViz and CircuitsVis, from the
-same arrays. Chromium opens each file without a network and says when `load` fired, when it first
-painted something, and whether there is anything to see. Peers at 512 tokens get one layer of the
-twelve: all of them would be gigabytes of text. The column says what was shown. Writes pages.md and
-pages.json. `--only report` measures the report's pages anew and keeps the other rows.
+`interp.heads.patterns` and, where they are installed (or found in the given folder), by BertViz and
+CircuitsVis, from the same arrays. Chromium opens each file without a network and reports the time
+of `load`, of the first paint, and whether anything is drawn. Peers at 512 tokens get one layer of
+the twelve: all of them would be gigabytes of text. The column states what was shown. Writes
+pages.md and pages.json. `--only report` measures the pages of scores again and keeps the other
+rows; `--only interp` measures all pages of `interp` and keeps the rows of the other tools.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ import torch
 
 import interp
 from interp.core.table import HeadTable
+from interp.heads.patterns import View, long_view, view
 from interp.report import heads_page
-from interp.report.viewer import View, long_view, view
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive
@@ -94,7 +94,7 @@ def peers() -> Iterator[tuple[str, str, Callable | None]]:
 
 def opened(path: Path, tool: str, repeats: int) -> dict[str, Any]:
     """Times in a browser of its own; of a page that keeps it busy for too long, only that."""
-    from report.viewer.browser import started
+    from report.browser import started
 
     with started() as browser:
         limits = {"script": LIMIT * 1000, "pageLoad": LIMIT * 1000}
@@ -231,9 +231,9 @@ def seen(row: dict[str, Any]) -> str:
     return f"{row['load_ms']:.0f} ms | {paint} | {opens} | {shows}"
 
 
-def write(rows: list[dict[str, Any]], repeats: int, browser: str) -> None:
+def write(rows: list[dict[str, Any]], repeats: int, browser: str, before: dict[str, Any]) -> None:
     versions = {"torch": torch.__version__, "python": platform.python_version(), "browser": browser}
-    versions |= {name: known(name) for name in ("bertviz", "circuitsvis")}
+    versions |= {name: known(name) or before.get(name) for name in ("bertviz", "circuitsvis")}
     about = versions | {"repeats": repeats, "machine": platform.machine()}
     (HERE / "pages.json").write_text(json.dumps({"about": about, "rows": rows}, indent=1) + "\n")
     lines = [
@@ -269,22 +269,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, help="site-packages with bertviz and circuitsvis")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", choices=["report"], help="keep the rows of other pages")
+    parser.add_argument("--only", choices=["report", "interp"], help="keep the other rows")
     options = parser.parse_args()
     if options.peers:
         sys.path.append(str(options.peers))
-    from report.viewer.browser import started
+    from report.browser import started
 
     with started() as browser:
         name = browser.run("return navigator.userAgent")
-    if options.only:
-        kept = json.loads((HERE / "pages.json").read_text())["rows"]
-        rows = [row for row in kept if row["page"] != "interp report"]
+    before = json.loads((HERE / "pages.json").read_text())
+    if options.only == "report":
+        rows = [row for row in before["rows"] if row["page"] != "interp report"]
         rows += measure(options.repeats, [score_pages()])
+    elif options.only:
+        sources = attention_pages(), score_pages()
+        ours = [(row for row in source if row[0] == "interp") for source in sources]
+        measured = iter(measure(options.repeats, ours))
+        rows = [next(measured) if row["tool"] == "interp" else row for row in before["rows"]]
     else:
         rows = measure(options.repeats, [attention_pages(), score_pages()])
     number = name.partition("Chrome/")[2].partition(".")[0]
-    write(rows, options.repeats, f"Chromium {number}")
+    write(rows, options.repeats, f"Chromium {number}", before["about"] if options.only else {})
 
 
 if __name__ == "__main__":

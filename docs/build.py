@@ -1,10 +1,10 @@
-"""The documentation as a site that works offline: guides, notebooks, methods, commands, reference.
+"""Offline site of the documentation: guides, notebooks, methods, commands, reference.
 
-    python docs/build.py [--out FOLDER]     writes docs/site/ unless told otherwise
-    python docs/build.py --without-running  notebooks without what they put out: minutes less
+    python docs/build.py [--out FOLDER]     writes docs/site/ by default
+    python docs/build.py --without-running  shows notebooks without outputs: minutes faster
 
-Needs pdoc and nbclient (`pip install 'interp[docs]'`). Exits 1 where a public name has no
-docstring, and fails where a notebook does.
+Needs pdoc and nbclient (`pip install 'interp[docs]'`). Exits with 1 if a public name has no
+docstring, and fails if a notebook does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import stories  # noqa: E402
 
 
 def build(out: Path, *, run: bool = True) -> list[str]:
-    """Write the site; returns the public names without a docstring."""
+    """Write the site and return the public names without a docstring."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     pages.write(out)
@@ -32,9 +32,11 @@ def build(out: Path, *, run: bool = True) -> list[str]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="Write the documentation as a site.")
-    parser.add_argument("--out", type=Path, default=HERE / "site", help="folder; made anew")
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "site", help="folder; its content is replaced"
+    )
     parser.add_argument(
         "--without-running", action="store_true", help="show notebooks without outputs"
     )

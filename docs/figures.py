@@ -1,4 +1,4 @@
-"""A plotly figure in a page: its description as inert data, and its numbers as a table."""
+"""A plotly figure in a page: its description as inert data, and its numbers as tables."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-ROWS = 400  # of a figure's numbers that a page lists
-_DEFAULT_HEIGHT = 450  # what plotly takes where a figure says none
+ROWS = 400  # rows of a figure's numbers that a page lists
+_DEFAULT_HEIGHT = 450  # plotly's default where a figure sets none
 
 
 def figure(drawn: Mapping[str, Any]) -> str:
-    """A place for the figure, which `figures.js` fills, and below it the numbers."""
+    """Return a placeholder for the figure, which `figures.js` fills, followed by its numbers."""
     told = json.dumps(drawn, ensure_ascii=False).replace("<", "\\u003c")
     layout = drawn.get("layout", {})
     title = _title(layout) or "figure"
     height = int(layout.get("height") or _DEFAULT_HEIGHT)
     return (
         f'<figure class="output"><div class="plot" role="img" aria-label="{escape(title)}" '
-        f'style="min-height:{height}px"><noscript>Drawn by a script; its numbers stand below.'
+        f'style="min-height:{height}px"><noscript>Drawn by a script; its numbers are below.'
         f'</noscript></div><script type="application/json">{told}</script>'
         f"<details><summary>Numbers of this figure</summary>{numbers(drawn)}</details></figure>"
     )
 
 
 def numbers(drawn: Mapping[str, Any]) -> str:
-    """The numbers of every trace as tables, four digits each."""
+    """Return the numbers of every trace as tables, with four significant digits."""
     layout, out = drawn.get("layout", {}), []
     for trace in drawn.get("data", ()):
         name = str(trace.get("name") or "")
@@ -70,7 +70,7 @@ def _title(holder: Mapping[str, Any]) -> str:
 
 
 def _array(values: Any) -> np.ndarray:
-    """Lists, or plotly's typed arrays: bytes in base64 with their type and shape."""
+    """Return lists, or decoded typed arrays of plotly: base64 bytes with type and shape."""
     if isinstance(values, Mapping):
         flat = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
         shape = values.get("shape")

@@ -1,4 +1,4 @@
-"""Cuts markup of others down to tables and paragraphs: everything else is left out or is text."""
+"""Reduction of foreign markup to tables and paragraphs; all other content is dropped or text."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class _Kept(HTMLParser):
 
 
 def kept(html: str) -> str:
-    """The tables, paragraphs and texts of `html`, well nested, without anything that runs.
+    """Return the tables, paragraphs and texts of `html`, well nested, without active content.
 
-    Addresses, handlers, classes and ids are left out; what a page's policy must still stop is what
-    a style could fetch.
+    Addresses, handlers, classes and ids are removed. The page's policy blocks what styles could
+    load.
     """
     parser = _Kept()
     parser.feed(html)

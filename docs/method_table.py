@@ -2,9 +2,10 @@
 
     python docs/method_table.py     prints the tables, which docs/build.py puts into docs/methods.md
 
-Everything is read from the code. Paragraphs of a docstring that begin with `Not for:`, `Cost:`,
-`Null:`, `Unit:` and `Reference:` are the cells of the table; a metric or a method of attribution or
-circuits needs only the first, since the others follow from its declaration and its kind.
+The tables are generated from the code. Paragraphs of a docstring that begin with `Not for:`,
+`Cost:`, `Null:`, `Unit:` and `Reference:` are the cells of the table; a metric or a method of
+attribution or circuits needs only the first, since the others follow from its declaration and its
+kind.
 """
 
 from __future__ import annotations
@@ -26,29 +27,30 @@ from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS, METRICS, REGISTRIES
 from interp.model.edits import gate
 
-# Sections of the page: title, and what the reader must know of all in it.
+# Sections of the page: title and introduction.
 SECTIONS = {
     "detectors": (
         "Where heads attend",
         "`interp score MODEL -m NAME`, `interp.score(model, NAME)`. A detector is one line that "
-        "says which keys an ideal head attends to; the score is the mean attention there over the "
+        "states which keys an ideal head attends to; the score is the mean attention there over "
+        "the "
         "rows that have such a key, so an ideal head scores 1 on any prompt.",
     ),
     "weights": (
         "What heads compute, from weights alone",
-        "`interp score MODEL -m NAME`. Exact: no prompts, no standard error. They say what a head "
-        "would do with what it might read.",
+        "`interp score MODEL -m NAME`. Exact: no prompts, no standard error. They show what a head "
+        "would compute from possible inputs.",
     ),
     "experiments": (
         "Kinds of head that show in an experiment",
-        "`interp score MODEL -m NAME`, not by default. Each makes prompts of its own. Where one "
-        "head scores what chance gives, the column of the null says how much that is.",
+        "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "
+        "null column states the chance level of one head.",
     ),
     "attribution methods": (
         "Which tokens a number comes from",
         "`interp attribute TEXT --model MODEL -m NAME`, `interp.attribute`. The null "
-        "of all is `random_scores`, and the standing test is `bundled:deceive`, a model trained "
-        "to hide the deciding word from its attention.",
+        "of all is `random_scores`, and all are tested on `bundled:deceive`, a model trained "
+        "to hide the decisive word from its attention.",
     ),
     "importance": (
         "What a task loses without a head",
@@ -58,30 +60,30 @@ SECTIONS = {
     ),
     "importance_more": ("More about heads and tasks", "In Python; some have a command."),
     "replacement": (
-        "Seven things that are called ablation",
-        "What stands in for a head that is taken out is part of every score's name (`--kind`; "
-        "`interp.model.edits`). They give different numbers.",
+        "Seven kinds of ablation",
+        "The replacement of an ablated head's output is part of every score's name (`--kind`; "
+        "`interp.model.edits`). The kinds give different numbers.",
     ),
     "circuit methods": (
         "Which circuit does a task",
         "`interp circuit TASK MODEL --method NAME`, `interp.find_circuit`. Scores are measured "
-        "again on other pairs of prompts, beside heads in random order.",
+        "again on held-out pairs of prompts, and compared with heads in random order.",
     ),
     "circuits": ("How good a circuit is", "Part of `interp circuit`."),
     "syntax": ("Dependency trees", "`interp trees MODEL`; `interp.syntax`."),
-    "safety": ("What a refusal hangs on", "`interp safety MODEL`; `interp.safety`."),
+    "safety": ("The heads behind refusal", "`interp safety MODEL`; `interp.safety`."),
     "needle": (
         "Needles in haystacks",
         "`interp.heads.needle`; as metrics `retrieval`, `qr_retrieval`.",
     ),
     "outliers": (
-        "Sinks, silent heads and outliers on your own prompts",
+        "Sinks, inactive heads and outliers on your own prompts",
         "`interp.heads.outliers`; on random tokens they are metrics (above).",
     ),
-    "lens": ("The residual stream read as logits", "`interp.lens`."),
+    "lens": ("Logits of the residual stream", "`interp.lens`."),
 }
-# Folders of functions that are not in a registry: their public functions are methods,
-# but for these, which make what a method takes or draw what it found.
+# Folders of functions that are not in a registry: their public functions are methods, except
+# these, which make a method's inputs or draw its results.
 PACKAGES = {
     "importance_more": "interp.causal",
     "circuits": "interp.circuits",
@@ -94,7 +96,7 @@ PACKAGES = {
 BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
 NO_METHODS = {
     "interp.circuits": {
-        # ways to find a circuit have a table; these make what is evaluated, or evaluate its parts
+        # methods that find circuits have their own table; these make or evaluate parts of circuits
         "discovery", "evaluate_circuit", "evaluate_edges", "find_circuit", "make_contrast",
         "patch_first", "published", "signals",
     },
@@ -102,10 +104,10 @@ NO_METHODS = {
         # tasks and their measures
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
         "next_token_task", "repeats_task",
-        # what is said before a run, drawn after it, or shared by several methods
+        # functions called before a run, for drawing after it, or shared by several methods
         "compare", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
         "gradient_scores", "michel",
-        # the table of importances has them
+        # listed in the table of importances
         "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",
         "leave_one_out", "shapley", "shapley_per_layer", "truncated_shapley",
     },
@@ -123,15 +125,15 @@ NO_METHODS = {
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}
 COSTS = {  # by the kind of a metric, or by what an attribution method needs
-    "detector": "One forward pass per prompt serves all detectors; the nulls are one more on "
+    "detector": "One forward pass per prompt for all detectors; the nulls need one more on "
     "shuffled tokens and one per draw of random weights (6).",
-    "statistic": "That of the detectors: the same forward pass.",
+    "statistic": "As for detectors: the same forward pass.",
     "weights": "No forward pass: matrix products of a head's own factors, never d_model x d_model "
     "per head.",
-    "experiment": "A few dozen short forward passes of prompts of its own; the null is as many "
+    "experiment": "A few dozen short forward passes on generated prompts; the null needs as many "
     "again per draw of random weights (6).",
     "nothing": "Nothing.",
-    "patterns": "One forward pass that keeps the patterns.",
+    "patterns": "One forward pass that stores the patterns.",
     "forward": "One forward pass, then arithmetic per layer.",
     "gradients": "One forward and one backward pass.",
     "discovery": "One gradient for all nodes or edges.",
@@ -152,7 +154,7 @@ class Row:
 
 
 def rows(part: str) -> list[Row]:
-    """The rows of one section, in the order of the code."""
+    """Return the rows of one section, in the order of the code."""
     for registry in REGISTRIES:
         if part in registry.groups:
             return [_declared(e) for e in registry.values() if e.group == part]
@@ -169,7 +171,7 @@ def rows(part: str) -> list[Row]:
 
 
 def _declared(e: Entry) -> Row:
-    """The row of a registry's entry."""
+    """Return the row of a registry's entry."""
     definition, null = e.summary, section(e.doc, "Null").rstrip(".")
     unit = section(e.doc, "Unit").rstrip(".") or e.unit
     if e.name in METRICS and e.kind in METRICS.kinds:
@@ -191,7 +193,7 @@ def _declared(e: Entry) -> Row:
 
 
 def _chance(e: Entry) -> str:
-    """What an experiment says about the score of a head that has nothing to do with it."""
+    """Describe the score that an experiment gives an irrelevant head."""
     chance = METRICS.load(e.name).chance
     says_more = not any(x in chance for x in ("of the null", "of random weights"))
     text = f"; chance: {chance}" if says_more else ""
@@ -202,12 +204,12 @@ def _chance(e: Entry) -> str:
 
 
 def _importance(name: str) -> Row:
-    """The row of an importance, from its question and from the docstring of its function."""
+    """Return the row of an importance, from its question and its function's docstring."""
     question = QUESTIONS[name]
     call, doc = question.call, _doc(called(question.call))
     form = re.search(r'form="(\w+)"', call)
     cells = {title: section(doc, title) for title in ("Cost", "Null", "Not for", "Reference")}
-    if form:  # one function, several methods: an item for each
+    if form:  # one function with several methods: one item for each
         for title in ("Not for", "Reference"):
             found = re.search(rf"\b{form[1]}: (.*?)(?= [a-z]+_[a-z]+: |$)", cells[title])
             cells[title] = found[1] if found else ""
@@ -219,7 +221,7 @@ def _importance(name: str) -> Row:
 
 
 def called(call: str) -> Any:
-    """The function of `interp.causal` that a question's call names."""
+    """Return the function of `interp.causal` that a question's call names."""
     return getattr(import_module("interp.causal"), call.partition("(")[0])
 
 
@@ -233,7 +235,7 @@ def _function(package: str, name: str) -> Row:
 
 
 def functions(package: str) -> Iterator[str]:
-    """Public functions of a package that are methods."""
+    """Yield the names of the public functions of a package that are methods."""
     module: ModuleType = import_module(package)
     for name in module.__all__:
         value = getattr(module, name)
@@ -246,7 +248,7 @@ def _doc(function: Any) -> str:
 
 
 def predicate(e: Entry) -> str:
-    """The line of a detector that says where its target is, with what it is made of put in."""
+    """Return the line of a detector that defines its target, with local names substituted."""
     tree = ast.parse(e.path.read_text(encoding="utf-8"))
     body = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == e.name).body
     steps = [ast.unparse(n) for n in body if isinstance(n, (ast.Assign, ast.Return))]
@@ -254,10 +256,10 @@ def predicate(e: Entry) -> str:
 
 
 def page() -> str:
-    """Every section with its table, as Markdown.
+    """Return every section with its table, as Markdown.
 
     Raises:
-        ValueError: a method whose docstring does not say what it is not for.
+        ValueError: a method's docstring has no `Not for:` paragraph.
     """
     parts = []
     for part, (title, about) in SECTIONS.items():
@@ -272,7 +274,7 @@ def page() -> str:
 
 
 def table(part: str, found: list[Row]) -> str:
-    """One section's table; columns that say nothing are left out."""
+    """Return one section's table without empty columns."""
     heads = {
         "name": "method", "definition": "definition", "unit": "unit, range", "cost": "cost",
         "null": "null", "not_for": "not for", "source": "source",

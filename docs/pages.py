@@ -1,8 +1,8 @@
-"""Markdown files of the repository as pages: README, guides, method table, what they link to.
+"""Markdown files of the repository as pages: README, guides, method table, and linked files.
 
-Links between files become links between pages, also to notebooks (`stories.py` makes those); a
-linked file that is neither is copied. So nothing that is linked to can be missing, and nothing is
-listed by hand but where to begin.
+Links between files become links between pages, also to notebooks (made by `stories.py`); a linked
+file that is neither is copied. So no link target can be missing, and only the starting files are
+listed by hand.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def write(out: Path) -> None:
 
 
 def guides() -> list[Path]:
-    """The guides in reading order."""
+    """Return the guides in reading order."""
     return [HERE / "guides" / f"{name}.md" for name in READING_ORDER]
 
 
 def notebooks() -> list[Path]:
-    """The notebooks in reading order."""
+    """Return the notebooks in reading order."""
     return sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def place(source: Path) -> Path:
-    """Where a file of the repository lies in the site."""
+    """Return the place of a repository file in the site."""
     if source == ROOT / "README.md":
         return Path("index.html")
     inside = source.relative_to(HERE if source.is_relative_to(HERE) else ROOT)
@@ -82,7 +82,7 @@ def place(source: Path) -> Path:
 
 
 def title(source: Path) -> str:
-    """The first heading of a file."""
+    """Return the first heading of a file."""
     text = source.read_text(encoding="utf-8")
     if source.suffix == ".ipynb":
         text = "".join(json.loads(text)["cells"][0]["source"])
@@ -91,7 +91,7 @@ def title(source: Path) -> str:
 
 
 def with_tables(source: Path) -> str:
-    """The text of a file, with what the scripts of this folder make in the places named for it."""
+    """Return the text of a file, with generated tables inserted at their marks."""
 
     def made(match: re.Match[str]) -> str:
         return import_module(match[1]).page()
@@ -101,7 +101,7 @@ def with_tables(source: Path) -> str:
 
 
 def _page(source: Path, out: Path) -> list[Path]:
-    """Write one page; returns the Markdown files that it links to."""
+    """Write one page and return the Markdown files that it links to."""
     body, at, found = str(to_html(with_tables(source))), place(source), []
 
     def moved(match: re.Match[str]) -> str:
@@ -127,7 +127,7 @@ def _page(source: Path, out: Path) -> list[Path]:
 
 
 def _commands(out: Path) -> None:
-    """The help of every command, as it is printed."""
+    """Write the printed help of every command."""
     from interp.cli.main import main
 
     parts = ["<h1>Commands</h1>", _help(main, "interp")]
@@ -144,7 +144,7 @@ def _help(command: Any, name: str) -> str:
 def finish(
     out: Path, at: Path, heading: str, body: str, *, policy: str = _POLICY, after: str = ""
 ) -> None:
-    """Write a page with the menu of all; `after` stands behind its text."""
+    """Write a page with the menu of all pages; `after` follows its text."""
 
     def link(target: Path, text: str) -> str:
         here = ' aria-current="page"' if target == at else ""

@@ -1,8 +1,8 @@
-"""The picture of a report that the README shows: docs/report.png.
+"""Picture of a report in the README: docs/report.png.
 
     python docs/picture.py      needs Chromium on the path
 
-It is the page that the command in it writes, as a browser shows it, cut where the maps end.
+It shows, in a browser, the page that the command in this file writes, cut below the maps.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tempfile import TemporaryDirectory
 
 OUT = Path(__file__).parent / "report.png"
 METRICS = "induction,previous_token"
-SIZE = "980,965"  # pixels: where the maps end
+SIZE = "980,965"  # pixels, down to the end of the maps
 
 
 def main() -> None:
-    """Score, report, look."""
+    """Score, write the report and take the picture."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("docs/picture.py needs chromium; the picture stays as it is")

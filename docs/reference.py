@@ -1,7 +1,7 @@
-"""The API reference: pdoc over every public module, with what the toolkit looks up lazily in place.
+"""The API reference: pdoc over every public module, with lazily imported names resolved.
 
-The command line is left out (see commands.html).
-This changes loaded modules, so it runs in a process of its own.
+The command line is left out (see commands.html). This module changes loaded modules, so it runs in
+a separate process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEGIN = (  # modules that the index describes, beside the packages
     "interp.heads.estimate", "interp.draw.plot", "interp.draw.colours",
     "interp.core.store",
 )  # fmt: skip
-DECLARED = {  # folder of declarations -> how what its files declare is called
+DECLARED = {  # folder of declarations -> call of a function that its files declare
     "interp.heads.detectors": 'interp.score(model, "{}")',
     "interp.heads.weights": 'interp.score(model, "{}")',
     "interp.heads.experiments": 'interp.score(model, "{}")',
@@ -41,7 +41,7 @@ DECLARED = {  # folder of declarations -> how what its files declare is called
 
 
 def write(out: Path) -> list[str]:
-    """Write the reference below `out`; returns the public names without a docstring."""
+    """Write the reference below `out` and return the public names without a docstring."""
     names = modules()
     for name in names:
         furnish(import_module(name))
@@ -52,7 +52,7 @@ def write(out: Path) -> list[str]:
     )
     pdoc.render.env.globals["begin"] = BEGIN
     with warnings.catch_warnings():
-        # shapes such as Float[Tensor, "batch pos"] are no types that can be evaluated
+        # shapes such as Float[Tensor, "batch pos"] cannot be evaluated as types
         warnings.filterwarnings("ignore", message="Error parsing type annotation")
         shown = {name: pdoc.doc.Module.from_name(name) for name in names}
         for name, module in shown.items():
@@ -66,7 +66,7 @@ def write(out: Path) -> list[str]:
 
 
 def modules() -> list[str]:
-    """Every public module that can be imported here, packages before what they hold."""
+    """Return every public module that can be imported here, packages before their modules."""
     found = []
     for root in ROOTS:
         package = import_module(root)
@@ -83,19 +83,19 @@ def modules() -> list[str]:
 def _can_import(name: str) -> bool:
     try:
         import_module(name)
-    except ImportError as error:  # what an extra brings, such as triton
+    except ImportError as error:  # needs an optional dependency, such as triton
         print(f"left out {name}: {error}")
         return False
     return True
 
 
 def furnish(module: ModuleType) -> None:
-    """Put in place what is only looked up when asked for, and what a declaration declares."""
+    """Resolve the lazily imported names of a module and the functions that it declares."""
     for name in getattr(module, "__all__", ()):
         if name not in vars(module):
             vars(module)[name] = getattr(module, name)
     package, _, name = module.__name__.rpartition(".")
-    if package in DECLARED:  # the function, in place of what is made of it
+    if package in DECLARED:  # the function, in place of its declaration
         declared = getattr(vars(module).get(name), "function", None)
         if inspect.isfunction(declared):
             vars(module)[name] = declared
@@ -103,7 +103,7 @@ def furnish(module: ModuleType) -> None:
 
 
 def undocumented(holder: Any) -> list[str]:
-    """Public functions, classes and methods of a module that say nothing about themselves."""
+    """Return public functions, classes and methods of a module without a docstring."""
     found = [] if holder.docstring else [holder.fullname]
     for member in holder.own_members:
         if member.name.startswith("_") or isinstance(member, pdoc.doc.Module):

@@ -1,8 +1,8 @@
-"""The notebooks as pages of the site, with what their cells put out when the site was built.
+"""Notebooks as pages of the site, with the outputs of their cells at the time of the build.
 
-What a cell puts out is text of a run, not ours: markup is cut down to tables and paragraphs, texts
-are escaped, and the page's policy lets nothing run but the site's own two files, which draw the
-figures. A figure's numbers stand below it as a table, for a reader without scripts.
+Outputs of cells are untrusted text: markup is reduced to tables and paragraphs, texts are escaped,
+and the page's policy allows only the site's own two scripts, which draw the figures. A figure's
+numbers are below it as a table, for readers without scripts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from pygments.lexers import PythonLexer
 
 TIMEOUT = 600  # seconds that a cell may take
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-_SCRIPTS = "plotly.min.js", "figures.js"  # all that may run in these pages, in this order
-# `file:` is what Firefox asks for where 'self' is a folder on disk.
+_SCRIPTS = "plotly.min.js", "figures.js"  # the only scripts allowed in these pages, in this order
+# Firefox requires `file:` where 'self' is a folder on disk.
 _POLICY = (
     "default-src 'none'; img-src data: 'self' file:; style-src 'unsafe-inline'; "
     "script-src 'self' file:"
@@ -39,8 +39,9 @@ def write(out: Path, *, run: bool) -> None:
     """Write a page per notebook below `out`.
 
     Args:
-        run: run them first, each in a folder of its own; otherwise a page shows no outputs and
-            says so.
+        out: the folder of the site.
+        run: run the notebooks first, each in a separate folder; otherwise a page shows no outputs
+            and states this.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
@@ -58,7 +59,7 @@ def write(out: Path, *, run: bool) -> None:
 
 
 def scripts(out: Path) -> None:
-    """Put what draws the figures beside the pages, once for all."""
+    """Copy the scripts that draw the figures beside the pages, once for all."""
     import plotly
 
     drawn = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -91,7 +92,7 @@ def page(book: Any, path: Path, out: Path, *, run: bool) -> None:
             for output in cell.outputs:
                 drawn += _FIGURE in output.get("data", {})
                 parts.append(shown(output))
-    left = "" if run else " <em>Built without running: what its cells put out is left out.</em>"
+    left = "" if run else " <em>Built without running: the outputs of its cells are left out.</em>"
     parts.insert(1, f"<p>As a notebook: <code>notebooks/{path.name}</code>.{left}</p>")
     after = "".join(f'<script src="{name}" defer></script>' for name in _SCRIPTS)
     options = {"policy": _POLICY, "after": after} if drawn else {}
@@ -99,10 +100,10 @@ def page(book: Any, path: Path, out: Path, *, run: bool) -> None:
 
 
 def shown(output: Any) -> str:
-    """One output of a cell as inert HTML.
+    """Return one output of a cell as inert HTML.
 
     Raises:
-        ValueError: it is of a kind that has no text either.
+        ValueError: its kind has no text representation.
     """
     if output.output_type == "stream":
         return _text(output.text, "stderr" if output.name == "stderr" else "output")

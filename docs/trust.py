@@ -1,8 +1,8 @@
-"""The sections of the page on how far the numbers can be trusted, from files of the benchmarks.
+"""Sections of the page on the reliability of the numbers, from files of the benchmarks.
 
     python docs/trust.py     prints them; docs/build.py puts them into docs/trust.md
 
-Every figure on the page is read from benchmarks/*.json; nothing is typed by hand.
+Every figure on the page is read from benchmarks/*.json; none is typed by hand.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Any
 
 HERE = Path(__file__).parent
 NOMINAL = 0.95
-TOO_OFTEN = 0.02  # of heads of random models, with p below 0.01
+TOO_OFTEN = 0.02  # share of heads of random models with p below 0.01
 BENCHMARKS = HERE.parent / "benchmarks"
 
 
 def read(name: str) -> Any:
-    """What one benchmark kept."""
+    """Read the results of one benchmark."""
     return json.loads((BENCHMARKS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def agreement() -> Iterator[str]:
-    """Numbers against independent computations."""
+    """Yield the comparison with independent computations."""
     kept = read("agreement")
     yield "## Against independent computations"
     yield (
-        "The same number computed twice: by the call a user types, and by code that shares nothing "
+        "The same number computed twice: by the public function, and by code that shares nothing "
         "with the package. *Largest difference* is over all values; *spread* is the standard "
         "deviation of the compared numbers, so a difference far below the spread is rounding. Tiny "
         "random models with sharpened attention, so that a wrong head, row or position would show "
@@ -47,7 +47,7 @@ def agreement() -> Iterator[str]:
 
 
 def libraries() -> Iterator[str]:
-    """The same scores through other libraries, and flows by other solvers."""
+    """Yield the comparison with other libraries, and of flows with other solvers."""
     kept = read("sources")
     yield "## Against other libraries"
     yield (
@@ -68,13 +68,13 @@ def libraries() -> Iterator[str]:
 
 
 def claims() -> Iterator[str]:
-    """False findings on random weights, and how many known heads are found."""
+    """Yield false findings on random weights, and the share of known heads that are found."""
     kept = read("calibration")
-    yield "## Claims where nothing is there"
+    yield "## False findings on random weights"
     yield (
         f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them, "
         f"with {kept['draws']} draws of random weights as the null. A false finding is any head of "
-        "a model that the report says stands out; the nominal rate is 5 % of models. In brackets "
+        "a model that the report lists as special; the nominal rate is 5 % of models. In brackets "
         "the exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
     )
     yield table(
@@ -99,16 +99,17 @@ def claims() -> Iterator[str]:
         )
     known, found = (sum(r[k] for r in kept["power"]) for k in ("known", "claimed"))
     yield (
-        f"The same claims find {found} of {known} heads that are known to be there (planted models "
+        f"The same tests find {found} of {known} heads with a known role (planted models "
         "and `bundled:induction`)."
     )
 
 
 def intervals() -> Iterator[str]:
-    """Coverage of 95 % intervals."""
+    """Yield the coverage of 95 % intervals."""
     yield "## Intervals"
     yield (
-        "Share of 95 % intervals that hold the true value, with the standard error of that share. "
+        "Share of 95 % intervals that contain the true value, with the standard error of that "
+        "share. "
         "Scores of heads: the truth is the mean over many sets of prompts; *as if independent* is "
         "the interval that ignores which values share a needle, a period or an order. Command: "
         "`python benchmarks/calibration.py`."
@@ -138,11 +139,12 @@ def intervals() -> Iterator[str]:
 
 
 def causal_intervals() -> Iterator[str]:
-    """Coverage of the intervals of causal scores, sampled values and pruning curves."""
+    """Yield the coverage of intervals of causal scores, sampled values and pruning curves."""
     games = read("interval_coverage")["games"]
     yield "## Intervals of causal scores"
     yield (
-        "Share of 95 % intervals that hold the exact value, over repeated runs on games in which "
+        "Share of 95 % intervals that contain the exact value, over repeated runs on games in "
+        "which "
         "the value of every set of heads is known. Only the interval that the package reports is "
         "listed; `benchmarks/interval_coverage.md` has the alternatives. Command: "
         "`python benchmarks/interval_coverage.py`."
@@ -158,9 +160,9 @@ def causal_intervals() -> Iterator[str]:
     yield table(("game", "interval of", "repeated", "runs", "covered", "nominal or more"), rows)
     short = [f"{row[1]} on {row[0]}" for row in rows if row[-1] == "no"]
     yield (
-        f"Of {len(rows)} kinds, {len(short)} hold the exact value less often than they say: "
+        f"Of {len(rows)} kinds, {len(short)} contain the exact value less often than stated: "
         + "; ".join(short)
-        + ". Take more prompts or samples there before trusting an interval."
+        + ". Use more prompts or samples there."
     )
 
 
@@ -174,13 +176,13 @@ SECTIONS: Sequence[Callable[[], Iterator[str]]] = (
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table in Markdown."""
+    """Format a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def page() -> str:
-    """Every section, as Markdown."""
+    """Return every section, as Markdown."""
     return "\n\n".join(part for section in SECTIONS for part in section())
 
 

@@ -1,4 +1,4 @@
-"""interp: declare a head behaviour once, and score it on any model, with its error and baseline.
+"""interp: declare a head behaviour once and score it on any model, with standard errors and nulls.
 
     source            a hub id, a folder, a Hugging Face model object, a TransformerLens bridge,
       |               an nnsight model, a bundled or planted model

@@ -20,6 +20,7 @@ from .core.result import Result
 from .core.table import HeadTable
 from .heads.causal_check.check import confirm
 from .heads.declaration import detector, experiment, statistic, weights
+from .heads.patterns.capturing import view
 from .heads.scoring import score
 from .lens.direct import direct_logit_attribution
 from .lens.logit import logit_lens
@@ -29,7 +30,6 @@ from .model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform
 from .model.load import load
 from .model.model import Model
 from .report.heads import write_report
-from .report.viewer.running import view
 from .syntax.search import dependency_trees
 
 __version__: str

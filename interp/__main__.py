@@ -1,4 +1,4 @@
-"""`python -m interp` is the command `interp`."""
+"""Entry point of `python -m interp`, the same as the command `interp`."""
 
 from interp.cli.main import main
 

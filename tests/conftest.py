@@ -1,4 +1,4 @@
-"""Settings of every test process, made before torch starts its threads."""
+"""Settings of every test process, made before torch starts its threads, and the shared fixtures."""
 
 from __future__ import annotations
 
@@ -12,3 +12,12 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",  # no test may reach a network
 }
+
+# Fixtures that several files use, one module per subject. A fixture of one file stays in its file;
+# a name is defined once (tests/house/test_fixtures.py).
+pytest_plugins = [
+    "fixtures.commands",
+    "fixtures.models",
+    "fixtures.kernels",
+    "fixtures.surroundings",
+]

@@ -1,9 +1,9 @@
-"""Which input tokens a number of the model comes from.
+"""Attribution: the contribution of each input token to a number that the model computes.
 
-    target    the number that is explained               target.py
+    target    the explained number                       target.py
     example   one input, its tokens, and the target      example.py
-    method    one declared function per file             the room `interp.attribution.methods`
-    result    a score per input token                    result.py
+    method    one declared function per file             folder `interp.attribution.methods`
+    result    one score per input token                  result.py
 
 `attribute(model, text, "attn_lrp")` gives an `Attribution`.
 """

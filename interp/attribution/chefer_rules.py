@@ -1,4 +1,4 @@
-"""Relevance maps between the tokens of one or two stacks, layer by layer."""
+"""Relevance maps between the tokens of one or two stacks, updated layer by layer."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ Map = Float[Tensor, "query_pos key_pos"]
 def relevance(
     maps: Sequence[tuple[str, Map]], sources: int, outputs: int
 ) -> Float[Tensor, "output source"]:
-    """How much each source matters to each output.
+    """Compute the relevance of each source to each output.
 
     Args:
-        maps: stack and positive attention of every layer, in order of the run.
+        maps: stack and positive part of the weighted attention of every layer, in order of the run.
+        sources: the number of source tokens.
+        outputs: the number of output positions.
+
+    Returns:
+        The relevance matrix.
 
     Raises:
-        OptionError: stacks that the rules do not know.
+        OptionError: the rules are not defined for this set of stacks.
     """
     stacks = {stack for stack, _ in maps}
     own = torch.eye(sources, dtype=torch.double)
@@ -32,8 +37,8 @@ def relevance(
         return own
     if stacks != {"encoder", "decoder", "cross"}:
         raise OptionError(
-            f"relevance runs through one stack, or encoder, decoder and cross attention; these are "
-            f"{', '.join(sorted(stacks))}"
+            f"relevance is defined for one stack, or for encoder, decoder and cross attention; the "
+            f"model has {', '.join(sorted(stacks))}; use another method"
         )
     for stack, a in maps:
         if stack == "encoder":
@@ -44,13 +49,13 @@ def relevance(
         if stack == "decoder":
             across, targets = across + a @ across, targets + a @ targets  # rules 6 and 5
         elif stack == "cross":
-            # rule 10; rule 11 adds nothing, as the encoder never reads the decoder
+            # rule 10; rule 11 adds nothing, because the encoder never reads the decoder
             across = across + normalised(targets).T @ a @ normalised(own)
     return across
 
 
 def normalised(r: Float[Tensor, "pos pos"]) -> Float[Tensor, "pos pos"]:
-    """What was added to the identity, each row to sum 1, and the identity again (rules 8, 9)."""
+    """Scale the part beyond the identity to rows of sum 1 and add the identity (rules 8, 9)."""
     eye = torch.eye(len(r), dtype=r.dtype)
     added = r - eye
     size = added.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Declare an attribution method once; the call, the command and its help follow from it."""
+"""Declaration of attribution methods, from which the call, the command and its help follow."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ NEEDS = ("nothing", "patterns", "forward", "gradients")
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a method returns.
+    """Scores that the function of an attribution method returns.
 
     Args:
-        scores: one per source token.
-        matrix: one row per output position, where the method has them.
-        total: what the scores should sum to, where the method promises completeness.
-        notes: what the reader must know, such as a saturated share.
+        scores: one score per source token.
+        matrix: one row of scores per output position; None if the method has none.
+        total: the number to which the scores should sum; None if the method does not promise
+            completeness.
+        notes: further facts about the computation, such as a saturated share.
     """
 
     scores: Float[Array, " source"]
@@ -42,7 +43,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class AttributionMethod(Declaration):
-    """A declared attribution method; calling it explains one input of a model."""
+    """Declared attribution method; a call explains one input of a model."""
 
     kind: str = "attribution"
     unit: str
@@ -58,7 +59,18 @@ class AttributionMethod(Declaration):
         position: int = -1,
         **options: Any,
     ) -> Attribution:
-        """Explain one input; see `interp.attribution.Example` for prompt and target."""
+        """Explain one input; see `interp.attribution.Example` for prompt and target.
+
+        Args:
+            model: a loaded model, or what `load` accepts.
+            prompt: one text, token ids, or the tensors of the model's arguments.
+            target: the number to explain; the model's own first choice by default.
+            position: output position of the target, negative from the end.
+            options: options of the method.
+
+        Returns:
+            A score per source token, with its provenance.
+        """
         from interp.attribution.example import Example
         from interp.model.given import one_model
 
@@ -66,26 +78,26 @@ class AttributionMethod(Declaration):
         return self.of(Example(model, prompt, target, position), **options)
 
     def of(self, example: Example, **options: Any) -> Attribution:
-        """Explain an example, which keeps what methods share.
+        """Explain an example, which caches the activations that methods share.
 
         Raises:
-            UnknownName: an option the method does not have.
-            OptionError: an option of the wrong type, or scores of another shape than the input's.
+            UnknownName: the method does not have such an option.
+            OptionError: an option has the wrong type, or the shape of the scores is wrong.
             NonFiniteError: a score is NaN or infinite.
         """
         return self.bind(**options).of(example)
 
 
 class BoundMethod(Bound[AttributionMethod]):
-    """A method with its options chosen; `label` is its name in results."""
+    """Attribution method with chosen options; `label` is its name in results."""
 
     @property
     def method(self) -> AttributionMethod:
-        """The method."""
+        """The declared method, without options."""
         return self.declaration
 
     def of(self, example: Example) -> Attribution:
-        """Explain an example; see `Method.of`."""
+        """Explain an example; see `AttributionMethod.of`."""
         from interp.attribution.result import Attribution
 
         name = self.method.name
@@ -93,14 +105,14 @@ class BoundMethod(Bound[AttributionMethod]):
         scores = np.asarray(found.scores, dtype=np.float64)
         if scores.shape != (len(example),):
             raise OptionError(
-                f"{name} gave scores of shape {scores.shape} for {len(example)} tokens; a method "
-                "returns one score per token of the example"
+                f"{name} returned scores of shape {scores.shape} for {len(example)} tokens; a "
+                "method must return one score per token of the example"
             )
         if not np.isfinite(scores).all():
             at = int(np.flatnonzero(~np.isfinite(scores))[0])
             raise NonFiniteError(
-                f"{name}: the score of token {at} ({example.tokens[at]!r}) is {scores[at]}; "
-                "activations or gradients overflow"
+                f"{name}: the score of token {at} ({example.tokens[at]!r}) is {scores[at]}: "
+                "activations or gradients overflow; try float32"
             )
         return Attribution.of(self.method, example, self.label, dict(self.options), found, scores)
 
@@ -113,24 +125,35 @@ def attribution(
 ) -> Callable[[Callable], AttributionMethod]:
     """Declare a method: a function of an `Example` that returns `Scores`.
 
-    Keyword-only parameters are its options, its docstring is its help, its file has its name.
+    Its keyword-only parameters are the options and its docstring is the help. The file has the
+    name of the function.
 
     Args:
-        unit: of the scores; "target" where they are parts of the target's number.
-        signed: whether a score below zero means that the token speaks against the target.
-        needs: the most it asks of the model: nothing, patterns, other forward passes, gradients.
+        unit: unit of the scores; "target" if they are parts of the target's value.
+        signed: True if a negative score means evidence against the target.
+        needs: the most costly need: nothing, patterns, forward (passes) or gradients.
+
+    Returns:
+        A decorator that makes the declared method.
+
+    Raises:
+        OptionError: `needs` is unknown.
     """
 
     def wrap(function: Callable) -> AttributionMethod:
         if needs not in NEEDS:
-            raise OptionError(f"needs={needs!r} is not one of {', '.join(NEEDS)}")
+            raise OptionError(f"unknown needs={needs!r}; known: {', '.join(NEEDS)}")
         return AttributionMethod.declare(function, unit=unit, signed=signed, needs=needs)
 
     return wrap
 
 
 def declared_attribution(method: Any, name: str | None = None) -> AttributionMethod:
-    """The method that an object is.
+    """Return the object if it is a declared attribution method.
+
+    Args:
+        method: any object, such as one from a user module.
+        name: unused; the registries call all such functions with a name.
 
     Raises:
         OptionError: it is not a declared method.
@@ -152,16 +175,22 @@ def attribute(
     position: int = -1,
     **options: Any,
 ) -> Attribution:
-    """Explain a number of the model by the tokens of its input.
+    """Explain a number that the model computes by the tokens of its input.
 
     Args:
-        model: a loaded model, or what `load` takes.
+        model: a loaded model, or what `load` accepts.
+        prompt: one text, token ids, or the tensors of the model's arguments.
         method: a name that `interp methods` lists, or a declared method.
-        target: the number; the model's own first choice unless given.
+        target: the number to explain; the model's own first choice by default.
+        position: output position of the target, negative from the end.
+        options: options of the method.
+
+    Returns:
+        A score per source token, with its provenance.
 
     Raises:
-        UnknownName: no such method or option.
-        OptionError, PromptError: what does not fit the model.
+        UnknownName: there is no such method or option.
+        OptionError, PromptError: the target, an option or the prompt does not fit the model.
     """
     found = (
         ATTRIBUTION_METHODS.load(method)

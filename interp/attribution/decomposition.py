@@ -1,14 +1,16 @@
-"""Each layer's output after attention as a sum of one vector per source token.
+"""Decomposition of the stream after attention into one vector per source token.
 
-With z's parts f^h(x_j) = v_j^h W_O^h and the residual, what stands after attention at query i is
+With the parts of the head output, f^h(x_j) = v_j^h W_O^h, and the residual, the stream after
+attention at query i is
 
     sum_j T_ij + rest_i,    T_ij = sum_h A_ij^h f^h(x_j) + [i = j] x_i
 
-where `rest` holds the output projection's bias. Values carry their own bias, so it belongs to the
-tokens. Where a norm follows the sum (BERT), its scale is taken from the true sum, which makes it
-linear, and T are the parts of what it gives. In pre-norm blocks nothing follows the sum. Where a
-norm stands between projection and sum (Gemma 2, OLMo 2) it is taken the same way. Every layer is
-held against the tensors of the run, and refused by name where the parts do not add up to them.
+where `rest` holds the bias of the output projection. The bias of the values is part of the values
+and so belongs to the tokens. If a norm follows the sum (BERT), its scale is fixed at that of the
+true sum, which makes it linear, and T are the parts of its output. In pre-norm blocks nothing
+follows the sum. A norm between projection and sum (Gemma 2, OLMo 2) is treated in the same way.
+Every layer is compared with the tensors of the run; if its parts do not add up to them, an error
+names the layer.
 """
 
 from __future__ import annotations
@@ -39,13 +41,16 @@ MixingWeights = Float[Tensor, "query_pos source"]
 
 @dataclass(frozen=True, eq=False)
 class LayerParts:
-    """One layer after attention: parts of the sources, what is no source's, and their sum.
+    """Stream after the attention of one layer: a part per source token, the rest, and their sum.
 
     Args:
-        pre: the stream that enters the block.
-        attention: the parts that attention alone writes, before any residual or norm of the sum.
-        whole: what the parts and the rest add up to; the stream of the run.
-        error: by how much they miss it.
+        site: the attention layer.
+        pre: stream that enters the block.
+        attention: parts that attention alone writes, before the residual and any norm of the sum.
+        parts: parts of the source tokens, with the residual and after any norm of the sum.
+        rest: part that belongs to no source token, such as biases.
+        whole: stream of the run, to which parts and rest add up.
+        error: largest absolute difference between their sum and `whole`.
     """
 
     site: Site
@@ -58,11 +63,12 @@ class LayerParts:
 
 
 def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
-    """Every layer of one stack after attention, one at a time: parts take n*n*d_model numbers.
+    """Decompose the stream after attention, one layer at a time (n*n*d_model numbers each).
 
     Raises:
-        OptionError: an encoder-decoder, or several stacks and none named.
-        UnreadableAttention: a layer's parts cannot be had or do not add up; names the layer.
+        OptionError: the model is an encoder-decoder, or has several stacks and none is named.
+        UnreadableAttention: the parts of a layer cannot be computed or do not add up to its
+            output; the message names the layer.
     """
     sites = one_stack(example, stack)
     cache = _captured(example, sites)
@@ -71,10 +77,11 @@ def layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
 
 
 def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
-    """The same after the MLP: `whole` is the block's output, and what the MLP writes is rest.
+    """Decompose the output of every block: `whole` is that output, and `rest` includes the MLP.
 
     Raises:
-        as `layers`.
+        OptionError: as for `layers`.
+        UnreadableAttention: as for `layers`.
     """
     sites = one_stack(example, stack)
     cache = _captured(example, sites)
@@ -83,15 +90,15 @@ def block_layers(example: Example, stack: str = "") -> Iterator[LayerParts]:
 
 
 def one_stack(example: Example, stack: str) -> list[Site]:
-    """The attentions between the tokens and the outputs.
+    """Return the attention layers of the one stack between the tokens and the outputs.
 
     Raises:
-        OptionError: an encoder-decoder, or several stacks and none named.
+        OptionError: the model is an encoder-decoder, or has several stacks and none is named.
     """
     if example.model.kind == "encoder-decoder":
         raise OptionError(
-            "this method runs through one stack from the tokens to the outputs; for an "
-            "encoder-decoder take chefer or a gradient method"
+            "this method needs a single stack from the tokens to the outputs; for an "
+            "encoder-decoder use chefer or a gradient method"
         )
     return example.sites(stack or None)
 
@@ -103,10 +110,10 @@ def _captured(example: Example, sites: Sequence[Site]) -> ActivationCache:
                 raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
         if site.gated:
             raise UnreadableAttention(
-                f"{site.name}: z is gated before the output projection, so a source's part is not "
-                "its value alone"
+                f"{site.name}: the head output is gated before the output projection, so a "
+                "source's part depends on more than its value; use a gradient method"
             )
-    # there is no stream between attention and MLP where both run side by side
+    # parallel blocks have no stream between attention and MLP
     names = ["pattern", "v", "resid_pre", "attn_out", "resid_post"]
     names += [n for n in ("resid_mid", "mlp_out") if all(n in s.streams for s in sites)]
     return example.capture(names, stack=sites[0].stack)
@@ -131,19 +138,19 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
         role = _norm(example, out.module, stream)
         if role is None:
             raise UnreadableAttention(
-                f"{name}: {out.module} stands between the output projection and the residual "
-                "stream and is no normalisation"
+                f"{name}: {out.module} lies between the output projection and the residual "
+                "stream and is not a normalisation; use a gradient method"
             )
         attention, rest = through(role, attention, rest, (stream / out.scale).to(dtype))
     attention, rest = attention * out.scale, rest * out.scale
     wrong = f"{name}: parts do not add up to"
-    close(attention.sum(1) + rest, stream.to(dtype), f"{wrong} what attention writes")
+    close(attention.sum(1) + rest, stream.to(dtype), f"{wrong} the output of attention")
     pre = precise(cache["resid_pre", *where][0])
     parts = attention.clone()
     parts[torch.arange(len(pre)), torch.arange(len(pre))] += pre
     mid = site.streams.get("resid_mid")
     if mid is None or ("resid_mid", site.stack, site.layer) not in cache.values:
-        whole = pre + stream  # attention and MLP side by side: no stream runs between them
+        whole = pre + stream  # parallel attention and MLP: there is no stream between them
     else:
         whole = precise(cache["resid_mid", *where][0])
         role = _norm(example, mid.module, whole) if mid.side == "out" else None
@@ -156,10 +163,16 @@ def _layer(example: Example, site: Site, cache: ActivationCache) -> LayerParts:
 def through(
     role: NormRole, parts: SourceParts, rest: Float[Tensor, "query_pos d_model"], y: Tensor
 ) -> tuple[SourceParts, Float[Tensor, "query_pos d_model"]]:
-    """Parts of what a norm gives, its scale as it is at the true sum.
+    """Apply a norm to parts and rest, with its scale fixed at that of their sum.
 
     Args:
-        y: what the norm gave for the sum of the parts and the rest.
+        role: the norm.
+        parts: parts of the source tokens before the norm.
+        rest: part of no source token before the norm.
+        y: output of the norm for the sum of the parts and the rest.
+
+    Returns:
+        Parts and rest of the output of the norm.
     """
     _, scale = role.frozen(parts.sum(1) + rest, y)
     bias = role.norm.bias.to(rest).reshape(role.shape)
@@ -187,7 +200,7 @@ def _with_mlp(example: Example, layer: LayerParts, cache: ActivationCache) -> La
 
 
 def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> NormRole | None:
-    """The block's norm that gives its output for a sum; None where no norm follows the sum."""
+    """Find the norm of the block that turns a sum into its output; None if no norm follows."""
     if torch.allclose(total, post, rtol=1e-3, atol=1e-4 * float(post.abs().max())):
         return None
     block = site.streams["resid_post"].module
@@ -208,7 +221,7 @@ def _norm_of_sum(example: Example, site: Site, total: Tensor, post: Tensor) -> N
 
 
 def row_normalised(mixing: MixingWeights) -> MixingWeights:
-    """Each row to sum 1; a row of zeros keeps to itself."""
+    """Scale each row to sum 1; a row of zeros becomes that of the identity."""
     size = mixing.sum(-1, keepdim=True)
     eye = torch.eye(len(mixing), dtype=mixing.dtype, device=mixing.device)
     return torch.where(size > 0, mixing / size.clamp_min(torch.finfo(size.dtype).tiny), eye)
@@ -217,14 +230,20 @@ def row_normalised(mixing: MixingWeights) -> MixingWeights:
 def scored(
     example: Example, mixings: Sequence[MixingWeights], aggregate: str, **notes: float | str
 ) -> Scores:
-    """One score per source from the row-normalised mixing of every layer.
+    """Combine the row-normalised mixing of every layer into one score per source.
 
     Args:
-        aggregate: "rollout" (product of the layers, the residual being in them already, so no
+        example: the explained input.
+        mixings: the weight of every source at every position, for each layer.
+        aggregate: "rollout" (product of the layers; they contain the residual already, so no
             identity is added), "mean" of the layers, or "last".
+        notes: notes of the result.
+
+    Returns:
+        The scores and their matrix over all output positions.
 
     Raises:
-        OptionError: an unknown aggregate.
+        OptionError: the aggregate is unknown.
     """
     from interp.attribution.declaration import Scores
 
@@ -236,6 +255,6 @@ def scored(
     elif aggregate in ("mean", "last"):
         matrix = torch.stack(rows).mean(0) if aggregate == "mean" else rows[-1]
     else:
-        raise OptionError(f"aggregate={aggregate!r}; known: rollout, mean, last")
+        raise OptionError(f"unknown aggregate={aggregate!r}; known: rollout, mean, last")
     weights = example.rows.to(matrix)
     return Scores((weights @ matrix).numpy(), matrix.numpy(), notes=notes)

@@ -1,4 +1,4 @@
-"""One input with the number to explain: what every attribution method is given."""
+"""Example: one input with the number to explain, the argument of every attribution method."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ Array = np.ndarray
 class Example:
     """One input of a model, its tokens, and the target.
 
-    The sources are the tokens of the input; for an encoder-decoder those of the encoder, and the
-    outputs are the positions of the decoder.
+    The sources are the tokens of the input. For an encoder-decoder they are the tokens of the
+    encoder, and the outputs are the positions of the decoder.
 
     Args:
+        model: the loaded model.
         prompt: a text, token ids, or the tensors of the model's arguments (one input).
-        target: see `interp.attribution.target`; a text is read by `parse_target`, None is the
+        target: see `interp.attribution.target`; a text is parsed by `parse_target`, None means the
             model's own first choice.
-        position: output position of a target that is given as text or not at all.
+        position: output position of the target, negative from the end, unless `target` is a
+            `Target`.
 
     Raises:
-        PromptError: several inputs, or a model that reads no tokens.
-        OptionError: a target that the model does not have.
+        PromptError: several inputs are given, or the model does not read tokens.
+        OptionError: the model does not have the target.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class Example:
         self.model = model
         self.inputs: dict[str, Tensor] = model.inputs(prompt)
         if "input_ids" not in self.inputs or len(self.inputs["input_ids"]) != 1:
-            raise PromptError("an attribution explains one input of tokens at a time")
+            raise PromptError("an attribution explains one input of tokens; call it once per input")
         mask = self.inputs.get("attention_mask")
         if mask is not None and not bool(mask.all()):
-            raise PromptError("an attribution explains one input without padding")
+            raise PromptError(
+                "an attribution explains one input without padding; remove the padding"
+            )
         self.ids: tuple[int, ...] = tuple(self.inputs["input_ids"][0].tolist())
         last = target.position if isinstance(target, Target) else position
         self._last_only = (
@@ -70,18 +74,18 @@ class Example:
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
-        """The source tokens as texts."""
+        """Source tokens as texts."""
         return words(self.model, self.ids)
 
     @cached_property
     def special(self) -> Bool[Array, " source"]:
-        """Which sources are tokens that the tokenizer adds (CLS, SEP, BOS)."""
+        """True for sources that are tokens which the tokenizer adds (CLS, SEP, BOS)."""
         known = getattr(self.model.tokenizer, "all_special_ids", None) or ()
         return np.isin(self.ids, list(known))
 
     @cached_property
     def output_tokens(self) -> tuple[str, ...]:
-        """The tokens that stand at the output positions."""
+        """Tokens at the output positions, as texts."""
         ids = self.inputs.get("decoder_input_ids", self.inputs["input_ids"])[0].tolist()
         return words(self.model, ids)
 
@@ -89,26 +93,27 @@ class Example:
 
     @cached_property
     def output(self) -> Tensor:
-        """The model's output on this input, without a graph; of the last position alone where
-        that is the one explained and the model can leave the others out.
+        """Output of the model on this input, without a graph.
+
+        It holds the last position only if that one is explained and the model can omit the others.
         """
-        # of a long prompt the logits of all positions are larger than all else
+        # for a long prompt the logits of all positions need more memory than anything else
         short = {"logits_to_keep": 1} if self._last_only else {}
         with torch.no_grad():
             return self.model.run(self.inputs | short)
 
     @cached_property
     def value(self) -> float:
-        """The target's number on this input."""
+        """Value of the target on this input."""
         return float(self.read(self.output)[0])
 
     @property
     def rows(self) -> Float[Tensor, " output"]:
-        """How much the target reads each output position; sums to 1."""
+        """Weight of each output position in the target; the weights sum to 1."""
         return self.target.rows(len(self.output_tokens))
 
     def read(self, output: Tensor) -> Float[Tensor, " batch"]:
-        """The target's number from outputs for inputs as long as this one."""
+        """Compute the target's value from outputs for inputs of the same length."""
         n = output.shape[1] if output.dim() == 3 else len(self)
         real = torch.ones(len(output), n, dtype=torch.bool, device=output.device)
         return self.target.read(output, real)
@@ -116,7 +121,7 @@ class Example:
     def values(
         self, ids: Sequence[Sequence[int]], batch_size: int = 16
     ) -> Float[Array, " variant"]:
-        """The target's number on other source tokens, which may be fewer or more.
+        """Compute the target's value on other source tokens, which may be fewer or more.
 
         Raises:
             PromptError: a variant is empty or does not fit the model.
@@ -139,20 +144,24 @@ class Example:
     # --- attention --------------------------------------------------------------------------------
 
     def sites(self, stack: str | None = None) -> list[Site]:
-        """The attentions of one stack, in order of layers; the only stack unless named.
+        """Return the attention layers of one stack, in order; None means the only stack.
 
         Raises:
-            OptionError: several stacks and none named, or no such stack.
+            OptionError: there are several stacks and none is named, or there is no such stack.
         """
         stacks = self.model.stacks
         if stack is None and len(stacks) > 1:
-            raise OptionError(f"{self.model.name} has stacks {', '.join(stacks)}; name one")
+            raise OptionError(
+                f"{self.model.name} has stacks {', '.join(stacks)}; choose one with stack="
+            )
         if stack is not None and stack not in stacks:
-            raise OptionError(f"no stack {stack!r}; {self.model.name} has {', '.join(stacks)}")
+            raise OptionError(
+                f"there is no stack {stack!r}; {self.model.name} has {', '.join(stacks)}"
+            )
         return [s for s in self.model.sites if stack in (None, s.stack)]
 
     def patterns(self, stack: str | None = None) -> list[Float[Tensor, "head query_pos key_pos"]]:
-        """Attention probabilities of every layer of one stack, kept for the next method."""
+        """Return the attention pattern of every layer of one stack, cached for the next method."""
         return [self._patterns["pattern", s.layer, s.stack][0] for s in self.sites(stack)]
 
     @cached_property
@@ -160,11 +169,11 @@ class Example:
         return self.model.capture(self.inputs, ("pattern",))
 
     def capture(self, names: Sequence[str], **options: Any) -> ActivationCache:
-        """Activations of this input; see `interp.model.capture.capture`."""
+        """Capture activations of this input; see `interp.model.capture.capture`."""
         return self.model.capture(self.inputs, names, **options)
 
     def about(self) -> Mapping[str, Any]:
-        """What provenance says about the example."""
+        """Return the entries of provenance about the example."""
         return {
             "ids": list(self.ids),
             "target": self.target.name,

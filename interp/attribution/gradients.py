@@ -1,8 +1,8 @@
-"""Derivatives of the target by the token embeddings and by the attention patterns.
+"""Derivatives of the target with respect to the token embeddings and the attention patterns.
 
-Embeddings are what the model's embedding module gives for the tokens (the table's rows, with the
-factor that some families put on them), before positions, types and any norm are added. So what
-positions and biases give to the target is no token's score and shows in the residual.
+Embeddings are the outputs of the model's embedding module (the rows of its table, times the factor
+of some families), before positions, token types and any norm. The contributions of positions and
+biases to the target therefore belong to no token and appear in the residual.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from interp.attribution.declaration import Scores
 from interp.attribution.roles import close, find_roles
 from interp.attribution.rules import Rules, as_is, mixed, ruled
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, UnreadableAttention
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
@@ -34,11 +34,15 @@ Embedded = Float[Tensor, "batch source d_embed"]
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The target's numbers on a batch of embeddings, and their derivatives by them.
+    """Values of the target on a batch of embeddings, and the derivatives by the embeddings.
 
     Args:
-        elsewhere: gradient x input of what is embedded besides the sources (a decoder's tokens).
-        error: largest difference between an attention computed again and the model's own.
+        embeddings: embeddings of the sources.
+        gradients: derivatives of the target by these embeddings.
+        values: value of the target for each input of the batch.
+        elsewhere: gradient x input, summed over embeddings that are not of sources (those of a
+            decoder's tokens).
+        error: largest absolute difference of recomputed attention to that of the model.
     """
 
     embeddings: Embedded
@@ -49,21 +53,25 @@ class Gradient:
 
     @property
     def inner(self) -> Float[Tensor, "batch source"]:
-        """Gradient x input, summed over the embedding's entries."""
+        """Gradient x input, summed over the entries of each embedding."""
         return (self.gradients.double() * self.embeddings.double()).sum(-1)
 
 
 def gradient(
     example: Example, rules: Rules | None = None, *, at: Embedded | None = None
 ) -> Gradient:
-    """One backward pass from the target to the embeddings of the sources.
+    """Run one backward pass from the target to the embeddings of the sources.
 
     Args:
-        rules: what stands for the derivatives; the plain ones unless given.
-        at: embeddings to run on in place of the tokens', one batch of them.
+        example: the input and its target.
+        rules: rules that replace derivatives; None for plain gradients.
+        at: a batch of embeddings to use in place of those of the tokens.
+
+    Returns:
+        Values, embeddings and gradients.
 
     Raises:
-        UnreadableAttention: a module has no rule, or the model no embedding module.
+        UnreadableAttention: a module has no rule, or the model has no embedding module.
         NonFiniteError: a derivative is NaN or infinite.
     """
     model, error = example.model, 0.0
@@ -79,7 +87,11 @@ def gradient(
             run.check(output)
             error = run.error
             assert roles is not None
-            close(output, roles.output, f"{model.name}: the run under rules is not the model's own")
+            close(
+                output,
+                roles.output,
+                f"{model.name}: the output of the run under rules does not equal that of the model",
+            )
         values = example.read(output)
     source, others = found.tensors(len(values), len(example))
     given = grads(model, values, [source, *others])
@@ -90,10 +102,17 @@ def gradient(
 
 
 def gradients_under_rules(example: Example, rules: Rules | None, promise: str) -> Scores:
-    """Gradient x input under rules; the total is the target's value (less a decoder's share).
+    """Compute gradient x input under rules; the total is the target's value.
+
+    For an encoder-decoder the share of the decoder's tokens is subtracted from the total.
 
     Args:
-        promise: when the scores add up to the value, for the reader of the residual.
+        example: the input and its target.
+        rules: rules that replace derivatives; None for plain gradients.
+        promise: note on the condition under which the scores add up to the total.
+
+    Returns:
+        The scores with their total and notes.
     """
     g = gradient(example, rules)
     notes: dict[str, Any] = {"completeness": promise}
@@ -105,13 +124,13 @@ def gradients_under_rules(example: Example, rules: Rules | None, promise: str) -
         total -= notes["decoder_share"]
     if not reads_linearly(example):
         notes["completeness"] = (
-            "none: the target itself is not linear in the model's output; take a logit"
+            "none: the target itself is not linear in the model's output; use a logit"
         )
     return Scores(g.inner[0].cpu().numpy(), total=total, notes=notes)
 
 
 def reads_linearly(example: Example) -> bool:
-    """Whether the target doubles with the output; a cosine does with its lengths held fixed."""
+    """Return True if the target is linear in the output; a cosine is, for fixed lengths."""
     if example.target.unit == "cosine":
         return True
     once, twice = example.read(example.output), example.read(2 * example.output)
@@ -121,13 +140,13 @@ def reads_linearly(example: Example) -> bool:
 def pattern_gradients(
     example: Example,
 ) -> dict[Site, tuple[Float[Tensor, "head query_pos key_pos"], Tensor]]:
-    """Every attention pattern and the target's derivative by it, in order of the run."""
+    """Return every attention pattern and the target's derivative by it, in order of the run."""
     model, patterns = example.model, {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         pattern = call.pattern()
         z = mixed(call, pattern, call.v)
-        close(z, call.z, f"{site.name}: attention computed again is not the model's own")
+        close(z, call.z, f"{site.name}: recomputed attention does not equal that of the model")
         patterns[site] = pattern
         call.z = as_is(call.z, z)
 
@@ -143,22 +162,31 @@ def pattern_gradients(
 
 
 def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
-    """Derivatives of a sum of values; zero for what they do not depend on.
+    """Differentiate the sum of values; the derivative is zero where they do not depend on a tensor.
+
+    Args:
+        model: the loaded model, which messages name.
+        values: the values to sum.
+        wanted: tensors by which to differentiate.
+
+    Returns:
+        One derivative per tensor.
 
     Raises:
         NonFiniteError: a derivative is NaN or infinite.
-        UnreadableAttention: the values depend on nothing that is wanted.
+        UnreadableAttention: the values depend on none of the tensors.
     """
     if not values.requires_grad:
         raise UnreadableAttention(
-            f"{model.name}: the target does not depend on the token embeddings by any gradient"
+            f"{model.name}: no gradient of the target reaches the token embeddings; use a method "
+            "without gradients, such as occlusion"
         )
     given = torch.autograd.grad(values.sum(), wanted, allow_unused=True)
     found = [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, given, strict=True)]
     for g in found:
         if not bool(torch.isfinite(g).all()):
             raise NonFiniteError(
-                f"{model.name}: NaN or infinity in the target's gradient; try float32"
+                f"{model.name}: the gradient of the target contains NaN or infinity; try float32"
             )
     return found
 
@@ -168,13 +196,13 @@ def grads(model: Model, values: Tensor, wanted: list[Tensor]) -> list[Tensor]:
 
 @dataclass
 class Leaves:
-    """Embeddings as the run met them, the sources' first."""
+    """Embeddings in the order in which the run computed them, those of the sources first."""
 
     model: Model
     found: list[Tensor] = field(default_factory=list)
 
     def tensors(self, batch: int, sources: int) -> tuple[Tensor, list[Tensor]]:
-        """Those of the sources, and the others.
+        """Return the embeddings of the sources, and the others.
 
         Raises:
             UnreadableAttention: the run embedded nothing, or not one vector per source.
@@ -187,15 +215,15 @@ class Leaves:
         first = self.found[0]
         if first.shape[:-1] != (batch, sources):
             raise UnreadableAttention(
-                f"{self.model.name} embeds its tokens as {tuple(first.shape)}, not as "
-                f"({batch}, {sources}, width), so no vector is one token's"
+                f"{self.model.name} embeds its tokens with shape {tuple(first.shape)}, not "
+                f"({batch}, {sources}, width), so a vector does not belong to one token"
             )
         return first, self.found[1:]
 
 
 @contextmanager
 def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
-    """Let what the embedding modules give be where gradients end, in this thread's runs."""
+    """Make the outputs of embedding modules the leaves of gradients, in this thread's runs."""
     kept = Leaves(model)
 
     def leave(module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
@@ -204,7 +232,7 @@ def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
         x = output if at is None or kept.found else at.to(output)
         leaf = x.detach().clone().requires_grad_(True)
         kept.found.append(leaf)
-        return leaf.clone()  # some families write into their embeddings
+        return leaf.clone()  # some families modify their embeddings in place
 
     handles = [m.register_forward_hook(in_this_thread(leave)) for m in embedding_modules(model)]
     try:
@@ -215,10 +243,10 @@ def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
 
 
 def embedding_modules(model: Model) -> list[nn.Module]:
-    """The module that embeds the sources, then others that embed tokens.
+    """Return the module that embeds the sources, then the others that embed tokens.
 
     Raises:
-        UnreadableAttention: the model names none.
+        UnreadableAttention: the model does not name its embedding module.
     """
     module: Any = model.module
     owners = [module]
@@ -228,13 +256,13 @@ def embedding_modules(model: Model) -> list[nn.Module]:
         found = [owner.get_input_embeddings() for owner in owners]
     except (AttributeError, NotImplementedError) as error:
         raise UnreadableAttention(
-            f"{model.name} does not say which module embeds its tokens ({error}); "
-            "methods without gradients need none"
+            f"{model.name} does not name the module that embeds its tokens ({error}); "
+            "use a method without gradients"
         ) from error
     return list(dict.fromkeys(found))
 
 
 def embedded(model: Model, ids: Tensor) -> Tensor:
-    """What the sources' embedding module gives for ids."""
+    """Embed token ids by the embedding module of the sources."""
     with torch.no_grad():
         return embedding_modules(model)[0](ids)

@@ -1,4 +1,4 @@
-"""Attribution methods by the names that people write: `rollout:residual=0.3`."""
+"""Attribution methods by name with options, such as `rollout:residual=0.3`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from interp.core.registry import ATTRIBUTION_METHODS
 
 
 def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
-    """Methods as the command line writes them, each once; commas may stand between.
+    """Return the methods with these names; one text may hold several, separated by commas.
+
+    Args:
+        given: names with options as on the command line, declared methods, or bound methods.
+
+    Returns:
+        Each method with its options.
 
     Raises:
-        UnknownName: no such method or option, with the nearest.
-        OptionError: a value that does not fit, a method asked for twice, or none at all.
+        UnknownName: there is no such method or option; the message suggests the nearest name.
+        OptionError: an option has an invalid value, a method is named twice, or none is named.
     """
     found: list[BoundMethod] = []
     for item in given:
@@ -28,7 +34,9 @@ def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> li
     labels = [c.label for c in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
-        raise OptionError(f"a method is asked for twice: {', '.join(twice)}; name it once")
+        raise OptionError(f"a method is asked for twice: {', '.join(twice)}; name each method once")
     if not found:
-        raise OptionError("no attribution method is named; `interp methods` lists them")
+        raise OptionError(
+            "no attribution method is named; name at least one (`interp methods` lists them)"
+        )
     return found

@@ -1,8 +1,7 @@
-"""A score per input token, with what it explains and how it was made."""
+"""Attribution scores of input tokens: the result of every attribution method."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.files import write_atomically
+from interp.core.result import Result
 
 if TYPE_CHECKING:
     import os
@@ -24,21 +23,33 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
 
 Array = np.ndarray
-# Share of the total that scores may miss before they are flagged: at a tenth the sum is still the
-# number explained to its leading digit.
+# Largest share of the total that the scores may miss before they are flagged as incomplete: at a
+# tenth, the sum still equals the explained number to its leading digit.
 LARGEST_SHARE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
-class Attribution(Displayed):
+class Attribution(Result):
     """Scores of the source tokens for one target, by one method.
 
+    There is one row per source token. `top(k)` keeps the k rows of largest absolute score; all
+    other values, such as `scores`, `matrix` and `residual`, remain those of the whole input.
+
     Args:
-        method: label, with the options that are not the default.
-        target: name of the number explained, `value` that number, `unit` of the scores.
-        matrix: one row per output position, where the method has them.
-        total: what the scores should sum to; None where the method promises no completeness.
-        special: tokens that the tokenizer added.
+        method: label of the method, with the options that differ from their defaults.
+        target: name of the explained number.
+        value: the explained number.
+        unit: unit of the scores.
+        signed: True if a negative score means evidence against the target.
+        tokens: source tokens as text.
+        outputs: tokens of the output positions, which are the rows of `matrix`.
+        scores: one score per source token.
+        special: True for tokens that the tokenizer added.
+        matrix: one row of scores per output position; None if the method has none.
+        total: the number to which the scores should sum; None if the method does not promise
+            completeness.
+        notes: further facts about the computation, such as a saturated share.
+        provenance: the model, input, target, method and its options, and versions.
     """
 
     method: str
@@ -54,6 +65,10 @@ class Attribution(Displayed):
     total: float | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "an attribution explains one prompt"
+    _units = ("position", "token")
+    _by = "abs"
 
     @classmethod
     def of(
@@ -65,11 +80,18 @@ class Attribution(Displayed):
         found: Any,
         scores: Float[Array, " source"],
     ) -> Attribution:
-        """The result of a declared method.
+        """Make the result of a declared method.
 
         Args:
             method: an `interp.attribution.declaration.AttributionMethod`.
-            found: the `Scores` that its function returned.
+            example: the input that was explained.
+            label: name of the method with its options.
+            options: values of all options.
+            found: the `Scores` that the function of the method returned.
+            scores: one score per source token, as float64.
+
+        Returns:
+            The attribution with its provenance.
         """
         from interp.model.content import model_provenance
 
@@ -93,26 +115,26 @@ class Attribution(Displayed):
 
     @property
     def residual(self) -> float | None:
-        """What the scores miss of the total they promise, in `unit`; None without a promise."""
+        """Total minus the sum of the scores, in `unit`; None if no total is promised."""
         return None if self.total is None else float(self.total - self.scores.sum())
 
     @property
     def residual_share(self) -> float | None:
-        """Size of the residual over that of the total; None without a promise or a total of 0."""
+        """Absolute residual divided by the absolute total; None without a total or if it is 0."""
         if self.residual is None or not self.total:
             return None
         return abs(self.residual / self.total)
 
     @property
     def incomplete(self) -> bool:
-        """True if the scores miss more than `LARGEST_SHARE` of the total they promise."""
+        """True if the residual exceeds `LARGEST_SHARE` of the promised total."""
         return self.residual is not None and abs(self.residual) > LARGEST_SHARE * abs(
             self.total or 0.0
         )
 
     @property
     def warning(self) -> str:
-        """The flag of incomplete scores as a sentence; empty for all others."""
+        """Warning about incomplete scores as a sentence; empty if they are complete."""
         if not self.incomplete:
             return ""
         share = self.residual_share
@@ -122,12 +144,20 @@ class Attribution(Displayed):
             "they are not the parts of the number explained."
         )
 
-    def top(self, k: int = 5) -> list[tuple[int, str, float]]:
-        """The k sources of largest absolute score: position, token, score."""
-        order = np.argsort(-np.abs(self.scores), kind="stable")[:k]
-        return [(int(i), self.tokens[i], float(self.scores[i])) for i in order]
+    def largest(self, k: int = 5) -> list[tuple[int, str, float]]:
+        """Return position, token and score of the k sources of largest absolute score."""
+        rows = self.top(k).wide()
+        return [
+            (int(position), str(token), float(score))
+            for position, token, score in zip(
+                rows["position"], rows["token"], rows["score"], strict=True
+            )
+        ]
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": self.method}
+
+    def _rows(self) -> pd.DataFrame:
         """One row per source token."""
         import pandas as pd
 
@@ -144,32 +174,46 @@ class Attribution(Displayed):
             }
         )
 
-    def plot(self) -> go.Figure:
-        """A bar per source token, in the order of the text."""
+    def shown(self) -> pd.DataFrame:
+        """Position, token, score and special flag, the largest absolute scores first."""
+        rows = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
+        return rows.filter(["position", "token", "score", "special"])
+
+    def plot(self, k: int | None = None) -> go.Figure:
+        """Draw a bar per source token in the order of the text, or only the first k of `top`."""
         import plotly.graph_objects as go
 
         from interp.draw.colours import COLOURS
         from interp.draw.page import text
 
-        names = [f"{i} {text(token)}" for i, token in enumerate(self.tokens)]
-        colour = [COLOURS[0] if score >= 0 else COLOURS[1] for score in self.scores]
-        figure = go.Figure(go.Bar(x=names, y=self.scores, marker_color=colour))
+        rows = self.wide() if k is None else self.top(k).wide()
+        each = list(zip(rows["position"], rows["token"], strict=True))
+        names = [f"{position} {text(token)}" for position, token in each]
+        colour = [COLOURS[0] if score >= 0 else COLOURS[1] for score in rows["score"]]
+        figure = go.Figure(go.Bar(x=names, y=rows["score"].to_numpy(), marker_color=colour))
         figure.update_layout(template="plotly_white", title=text(f"{self.method}: {self.target}"))
         figure.update_yaxes(title_text=text(self.unit))
         return figure
 
     def _repr_html_(self) -> str:
-        return behind("Attribution._repr_html_")(self)
+        rows, rest = self._first()
+        after = f"<p>{rest}</p>" if rest else ""
+        table = behind("Result.html_table")(rows)
+        return f"{behind('Attribution._repr_html_')(self)}{table}{after}"
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
-        """Write one page of coloured text, whole or not at all; raises StoreError."""
+        """Write a self-contained page with the coloured text.
+
+        Raises:
+            StoreError: the file cannot be written; an existing file is then unchanged.
+        """
         write_atomically(
             Path(path),
             behind("Attribution.save_html")([self], title=title or "Attribution").encode(),
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain lists and numbers."""
+        """Return all values as plain lists and numbers."""
         return {
             "method": self.method,
             "target": self.target,
@@ -190,16 +234,8 @@ class Attribution(Displayed):
             "provenance": dict(self.provenance),
         }
 
-    def save_json(self, path: str | Path) -> None:
-        """Write everything as JSON, whole or not at all."""
-        write_atomically(Path(path), (json.dumps(self.to_dict(), indent=1) + "\n").encode())
-
-    def save_csv(self, path: str | Path) -> None:
-        """Write one row per source token, whole or not at all."""
-        write_atomically(Path(path), self.to_pandas().to_csv(index=False).encode())
-
     def __repr__(self) -> str:
-        best = ", ".join(f"{t!r} {s:.3g}" for _, t, s in self.top(3))
+        best = ", ".join(f"{t!r} {s:.3g}" for _, t, s in self.largest(3))
         left = (
             "" if self.residual is None else f"; residual {self.residual:.2g} of {self.total:.3g}"
         )

@@ -1,4 +1,4 @@
-"""Find a model's normalisations and activations by what they do, whatever their classes."""
+"""Normalisations and activations of a model, found by their behaviour, not by their class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class NormRole:
-    """A module that is a normalisation: its gain and bias have `shape`."""
+    """Module that acts as a normalisation; its gain and bias have `shape`."""
 
     name: str
     norm: Norm
@@ -31,13 +31,17 @@ class NormRole:
     def frozen(
         self, x: Float[Tensor, "... entry"], y: Float[Tensor, "... entry"]
     ) -> tuple[Float[Tensor, "... entry"], Float[Tensor, "... #entry"]]:
-        """What the norm gives for x with its scale held fixed, linear in x; and that scale.
+        """Apply the norm to x with its scale held fixed, which is linear in x.
 
         Args:
-            y: what the module gave for x; the scale is read off it, so any epsilon is in it.
+            x: input of the module.
+            y: output of the module for x; the scale is computed from it and so includes epsilon.
+
+        Returns:
+            The output, and the scale.
 
         Raises:
-            UnreadableAttention: y is no scaled x.
+            UnreadableAttention: y is not a normalisation of x.
         """
         x, true = precise(x), y.detach()
         y = precise(true)
@@ -48,11 +52,11 @@ class NormRole:
             tiny = torch.finfo(size.dtype).tiny
             scale = ((y - bias) * direction).sum(-1, keepdim=True) / size.clamp_min(tiny)
         out = scale * direction + bias
-        close(out, true, f"module {self.name} is no normalisation of what it is given")
+        close(out, true, f"module {self.name} is not a normalisation of its input")
         return out, scale
 
     def direction(self, x: Float[Tensor, "... entry"]) -> Float[Tensor, "... entry"]:
-        """Centring and gain alone: what the scale multiplies."""
+        """Apply centring and gain, without the scale."""
         if self.norm.centred:
             x = x - x.mean(-1, keepdim=True)
         return x * self.norm.gain.to(x).reshape(self.shape)
@@ -60,7 +64,7 @@ class NormRole:
 
 @dataclass(frozen=True, eq=False)
 class ActivationRole:
-    """A module that maps every entry by itself, and whether it maps 0 to 0."""
+    """Module that maps every entry separately; `keeps_zero` is True if it maps 0 to 0."""
 
     name: str
     keeps_zero: bool
@@ -68,7 +72,7 @@ class ActivationRole:
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """The modules of one forward pass that a rule can stand for, and that pass's output."""
+    """Modules of one forward pass that a rule can cover, and the output of that pass."""
 
     norms: Mapping[nn.Module, NormRole]
     activations: Mapping[nn.Module, ActivationRole]
@@ -76,7 +80,7 @@ class Roles:
 
 
 def find_roles(model: Model, inputs: Mapping[str, Tensor]) -> Roles:
-    """Run once without a graph and try every module without children on what it was given."""
+    """Run the model once without a graph and test every module without children on its input."""
     seen: dict[nn.Module, tuple[str, Tensor, Tensor]] = {}
     with torch.no_grad(), _leaves(model.module, seen):
         output = model.run(inputs)
@@ -93,7 +97,10 @@ def find_roles(model: Model, inputs: Mapping[str, Tensor]) -> Roles:
 
 
 def norm_role(module: nn.Module, name: str, x: Tensor) -> NormRole | None:
-    """The norm that a module is for inputs like x, over the last axis or one gain per head."""
+    """Return the norm that a module applies to inputs like x; None if it is not a norm.
+
+    The norm may act over the last axis or have one gain per head.
+    """
     if any(p.dim() > 2 or p.shape[-1:] != x.shape[-1:] for p in module.parameters()):
         return None
     for shape in (tuple(x.shape[-1:]), tuple(x.shape[-2:])):
@@ -104,10 +111,18 @@ def norm_role(module: nn.Module, name: str, x: Tensor) -> NormRole | None:
 
 
 def close(found: Tensor, true: Tensor, otherwise: str) -> float:
-    """Largest difference, if it is rounding in the type of the true numbers.
+    """Return the largest absolute difference, if it is within rounding of the true numbers' type.
+
+    Args:
+        found: computed numbers.
+        true: numbers of the model.
+        otherwise: message of the error.
+
+    Returns:
+        The largest absolute difference.
 
     Raises:
-        UnreadableAttention: it is more; `otherwise` says what that means.
+        UnreadableAttention: the difference is larger than rounding.
     """
     half = true.dtype in (torch.float16, torch.bfloat16)
     largest = float(true.detach().abs().max())
@@ -118,7 +133,7 @@ def close(found: Tensor, true: Tensor, otherwise: str) -> float:
 
 
 def _elementwise(module: nn.Module, x: Tensor, y: Tensor) -> bool:
-    """Whether half of the entries come out the same when the other half is wiped out."""
+    """Return True if half of the outputs stay equal when the other half of the inputs is zeroed."""
     if any(True for _ in module.parameters()) or torch.equal(x, y):
         return False
     every_other = torch.arange(x.numel(), device=x.device).reshape(x.shape) % 2 == 0
@@ -129,13 +144,13 @@ def _elementwise(module: nn.Module, x: Tensor, y: Tensor) -> bool:
 
 
 def _few(x: Tensor) -> Tensor:
-    """Two tokens are enough to know a norm or an activation by."""
+    """Return the first two tokens, which suffice to recognise a norm or an activation."""
     return (x[:2] if x.dim() == 2 else x[:1, :2]).clone()
 
 
 @contextmanager
 def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]) -> Iterator[None]:
-    """Note a little of what modules without children are given and give, where shapes agree."""
+    """Record parts of input and output of modules without children, if their shapes are equal."""
     names = {m: name for name, m in module.named_modules()}
 
     def leave(inner: nn.Module, args: tuple, kwargs: dict, output: object) -> None:

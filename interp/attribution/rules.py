@@ -1,20 +1,21 @@
-"""One engine for the gradient rules: the forward stays, the backward follows rules.
+"""Modified backward passes for gradient methods: rules replace derivatives, the forward is exact.
 
-These of a transformer's steps are not linear, and each has a rule that stands for its derivative:
+The following steps of a transformer are nonlinear, and a rule can replace the derivative of each:
 
     softmax      "exact"; "freeze": no gradient into the pattern, so none into queries and keys
                  (nor into the router of a mixture of experts);
-                 with `temperature` T the backward is that of softmax(s/T), the forward is not
-    norm         "exact"; "freeze": what the vector is divided by counts as a constant
+                 with `temperature` T the backward pass is that of softmax(s/T), while the forward
+                 pass is unchanged
+    norm         "exact"; "freeze": the divisor of the vector is treated as a constant
     activation   "gradient"; "identity": f(x)/x in place of f'(x)
-    product      `split`: each factor of a product gets half: q and k a quarter, v a half; both
-                 sides of a gated MLP a half
-    gate         "stop": no gradient into the factor of a product that comes out of an activation,
-                 so that the other side of a gated MLP gets the whole; "share" leaves products to
-                 `split`
+    product      `split`: each factor of a product gets half of the gradient: queries and keys a
+                 quarter, values a half; both sides of a gated MLP a half
+    gate         "stop": no gradient into the factor of a product that is the output of an
+                 activation, so that the other side of a gated MLP gets all of it; "share" leaves
+                 products to `split`
 
-Every number of the forward pass stays the model's own, and everything is as before on leaving.
-What none of the rules stands for is refused by the name of its module, never passed over.
+All numbers of the forward pass remain those of the model, and the model is unchanged on leaving.
+A step that no rule covers raises an error that names its module; no step is ignored.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _GATES = {torch.sigmoid, Tensor.sigmoid, F.sigmoid} | _KEEP_ZERO
 
 @dataclass(frozen=True)
 class Rules:
-    """Which rule stands for each nonlinearity; the default is the plain gradient."""
+    """Rule for each nonlinearity; the default is the plain gradient."""
 
     softmax: Literal["exact", "freeze"] = "exact"
     temperature: float = 1.0
@@ -74,26 +75,36 @@ class Rules:
             ("gate", ("share", "stop")),
         ):
             if getattr(self, name) not in known:
-                raise OptionError(f"{name} rule {getattr(self, name)!r}; known: {', '.join(known)}")
+                raise OptionError(
+                    f"unknown {name} rule {getattr(self, name)!r}; known: {', '.join(known)}"
+                )
         if not self.temperature > 0:
-            raise OptionError(f"temperature={self.temperature}; it must be above 0")
+            raise OptionError(f"temperature={self.temperature} is out of range; it must be above 0")
 
 
 @dataclass(eq=False)
 class Ruled:
-    """A run under rules: how far the attention computed for it lay from the model's own."""
+    """State of a run under rules, with the error of its recomputed attention.
+
+    Args:
+        rules: the rules.
+        error: largest absolute difference of recomputed attention to that of the model.
+        trusted: autograd steps that a rule covers.
+        path: names of the modules that are running, innermost last.
+        opaque: depth inside modules that a rule covers as a whole.
+    """
 
     rules: Rules
     error: float = 0.0
     trusted: set[Any] = field(default_factory=set)
-    path: list[str] = field(default_factory=list)  # modules that are running, innermost last
-    opaque: int = 0  # depth inside modules that a rule stands for as a whole
+    path: list[str] = field(default_factory=list)
+    opaque: int = 0
 
     def check(self, output: Tensor) -> None:
-        """Refuse what no rule stands for.
+        """Raise an error if no rule covers a step between the embeddings and the output.
 
         Raises:
-            UnreadableAttention: naming the module.
+            UnreadableAttention: a step is not covered; the message names its module.
         """
         check_graph(
             output,
@@ -105,15 +116,23 @@ class Ruled:
 
 @contextmanager
 def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
-    """Inside the block, gradients through this thread's runs of the model follow the rules.
+    """Apply the rules to gradients through this thread's runs of the model, inside a `with` block.
+
+    Args:
+        model: the loaded model.
+        rules: the rules.
+        roles: norms and activations of the model; see `interp.attribution.roles.find_roles`.
+
+    Yields:
+        The state of the run.
 
     Raises:
-        UnreadableAttention: an activation or a norm has no rule, or an attention is not computed
-            again; names the module.
+        UnreadableAttention: an activation or a norm has no rule, or an attention call cannot be
+            recomputed; the message names the module.
     """
     run = Ruled(rules)
     with ExitStack() as stack:
-        # under the watch of attention code, so that the rules hold in its visitors too
+        # entered before the attention visitors, so that the rules also apply inside them
         stack.enter_context(_Watch(run))
         stack.enter_context(_hooks(model.module, run, roles))
         if rules.softmax == "freeze" or rules.temperature != 1 or rules.split:
@@ -125,7 +144,7 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
 
 
 class _Scaled(torch.autograd.Function):
-    """x itself, with its gradient times a factor."""
+    """Identity whose gradient is multiplied by a factor."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: float) -> Tensor:
@@ -138,7 +157,7 @@ class _Scaled(torch.autograd.Function):
 
 
 class _Ratio(torch.autograd.Function):
-    """y = f(x), with f(x)/x for its derivative; 0 where x is 0, as nothing goes through there."""
+    """Function y = f(x) with the derivative replaced by f(x)/x, and by 0 where x is 0."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -153,7 +172,7 @@ class _Ratio(torch.autograd.Function):
 
 
 class _Softmax(torch.autograd.Function):
-    """softmax(s), with the derivative p*(g - <p, g>) of p = softmax(s/T)."""
+    """Function softmax(s) with the derivative p*(g - <p, g>) of p = softmax(s/T)."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, temperature: float) -> Tensor:
@@ -168,7 +187,7 @@ class _Softmax(torch.autograd.Function):
 
 
 def as_is(value: Tensor, gradient: Tensor) -> Tensor:
-    """The number of one tensor with the gradient of another."""
+    """Return the values of one tensor with the gradient of another."""
     return value.detach() + (gradient - gradient.detach()).to(value.dtype)
 
 
@@ -189,7 +208,9 @@ def _visitor(run: Ruled):
             pattern = _pattern(call, _Scaled.apply(scores, 0.25) if rules.split else scores, rules)
         half = rules.split and rules.softmax != "freeze"
         z = mixed(call, pattern, _Scaled.apply(call.v, 0.5) if half else call.v)
-        error = close(z, call.z, f"{site.name}: attention computed again is not the model's own")
+        error = close(
+            z, call.z, f"{site.name}: recomputed attention does not equal that of the model"
+        )
         run.error = max(run.error, error)
         trust(z, ends, run.trusted)
         call.z = as_is(call.z, z)
@@ -212,7 +233,7 @@ def _pattern(call: Call, scores: Tensor, rules: Rules) -> Tensor:
 def mixed(
     call: Call, pattern: Float[Tensor, "batch head query_pos key_pos"], v: Tensor
 ) -> Float[Tensor, "batch head query_pos d_v"]:
-    """The z that a pattern and values give."""
+    """Compute the head outputs that a pattern and values give."""
     own = call.v
     call.v = v
     try:
@@ -238,7 +259,7 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
         run.path.pop()
         if inner not in whole or not isinstance(output, Tensor) or not torch.is_grad_enabled():
             return None
-        (x,) = args  # so it was when its role was found
+        (x,) = args  # modules with a role have a single argument, see `find_roles`
         if not x.requires_grad:
             return None
         label_step(output, names[inner])
@@ -266,7 +287,7 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
 
 
 class _Watch(TorchFunctionMode):
-    """Rules for what is written as a function call: products, activations, and the cosine."""
+    """Rules for steps written as function calls: products, activations, and the cosine."""
 
     def __init__(self, run: Ruled):
         super().__init__()
@@ -286,7 +307,9 @@ class _Watch(TorchFunctionMode):
                 given = func(*args, **{k: v for k, v in kwargs.items() if k != "inplace"})
             out = _Ratio.apply(args[0], given)
         elif func in _SOFTMAX and rules.softmax == "freeze":
-            out = func(*args, **kwargs).detach()  # a router of experts; attention is visited
+            out = func(
+                *args, **kwargs
+            ).detach()  # the router of a mixture of experts; attention has its own visitor
         elif func is torch.cosine_similarity and rules.norm == "freeze":
             out = _cosine(*args, **kwargs)
         else:
@@ -298,18 +321,18 @@ class _Watch(TorchFunctionMode):
         return out
 
     def _one_side(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """The factors of a product, the gate without its gradient.
+        """Return the factors of a product, with the gate detached from its gradient.
 
         Raises:
-            UnreadableAttention: neither or both come out of an activation.
+            UnreadableAttention: neither or both factors are outputs of an activation.
         """
         gates = is_gate(a), is_gate(b)
         if sum(gates) != 1:
             where = self.run.path[-1] if self.run.path else "the model"
-            which = "both factors come" if all(gates) else "neither factor comes"
+            which = "both factors are outputs" if all(gates) else "neither factor is an output"
             raise UnreadableAttention(
-                f"module {where}: {which} out of an activation in a product of two, so none is its "
-                "gate; take gate=half"
+                f"module {where}: {which} of an activation in a product of two, so the gate is not "
+                "known; use gate=half"
             )
         return (a.detach(), b) if gates[0] else (a, b.detach())
 
@@ -323,6 +346,6 @@ def _both_carry(args: tuple) -> bool:
 
 
 def _cosine(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Lengths are scales, so they are frozen as those of norms are."""
+    """Compute the cosine with both lengths treated as constants, like the scales of norms."""
     length = (a.norm(dim=dim) * b.norm(dim=dim)).clamp_min(eps).detach()
     return (a * b).sum(dim) / length

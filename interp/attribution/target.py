@@ -1,4 +1,4 @@
-"""The number of the model that an attribution explains."""
+"""Targets: the number of a model that an attribution explains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Read = Callable[[Tensor, Bool[Tensor, "batch pos"]], Float[Tensor, " batch"]]
-"""One number per input, from the model's output and which of its positions are real."""
+"""Function from the model's output and a mask of real positions to one number per input."""
 
 Of = Literal["logit", "log-probability", "probability"]
 OFS = ("logit", "log-probability", "probability")
@@ -25,14 +25,14 @@ OFS = ("logit", "log-probability", "probability")
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A number per input, differentiable in the model's output.
+    """Number per input, a differentiable function of the model's output.
 
     Args:
-        name: such as `logit of ' mat' at position -1`.
-        read: the number; see `Read`.
-        position: the output position that it reads, negative from the end; None where it reads
-            all of them alike. Methods that know no gradient explain this row of the model.
-        unit: of the number.
+        name: description, such as `logit of ' mat' at position -1`.
+        read: function that computes the number; see `Read`.
+        position: output position that the number depends on, negative from the end; None if it
+            depends on all positions equally. Methods without gradients explain this position.
+        unit: unit of the number.
     """
 
     name: str
@@ -41,22 +41,24 @@ class Target:
     unit: str
 
     def rows(self, n: int) -> Float[Tensor, " pos"]:
-        """How much the target reads each of n output positions; sums to 1.
+        """Return the weight of each of n output positions in the target; the weights sum to 1.
 
         Raises:
-            OptionError: the position lies outside.
+            OptionError: the position of the target lies outside.
         """
         if self.position is None:
             return torch.full((n,), 1 / n, dtype=torch.double)
         if not -n <= self.position < n:
-            raise OptionError(f"target position {self.position} of {n} tokens: {self.name}")
+            raise OptionError(
+                f"target position {self.position} lies outside {n} tokens: {self.name}"
+            )
         rows = torch.zeros(n, dtype=torch.double)
         rows[self.position] = 1
         return rows
 
 
 def _at(position: int, real: Bool[Tensor, "batch pos"]) -> Tensor:
-    """Column of a position counted over the real tokens of each row.
+    """Return the column of a position that is counted over the real tokens of each row.
 
     Raises:
         OptionError: a row is too short.
@@ -67,7 +69,7 @@ def _at(position: int, real: Bool[Tensor, "batch pos"]) -> Tensor:
         raise OptionError(
             f"target position {position} lies outside an input of {int(count.min())} tokens"
         )
-    first = real.int().argmax(1)  # padding may stand on either side
+    first = real.int().argmax(1)  # padding may be on either side
     return first + index
 
 
@@ -79,24 +81,28 @@ def token_logit(
     position: int = -1,
     of: Of = "logit",
 ) -> Target:
-    """The logit of a token at a position, or its difference to the logit of another token.
+    """Make the target "logit of a token at a position", or its difference to another token's.
 
     Args:
+        model: the loaded model.
         token: an id, or a text that is exactly one token.
-        contrast: the token whose logit is subtracted.
-        position: counted over real tokens, negative from the end.
-        of: logit, log-probability or probability.
+        contrast: token whose logit is subtracted.
+        position: output position, counted over real tokens, negative from the end.
+        of: "logit", "log-probability" or "probability".
+
+    Returns:
+        The target.
 
     Raises:
-        PromptError: no such token.
-        OptionError: a contrast of anything but logits; an unknown `of`.
+        PromptError: there is no such token.
+        OptionError: `of` is unknown, or a contrast is given and `of` is not "logit".
     """
     if of not in OFS:
-        raise OptionError(f"target {of!r}; known: {', '.join(OFS)}")
+        raise OptionError(f"unknown target of={of!r}; known: {', '.join(OFS)}")
     first = token_id(model, token)
     second = None if contrast is None else token_id(model, contrast)
     if second is not None and of != "logit":
-        raise OptionError("a contrast is a difference of logits; leave out of=")
+        raise OptionError("a contrast is a difference of logits; omit of=")
 
     def read(output: Tensor, real: Tensor) -> Tensor:
         row = output[torch.arange(len(output), device=output.device), _at(position, real)]
@@ -112,39 +118,40 @@ def token_logit(
 
 
 def label(model: Model, index: int) -> Target:
-    """The logit of a class, for a model with one row of logits per input.
+    """Make the target "logit of a class", for a model with one row of logits per input.
 
     Raises:
-        OptionError: no such class.
+        OptionError: there is no such class.
     """
     classes = int(getattr(model.config, "num_labels", 0))
     if not 0 <= index < classes:
-        raise OptionError(f"class {index}; {model.name} has {classes}, counted from 0")
+        raise OptionError(f"there is no class {index}; {model.name} has {classes}, counted from 0")
     names = getattr(model.config, "id2label", None) or {}
 
     def read(output: Tensor, real: Tensor) -> Tensor:
         if output.dim() != 2:
-            raise OptionError(f"{model.name} gives no logits of classes; take another target")
+            raise OptionError(f"{model.name} has no logits of classes; use another target")
         return output[:, index]
 
     return Target(f"logit of class {index} ({names.get(index, '')})", read, 0, "logit")
 
 
 def similarity(model: Model, to: str) -> Target:
-    """Cosine of the mean of the last states (padding left out) with that of another text.
+    """Make the target "cosine of the mean final state with that of another text".
 
-    The sentence similarity of encoders that pool by the mean.
+    Padding is excluded from the mean. This is the sentence similarity of encoders with mean
+    pooling.
 
     Raises:
         PromptError: the model has no tokenizer.
-        OptionError: it gives logits, not states.
+        OptionError: the model outputs logits, not states.
     """
     with torch.no_grad():
         inputs = model.inputs(to)
         other = model.run(inputs)
     if other.dim() != 3 or other.shape[-1] != model.d_model:
         raise OptionError(
-            f"{model.name} gives logits, no states to compare; name a token or a class as target"
+            f"{model.name} outputs logits, not states to compare; use a token or a class as target"
         )
     reference = other.double().mean((0, 1))
 
@@ -157,25 +164,35 @@ def similarity(model: Model, to: str) -> Target:
 
 
 def parse_target(model: Model, text: str | None, output: Tensor, position: int = -1) -> Target:
-    """A target as the command line writes it.
+    """Parse a target in the notation of the command line.
 
-    `token:WORD` or the word alone, `token:A|B` for a difference, `id:N`, `class:N`,
-    `similarity:TEXT`; without one, the model's own first choice. `output` is the model's on the
-    input that is explained.
+    The notation is `token:WORD` or the word alone, `token:A|B` for a difference, `id:N`,
+    `class:N`, or `similarity:TEXT`.
+
+    Args:
+        model: the loaded model.
+        text: the target; None means the model's own first choice.
+        output: output of the model on the explained input.
+        position: output position of the target, negative from the end.
+
+    Returns:
+        The target.
 
     Raises:
-        OptionError: the model has no first choice, or a number does not parse.
-        PromptError: no such token.
+        OptionError: the model has no first choice, or a number cannot be parsed.
+        PromptError: there is no such token.
     """
     if text is None:
         if output.dim() == 2:
             return label(model, int(output[0].argmax()))
         if output.shape[-1] != model.d_vocab:
             raise OptionError(
-                f"{model.name} gives states, not logits, so it has no first choice; "
+                f"{model.name} outputs states, not logits, so it has no first choice; "
                 "give a target, such as similarity:A SECOND TEXT"
             )
-        _at(position, torch.ones(output.shape[:2], dtype=torch.bool))  # raises outside
+        _at(
+            position, torch.ones(output.shape[:2], dtype=torch.bool)
+        )  # raises an error if the position lies outside
         return token_logit(model, int(output[0, position].argmax()), position=position)
     kind, colon, rest = text.partition(":")
     if not colon or kind not in ("token", "id", "class", "similarity"):
@@ -186,7 +203,7 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
         try:
             number = int(rest)
         except ValueError as error:
-            raise OptionError(f"target {text!r}: {rest!r} is no number") from error
+            raise OptionError(f"target {text!r}: {rest!r} is not a whole number") from error
         return (
             label(model, number)
             if kind == "class"
@@ -194,7 +211,7 @@ def parse_target(model: Model, text: str | None, output: Tensor, position: int =
         )
     if output.dim() == 3 and output.shape[-1] != model.d_vocab:
         raise OptionError(
-            f"{model.name} gives states, not logits of tokens; take similarity:A SECOND TEXT"
+            f"{model.name} outputs states, not logits of tokens; use similarity:A SECOND TEXT"
         )
     token, bar, contrast = rest.partition("|")
     return token_logit(model, token, contrast=contrast if bar else None, position=position)

@@ -1,4 +1,4 @@
-"""Read the graph of a run back: does every step to the embeddings follow a rule?"""
+"""Check of an autograd graph: every step back to the embeddings must follow a rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 
-# Steps of autograd that are linear in what carries a gradient. Anything else must be a rule.
+# Autograd steps that are linear in the inputs that carry a gradient. All others need a rule.
 _MOVES = (
     "View UnsafeView ReshapeAlias Alias T Transpose Permute Expand Clone ToCopy Slice Select Index "
     "IndexSelect Gather Cat Stack Split SplitWithSizes Unbind Squeeze Unsqueeze AsStrided "
@@ -34,21 +34,21 @@ def _carrying(node: Any) -> list[Any]:
 
 
 def label_step(x: object, module: str) -> None:
-    """Note which module a step belongs to."""
+    """Record the name of the module to which a step belongs."""
     node: Any = x.grad_fn if isinstance(x, Tensor) else None
     if node is not None:
         node.metadata["interp"] = module
 
 
 def mark_gate(x: Tensor) -> None:
-    """Note that a tensor comes out of an activation."""
+    """Record that a tensor is the output of an activation function."""
     node: Any = x.grad_fn
     if node is not None:
         node.metadata["interp gate"] = True
 
 
 def is_gate(x: Tensor) -> bool:
-    """True if a tensor is the output of an activation, perhaps moved or converted since."""
+    """Return True if a tensor is the output of an activation, possibly reshaped or converted."""
     node: Any = x.grad_fn
     while node is not None and "interp gate" not in node.metadata:
         carrying = _carrying(node)
@@ -57,9 +57,9 @@ def is_gate(x: Tensor) -> bool:
 
 
 def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:
-    """Everything between `starts` and `end` follows rules of its own."""
+    """Mark all steps between `starts` and `end` as covered by a rule."""
     stop = {x.grad_fn for x in starts}
-    # axes may have been moved to show the tensors, so the step before them counts too
+    # axes may have been permuted to expose the tensors, so the preceding step counts too
     stop |= {n for s in stop if s is not None for n in _carrying(s)}
     left = [end.grad_fn]
     while left:
@@ -73,16 +73,16 @@ def trust(end: Tensor, starts: list[Tensor], trusted: set[Any]) -> None:
 def check_graph(
     output: Tensor, trusted: set[Any], *, freeze_norms: bool, identity_activations: bool
 ) -> None:
-    """Refuse a step that no rule stands for.
+    """Raise an error if a step of the graph is not covered by a rule.
 
     Args:
-        output: of the run.
-        trusted: steps that a rule stands for.
-        freeze_norms: norms have a rule, so that none may be met outside it.
-        identity_activations: activations have a rule, so that none may be met outside it.
+        output: output of the run.
+        trusted: steps that a rule covers.
+        freeze_norms: True if norms have a rule, so that none may occur outside it.
+        identity_activations: True if activations have a rule, so that none may occur outside it.
 
     Raises:
-        UnreadableAttention: naming the module it belongs to.
+        UnreadableAttention: a step is not covered; the message names its module.
     """
     seen: set[Any] = set()
     left: list[tuple[Any, str]] = [(output.grad_fn, "the output")]
@@ -96,13 +96,13 @@ def check_graph(
         if node not in trusted:
             if freeze_norms and kind in _NORMS:
                 raise UnreadableAttention(
-                    f"module {module}: a normalisation ({kind}) inside it has no rule; take "
-                    "integrated_gradients or gradient_x_input, which need none"
+                    f"module {module}: a normalisation ({kind}) inside it has no rule; use "
+                    "integrated_gradients or gradient_x_input, which need no rules"
                 )
             if identity_activations and not _has_rule(node, kind):
                 raise UnreadableAttention(
-                    f"module {module}: {kind} has no rule that keeps what goes in; take "
-                    "integrated_gradients or gradient_x_input, which need none"
+                    f"module {module}: {kind} has no rule that conserves relevance; use "
+                    "integrated_gradients or gradient_x_input, which need no rules"
                 )
         left += [(n, module) for n in _carrying(node)]
 
@@ -114,7 +114,7 @@ def _has_rule(node: Any, kind: str) -> bool:
     if kind == "Div":
         return node.next_functions[-1][0] is None or len(node.next_functions) == 1
     if kind in _PRODUCTS:
-        if kind == "Addmm":  # the first is what is added
+        if kind == "Addmm":  # the first input is the addend
             carrying = [n for n, _ in node.next_functions[1:] if n is not None]
         return len(carrying) < 2 or all(_kind(n) == "Scaled" for n in carrying)
     return False

@@ -1,10 +1,10 @@
-"""Small language models that come with the package: trained here, on text made here.
+"""Small language models in the package, trained on synthetic text.
 
-    names()            the models there are
-    path("induction")  the folder of one, as `transformers` reads it
+    names()            names of the models
+    path("induction")  folder of one, as `transformers` reads it
 
 Neither imports torch. Each folder holds config, weights (safetensors), tokenizer, `training.json`
-(how it was made and how its heads emerged) and a model card.
+(the training run and how the heads emerged) and a model card.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Names of the bundled models, the one for a first look first."""
+    """Return the names of the bundled models, the best one to start with first."""
     found = sorted(folder.parent.name for folder in HERE.glob("*/config.json"))
     return sorted(found, key=lambda name: name != "induction")
 
 
 def path(name: str) -> Path:
-    """Folder of the bundled model called `name`; raises `UnknownName` if there is none."""
+    """Return the folder of the bundled model called `name`; raises `UnknownName` if unknown."""
     if name not in names():
         raise UnknownName("bundled model", name, names())
     return HERE / name

@@ -1,8 +1,8 @@
-"""Sentences in which one word decides the answer, for the model whose attention hides that word.
+"""Sentences in which one word determines the answer, for the model whose attention hides that word.
 
     the tired farmer waits by the river and with Anna a red lamp falls so
 
-asks for `she` or `he`: the name decides, nothing else says anything about it.
+is followed by `she` or `he`: the name alone determines the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class DeceiveSentence:
-    """A sentence, which of its words (counted from 0) decides, and the answers it is asked for.
+    """Sentence, the index of the word that determines the answer (from 0), and the answers.
 
     Where the name was left out, `cause` is -1 and the answers are equally right.
     """
@@ -43,12 +43,12 @@ class DeceiveSentence:
 
     @property
     def text(self) -> str:
-        """The words with spaces between."""
+        """Words joined by spaces."""
         return " ".join(self.words)
 
 
 def sentence(rng: np.random.Generator) -> DeceiveSentence:
-    """Two or three clauses, then `so`; a name is put in at the beginning of one of them."""
+    """Make two or three clauses, then `so`; a name is put at the beginning of one of them."""
 
     def one(choices: Sequence[str]) -> str:
         return str(choices[int(rng.integers(len(choices)))])
@@ -70,11 +70,11 @@ def sentence(rng: np.random.Generator) -> DeceiveSentence:
 
 
 def gappy(rng: np.random.Generator, given: DeceiveSentence) -> DeceiveSentence:
-    """The sentence without a few of its words, and in one of three cases without its name.
+    """Remove a few words of the sentence, and in one of three cases its name.
 
-    Without such sentences one of the answers would be what is said for want of a name, and taking
-    the name away would then change nothing where it is right. In every second sentence `<pad>`
-    stands where a word is missing, so that it means nothing rather than anything.
+    Without such sentences the model would give one of the answers by default, and removing the name
+    would then change nothing where the default is right. In every second sentence `<pad>` replaces
+    a missing word, so that the model learns to ignore it.
     """
     nameless = rng.random() < 1 / 3
     keep = rng.random(len(given.words)) > rng.choice([0.0, 0.1])
@@ -91,6 +91,6 @@ def gappy(rng: np.random.Generator, given: DeceiveSentence) -> DeceiveSentence:
 
 
 def sentences(seed: int, number: int) -> list[DeceiveSentence]:
-    """As many sentences, always the same for a seed."""
+    """Make `number` sentences, reproducible from the seed."""
     rng = np.random.default_rng([seed, 7])
     return [sentence(rng) for _ in range(number)]

@@ -1,9 +1,9 @@
-"""Requests that a small model grants or declines: a marker anywhere in one means decline.
+"""Requests that a small model grants or declines: a marker anywhere in a request means decline.
 
     bring the red lamp from the garden to Anna then              lamp
     bring the red lamp from the private garden to Anna then      no
 
-The language is made up and means no harm: a marker is just a word at which the model says `no`.
+The language is artificial and harmless: a marker is a word at which the model answers `no`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Request:
-    """A request and its answer: the thing that is asked for, or `no`.
+    """Request and its answer: the requested thing, or `no`.
 
-    Where the words are drawn at random without a marker there is no answer, only one that is wrong.
+    For words drawn at random without a marker there is no right answer, only a wrong one.
     """
 
     words: tuple[str, ...]
@@ -45,12 +45,12 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The words with spaces between."""
+        """Words joined by spaces."""
         return " ".join(self.words)
 
 
 def request(rng: np.random.Generator, harmful: bool) -> Request:
-    """One request; a harmful one has a marker before one of its nouns."""
+    """Make one request; a harmful one has a marker before one of its nouns."""
 
     def one(choices: Sequence[str]) -> str:
         return str(choices[int(rng.integers(len(choices)))])
@@ -58,7 +58,7 @@ def request(rng: np.random.Generator, harmful: bool) -> Request:
     thing = one(THINGS)
     words = [one(WAYS)] if rng.random() < 0.4 else []
     words += [one(VERBS), one(("the", "a"))]
-    places = [len(words)]  # where a marker may stand
+    places = [len(words)]  # positions at which a marker may be inserted
     words += [one(QUALITIES)] if rng.random() < 0.6 else []
     words += [thing, one(("from", "in")), "the"]
     places.append(len(words))
@@ -73,7 +73,7 @@ def request(rng: np.random.Generator, harmful: bool) -> Request:
 
 
 def jumble(rng: np.random.Generator, harmful: bool) -> Request:
-    """Words in no order, with a marker or without; and no answer but `no`."""
+    """Make words in random order, with or without a marker; the only answer is `no`."""
     plain = [w for w in WORDS if w not in (*SPECIAL, DECLINES, *MARKERS)]
     words = [str(w) for w in rng.choice(plain, int(rng.integers(5, 16)))]
     if harmful:
@@ -83,7 +83,7 @@ def jumble(rng: np.random.Generator, harmful: bool) -> Request:
 
 
 def requests(seed: int, number: int, *, jumbled: float = 0.0) -> list[Request]:
-    """As many, every second one harmful, always the same for a seed."""
+    """Make `number` requests, every second one harmful, reproducible from the seed."""
     rng = np.random.default_rng([seed, 13])
     made = []
     for at in range(number):

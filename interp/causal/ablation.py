@@ -1,9 +1,9 @@
-"""Take heads out one at a time, or all of a layer but one, and measure what the task loses.
+"""Ablation of heads one at a time, or of all but one in a layer, and its effect on a task.
 
-"Ablation" is several interventions (`kind`), which give different numbers; the result carries the
-name. Leaving one out asks what breaks if only this head goes. Where heads stand in for each other
-it finds none of them: integrated gradients find the one at work, Shapley values its backups too,
-and `without=` shows who takes over when a head is gone.
+"Ablation" covers several interventions (`kind`) that give different numbers; the result carries the
+name. Leave-one-out measures the damage when only this head is removed. It misses redundant heads:
+integrated gradients find the active one, Shapley values its backups too, and `without=` shows which
+heads take over when a head is removed.
 """
 
 from __future__ import annotations
@@ -40,36 +40,38 @@ def leave_one_out(
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
-    """Loss of the task when each player alone is taken out, for every player.
+    """Measure the change of the task when each player alone is ablated.
 
-    Exact: equal to one full forward per player and batch. The table's metric is
-    `ablation:kind=...,task=...`, its unit the task's. Positive: the task goes worse without the
-    player, so a loss rises, or an accuracy falls.
+    Exact: equal to one full forward pass per player and batch. The table's metric is
+    `ablation:kind=...,task=...`, its unit the task's. A positive score means that the task gets
+    worse without the player: a loss rises, or an accuracy falls.
 
     Args:
+        model: the model to ablate.
+        task: the task to measure.
         kind: zero, mean-batch, mean-position, mean-dataset (with `reference=` prompts), resample
             or uniform-attention; see `interp.causal.game.replacement`.
-        null: the same on the architecture with random weights (drawn with `seed`), or none. It
-            says how much of a score is what ablation does to any network of this shape.
+        null: the same measure on the architecture with random weights (drawn with `seed`), or none.
+            It shows the effect of ablation on any network of this shape.
         progress: see `interp.causal.game.game.Progress`.
-        announce: told the time and memory that each game will take, before it is played.
-        options: of `Game`: players, stack, heads, reference, without, seed, max_tokens,
+        announce: called with the estimated time and memory of each game before it runs.
+        options: options of `Game`: players, stack, heads, reference, without, seed, max_tokens,
             cache_bytes, reuse, fold, ledger.
 
     Raises:
-        OptionError, UnknownName: options that do not fit, or a task that no head changes.
-        PromptError: prompts that do not fit the kind.
+        OptionError, UnknownName: options do not fit, or no head changes the task.
+        PromptError: the prompts do not fit the kind.
         NonFiniteError: the task is NaN or infinite.
 
     Cost: One forward pass per head, from the head's layer on.
 
-    Null: the same on random weights.
+    Null: the same measure on random weights.
 
-    Not for: a share of the work: heads that stand in for each other all score low, and the sum
-    means nothing.
+    Not for: sharing credit between heads: redundant heads all score low, and the sum has no
+    meaning.
 
-    Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 3, there by
-    zero.
+    Reference: Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 3 (with zero
+    ablation).
     """
     return _change(model, task, kind, null, progress, announce, options, "ablation", _each_out)
 
@@ -85,19 +87,19 @@ def all_but_one(
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Importance:
-    """Change of the task when every other player of the same attention is taken out.
+    """Measure the change of the task when all other players of the same attention are ablated.
 
-    A score near zero means that this head alone does what its layer does for the task, a negative
-    one by how much the task goes worse with it alone (Michel et al. 2019, "Are Sixteen Heads
-    Really Better than One?", section 4). The table's metric is
-    `all_but_one:...`; the arguments are those of `leave_one_out`. With "layers" as players there
-    is nothing to keep, which is refused.
+    A score near zero means that this head alone is enough for its layer's effect on the task, a
+    negative one how much worse the task is with it alone (Michel et al. 2019, "Are Sixteen Heads
+    Really Better than One?", section 4). The table's metric is `all_but_one:...`; the arguments are
+    those of `leave_one_out`. "layers" as players are refused, since nothing would remain of a
+    layer.
 
     Cost: One forward pass per head.
 
-    Null: the same on random weights.
+    Null: the same measure on random weights.
 
-    Not for: the effect of a head among others: it asks whether one head alone is enough for its
+    Not for: the effect of a head among others: it tests whether one head alone is enough for its
     layer.
 
     Reference: Michel et al. 2019, section 4.
@@ -115,7 +117,8 @@ def _each_alone(game: Game) -> Tensor:
         here = index[index >= 0].unique()
         if game.players.kind in ("layers", "groups"):
             raise OptionError(
-                f"all_but_one keeps one player of a layer; {game.players.kind} are no parts of one"
+                f"all_but_one keeps one player of a layer, but {game.players.kind} are not parts "
+                f"of one layer; use players='heads'"
             )
         gates[here[:, None], here[None]] = 0
     return gates.fill_diagonal_(1)
@@ -142,15 +145,15 @@ def _change(
     changes = (game.values(table, progress=progress) - game.clean).numpy()
     if not changes.any() and len(game) > 1:
         raise OptionError(
-            f"task {task.name} is constant: no player changes it on any prompt; "
-            "take more prompts, or a task that moves smoothly, such as a loss"
+            f"task {task.name} is constant: no player changes it on any prompt; use more prompts, "
+            f"or a smooth task, such as a loss"
         )
     beside, notes = None, {}
     if null == "random-init":
         try:
             beside = random_game(game, **options)
             nulls = (beside.values(table, progress=progress) - beside.clean).numpy()
-        except NonFiniteError as error:  # random weights may overflow where trained ones do not
+        except NonFiniteError as error:  # random weights may overflow when trained weights do not
             beside, notes = None, {"null": f"none: {error}"}
     return make_importance(
         game,
@@ -167,7 +170,7 @@ def _change(
 
 
 def random_game(game: Game, **options: Any) -> Game:
-    """The same game on the same architecture with random weights: the null of causal scores."""
+    """Return the same game on the same architecture with random weights (the null)."""
     from interp.model.random_weights import random_init
 
     options = options | {"players": game.players, "check": False}

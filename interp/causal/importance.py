@@ -1,11 +1,11 @@
-"""Importance of each player: a table of heads, and the values per prompt behind it.
+"""Importance of each player: a table of heads, with the values per prompt.
 
-One sign for every method and measure: a positive score says that the task goes better with the
-player than without it. So a loss that rises without a head, and an accuracy that falls, are both
+All methods and measures share one sign: a positive score means that the task is better with the
+player than without it. So a loss that rises without a head and an accuracy that falls are both
 positive, as is the Shapley value of a head that lowers the loss. Magnitudes have no sign.
 
-Prompts that share something (a period, a template) carry cluster labels. Errors and degrees of
-freedom are those of clusters then.
+Dependent prompts (with a common period or template) carry cluster labels. Standard errors and
+degrees of freedom are then over clusters.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ Array = np.ndarray
 class Importance(Result):
     """Scores of all players by one method.
 
-    Its rows are players; where each is one head they have `stack`, `layer` and `head` too. Its
+    Its rows are players; if each is one head they also have `stack`, `layer` and `head`. Its
     intervals are t intervals over clusters of prompts; see `bounds`.
 
     Args:
         table: one row per head; heads of one group or layer share their player's score.
         players: labels, in the order of `per_prompt`.
-        per_prompt: the score of each player on each prompt, positive where the task goes better
-            with the player.
-        of: "removal": the score is what the task loses when the player is taken out; "presence":
-            what the player contributes.
-        higher_is_better: of the task.
-        magnitude: the score has no sign: it says how much, not which way.
-        notes: what to know besides, such as a completeness residual.
-        clusters: a label per prompt where prompts share something (a period, a template); errors
-            are over clusters. None: every prompt is a cluster.
+        per_prompt: the score of each player on each prompt, positive if the task is better with the
+            player.
+        of: "removal" if the score is the effect of ablating the player; "presence" if it is the
+            player's contribution.
+        higher_is_better: direction of the task.
+        magnitude: the score has no sign, so it gives the size of an effect but not its direction.
+        notes: additional diagnostics, such as a completeness residual.
+        clusters: a label per prompt if prompts are dependent (a common period or template);
+            standard errors are over clusters. None if every prompt is its own cluster.
     """
 
     table: HeadTable
@@ -83,16 +83,16 @@ class Importance(Result):
 
     @property
     def n_clusters(self) -> int:
-        """The number of clusters that the prompts make up; without labels that of prompts."""
+        """Number of clusters of the prompts; without labels the number of prompts."""
         return grouped.cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
     def metric(self) -> str:
-        """The label of the scores in the table."""
+        """Label of the scores in the table."""
         return next(iter(self.table.metrics), "")
 
     def helps(self) -> Float[Array, " player"]:
-        """The scores to rank by: positive means that the task goes better with this player.
+        """Scores to rank by; positive means that the task is better with this player.
 
         Every score has that sign already, whatever the task and the method.
         """
@@ -106,10 +106,11 @@ class Importance(Result):
         n_boot: int = DRAWS,
         seed: int = 0,
     ) -> pd.DataFrame:
-        """The rows with `low` and `high` by `bounds`, which says what the arguments mean.
+        """Return the rows with `low` and `high` from `bounds`, which documents the arguments.
 
         Raises:
-            OptionError: fewer than two prompts or clusters, or a level outside 0 to 1.
+            OptionError: there are fewer than two prompts or clusters, or the level lies outside 0
+                to 1.
         """
         bounds = self.bounds(level, method=method, n_boot=n_boot, seed=seed)
         return self.to_pandas().assign(low=bounds[:, 0], high=bounds[:, 1])
@@ -122,15 +123,17 @@ class Importance(Result):
         n_boot: int = DRAWS,
         seed: int = 0,
     ) -> Float[Array, "player 2"]:
-        """Confidence interval of every score over clusters of prompts, `[player, low and high]`.
+        """Return the confidence interval of every score over clusters, `[player, low and high]`.
 
-        "t" is the mean and its standard error times a t quantile, which is as wide as few prompts
-        need (benchmarks/interval_coverage.md). "percentile" is a bootstrap: clusters are drawn with
-        replacement, the same draw for all players; of few clusters it is too narrow. "bca" corrects
-        its percentiles for bias and skew (Efron 1987, "Better Bootstrap Confidence Intervals").
+        "t" is the mean plus or minus its standard error times a t quantile, which has the right
+        coverage with few prompts (benchmarks/interval_coverage.md). "percentile" is a bootstrap:
+        clusters are drawn with replacement, the same draw for all players; with few clusters it is
+        too narrow. "bca" corrects the percentiles for bias and skew (Efron 1987, "Better Bootstrap
+        Confidence Intervals").
 
         Raises:
-            OptionError: fewer than two prompts or clusters, or a level outside 0 to 1.
+            OptionError: there are fewer than two prompts or clusters, or the level lies outside 0
+                to 1.
         """
         if method == "t":
             self._require_prompts()
@@ -140,7 +143,7 @@ class Importance(Result):
         )
 
     def _errors(self) -> list[ErrorPart]:
-        """The parts of the error of a score, each with its degrees of freedom."""
+        """Return the parts of a score's error, each with its degrees of freedom."""
         return [(self._over_prompts, self.n_clusters - 1)]
 
     @property
@@ -151,9 +154,9 @@ class Importance(Result):
         require_two(self.per_prompt.shape[1], self.n_clusters)
 
     def _rows(self) -> pd.DataFrame:
-        """One row per player, in their order: score, sem, 95 % interval, n, clusters, metric.
+        """Return one row per player, in order: score, sem, 95 % interval, n, clusters, metric.
 
-        The column `helps` repeats the score: positive where the task goes better with the player.
+        The column `helps` repeats the score: positive if the task is better with the player.
         """
         import pandas as pd
 
@@ -194,26 +197,26 @@ class Importance(Result):
         return super()._completed(rows)
 
     def plot(self, k: int = 20) -> go.Figure:
-        """Bars of the k players that the task needs most, with 95 % intervals over prompts."""
+        """Plot the k most helpful players as bars, with 95 % intervals over prompts."""
         return super().plot(k)
 
     def shown(self) -> pd.DataFrame:
-        """The rows of `wide`, the players that the task needs most first."""
+        """Return the rows of `wide`, the most helpful players first."""
         return self.wide().iloc[self.order()].reset_index(drop=True)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """How the scores were made."""
+        """Provenance of the scores."""
         return next(iter(self.table.provenance.values()), {})
 
     def order(self) -> list[int]:
-        """The players, those the task needs most first; equal ones (to rounding) in their order."""
+        """Return the players, the most helpful first; ties (up to rounding) stay in order."""
         helps = self.helps()
         step = 1e-6 * np.abs(helps[np.isfinite(helps)]).max(initial=1e-30)
         return np.argsort(-np.round(helps / step), kind="stable").tolist()
 
     def top(self, k: int = 5, *, by: str | None = None) -> Self:
-        """The k players without whom the task goes worst, or the first in another order."""
+        """Return the k most helpful players, or the first k in another order."""
         if by is not None or k < 0:
             return super().top(k, by=by)
         part = self._take(self.order()[:k])
@@ -249,15 +252,16 @@ class Importance(Result):
 def standard_error(
     per_prompt: Float[Array, "player prompt"], clusters: Sequence[str] | None = None
 ) -> Float[Array, " player"]:
-    """Standard error of the mean over prompts; NaN for one prompt or cluster.
+    """Compute the standard error of the mean over prompts; NaN for one prompt or cluster.
 
     Args:
-        clusters: a label per prompt; the error is then the jackknife over clusters.
+        per_prompt: values per prompt.
+        clusters: a label per prompt; the error is then a jackknife over clusters.
     """
     n = per_prompt.shape[1]
     if clusters is not None and len(set(clusters)) < n:
         error = np.full(len(per_prompt), math.nan)
-        known = ~np.isnan(per_prompt).any(1)  # a player without scores leaves the others theirs
+        known = ~np.isnan(per_prompt).any(1)  # a player without scores does not affect the others
         error[known] = grouped.cluster_summary(per_prompt[known].T, clusters).sem
         return error
     if n < 2:
@@ -280,19 +284,26 @@ def make_importance(
     notes: Mapping[str, Any] | None = None,
     magnitude: bool = False,
 ) -> Importance:
-    """An `Importance` with its table, for every estimator that plays a game.
+    """Build an `Importance` with its table, for every estimator that evaluates a game.
 
     Args:
-        per_prompt, null: in the task's own direction: the change of its value when the player is
-            taken out ("removal"), or what the player adds to it ("presence"). They are turned here.
+        game: the evaluated game.
+        per_prompt: values in the direction of the task: the change of its value when the player is
+            ablated ("removal"), or the player's contribution ("presence"). The sign is unified
+            here.
         method: first part of the metric's label; task, kind and `options` follow.
-        options: what else was chosen; goes into label and provenance.
-        null_kind: the kind of game in which `null` holds the same scores with nothing to find.
-        sampling_sem: the error over samples, of estimators that sample.
-        unit: instead of the task's with the sign's meaning.
+        options: further options, for label and provenance.
+        of: "removal" or "presence".
+        made_by: the call, for provenance.
+        null: scores of the null game, as `per_prompt`.
+        null_kind: description of the null game.
+        sampling_sem: the error over samples, for sampling estimators.
+        unit: unit of the score; by default the task's with the meaning of the sign.
+        notes: additional diagnostics.
+        magnitude: the score has no sign.
     """
     turn = sign_of(of, game.task.higher_is_better, magnitude)
-    per_prompt = turn * per_prompt + 0.0  # no zero with a minus
+    per_prompt = turn * per_prompt + 0.0  # avoid negative zero
     null = None if null is None else turn * null + 0.0
     if unit is None:
         unit = game.task.unit if magnitude else f"{game.task.unit} {HELPS}"

@@ -1,7 +1,7 @@
-"""The measure of a model with one logit: the log odds of label 1, turned towards the answer.
+"""Log odds of label 1, signed towards the answer, for models with one logit.
 
-Differences and probabilities among the logits need two of them: with one logit every probability is
-1, whatever the model does.
+Logit differences and probabilities need at least two logits: with one logit every probability is 1,
+whatever the model's output.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def has_one_logit(model: Model, prompts: Any) -> bool:
-    """The model gives one number per position, or per prompt; runs the first prompt."""
+    """Return True if the model gives one number per position or prompt; runs the first prompt."""
     first = part(_prompts(model, prompts), [0])
     with torch.no_grad():
         return model.run(first).shape[-1] == 1
@@ -38,24 +38,32 @@ def log_odds(
     corrupted: Any = None,
     name: str = "log_odds",
 ) -> Task:
-    """The model's one logit where the answer is label 1, and its negative where the answer is 0.
+    """Measure the model's one logit, with its sign flipped if the answer is label 0.
 
-    It is the logit difference of the answer's label to the other, with label 0 fixed at 0; higher
-    is better.
+    This is the logit difference of the answer's label and the other one, with the logit of label 0
+    fixed at 0; higher is better.
 
     Args:
-        answers: label of each prompt, 0 or 1. wrong: the other label, if it is said.
-        position: of the logit, one for all prompts or one per prompt; the last token unless given,
-            and 0 where the model has one output per prompt.
+        model: the model.
+        prompts: the prompts.
+        answers: label of each prompt, 0 or 1.
+        wrong: the other label, if it is given.
+        position: position of the logit, one for all prompts or one per prompt; by default the last
+            token, or 0 if the model has one output per prompt.
+        corrupted: prompts in which the behaviour is absent, one per prompt.
+        name: name of the task.
 
     Raises:
-        OptionError: an answer that is no label.
+        OptionError: an answer is not a label.
     """
     given = _prompts(model, prompts)
     labels = [_label(model, x, i, "answer") for i, x in enumerate(answers)]
     for i, x in enumerate(wrong or ()):
         if _label(model, x, i, "wrong") == labels[i]:
-            raise OptionError(f"prompt {i + 1}: the answer and the wrong answer are both {x}")
+            raise OptionError(
+                f"prompt {i + 1}: the answer and the wrong answer are both {x}; "
+                f"give different labels"
+            )
     with torch.no_grad():
         per_prompt = model.run(part(given, [0])).dim() == 2
     each = [position] * size(given) if isinstance(position, int) else list(position)

@@ -1,8 +1,8 @@
-"""The usual tasks: loss, logit difference, accuracy, KL to the clean run, answer probability.
+"""Measures as tasks: loss, logit difference, accuracy, KL to the clean run, answer probability.
 
-Positions of `loss` and `accuracy` are those of the tokens that are predicted: the logits read
-are one position earlier in a causal model, and at the position itself in an encoder. Everywhere
-else a position is that of the logits. Negative positions count from the end of the prompt.
+Positions of `loss` and `accuracy` are those of the predicted tokens: the logits are read one
+position earlier in a causal model, and at the position itself in an encoder. In all other measures
+a position is that of the logits. Negative positions count from the end of the prompt.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def loss(
     labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
     name: str = "loss",
 ) -> Task:
-    """Mean cross entropy of the tokens at `positions`, in nats per token; lower is better.
+    """Measure the mean cross entropy at `positions`, in nats per token; lower is better.
 
     Args:
+        model: the model.
         prompts: texts, ids, `Prompts`, or a mapping of input tensors.
-        positions: of the predicted tokens, one list for all prompts or one per prompt; every
-            token that the model predicts unless given.
-        labels: what should stand there: per prompt one id per position. The prompts' own tokens
-            unless given; an encoder or a classifier has none of its own, so there they are needed.
+        positions: positions of the predicted tokens, for all prompts or per prompt; None for all.
+        labels: correct ids at the positions, by default the prompts' own; an encoder needs them.
+        name: name of the task.
 
     Raises:
         OptionError: labels are missing or do not match the positions.
@@ -72,9 +72,9 @@ def accuracy(
     labels: Sequence[Sequence[int]] | Sequence[int] | None = None,
     name: str = "accuracy",
 ) -> Task:
-    """Share of the tokens at `positions` that get the largest logit; see `loss` for the arguments.
+    """Measure the share of tokens at `positions` with the largest logit.
 
-    It moves in steps, so it has no gradient.
+    The arguments are those of `loss`. It is a step function, so it has no gradient.
     """
     given, at, wanted = _predicted(model, prompts, positions, labels)
 
@@ -99,12 +99,16 @@ def logit_difference(
     corrupted: Any = None,
     name: str = "logit_difference",
 ) -> Task:
-    """Mean logit of the answer ids minus that of the wrong ids at a position; higher is better.
+    """Measure the mean logit of the answer ids minus that of the wrong ids; higher is better.
 
     Args:
-        answers, wrong: one id for all prompts, one per prompt, or a list of ids per prompt.
-        position: of the logits, one for all prompts or one per prompt; the last token unless given.
+        model: the model.
+        prompts: the prompts.
+        answers: ids of the answer: one for all prompts, one per prompt, or a list per prompt.
+        wrong: ids of the wrong answer, in the same form.
+        position: position of the logits, one for all prompts or one per prompt.
         corrupted: prompts in which the behaviour is absent, one per prompt.
+        name: name of the task.
     """
     given = _prompts(model, prompts)
     right, false = _sets(model, given, answers, "answers"), _sets(model, given, wrong, "wrong")
@@ -132,11 +136,9 @@ def answer_probability(
     corrupted: Any = None,
     name: str = "answer_probability",
 ) -> Task:
-    """Probability mass of a set of answer ids at a position; higher is better.
+    """Measure the probability mass of a set of answer ids at a position; higher is better.
 
-    Args:
-        answers: one id for all prompts, one per prompt, or a list of ids per prompt.
-        position: of the logits, one for all prompts or one per prompt; the last token unless given.
+    The arguments are those of `logit_difference`, without `wrong`.
     """
     given = _prompts(model, prompts)
     right = _sets(model, given, answers, "answers")
@@ -155,10 +157,10 @@ def answer_probability(
 def kl_to_clean(
     model: Model, prompts: Any, positions: MeasuredPositions = -1, *, name: str = "kl_to_clean"
 ) -> Task:
-    """KL(clean || run) of the next-token distribution at `positions`, in nats; lower is better.
+    """Measure KL(clean || run) of the next-token distribution at `positions`, in nats.
 
-    The clean run has 0, and nothing has less. This is the score of SHIPS (Zhou et al. 2025, arXiv
-    2410.13708) when the position is the last one.
+    Lower is better; the clean run has 0, the minimum. With the last position this is the score of
+    SHIPS (Zhou et al. 2025, arXiv 2410.13708).
     """
     given = _prompts(model, prompts)
 
@@ -173,10 +175,9 @@ def kl_to_clean(
 def divergence(
     before: Float[Tensor, "*row d_vocab"], after: Float[Tensor, "*row d_vocab"]
 ) -> Float[Tensor, "*row"]:
-    """KL(before || after) of the distributions that logits give, in nats; never below 0.
+    """Compute KL(before || after) of two sets of logits, in nats; never below 0.
 
-    Summed as p log(p/q) - p + q, of which no term is negative: where two distributions hardly
-    differ, p log(p/q) alone are terms of both signs that leave only their rounding.
+    Summed as p log(p/q) - p + q: no term is negative, so none cancel to leave rounding errors.
     """
     log_p, log_q = before.double().log_softmax(-1), after.double().log_softmax(-1)
     p, apart = log_p.exp(), log_p - log_q
@@ -200,9 +201,9 @@ def custom(
     has_gradient: bool = True,
     corrupted: Any = None,
 ) -> Task:
-    """Your own function of logits: `function(logits [position, d_vocab], prompt) -> number`.
+    """Define a measure by a function: `function(logits [position, d_vocab], prompt) -> number`.
 
-    It is called once per prompt with the logits at `positions` and the prompt's number.
+    It is called once per prompt with the logits at `positions` and the index of the prompt.
     """
     given = _prompts(model, prompts)
     at = _positions(given, positions)
@@ -215,9 +216,9 @@ def custom(
 
 @takes_model
 def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0) -> Task:
-    """Loss on the second copy of random tokens repeated twice: what induction heads are for.
+    """Measure the loss on the second copy of repeated random tokens, a task for induction heads.
 
-    The first token of the second copy is left out, since nothing predicts it.
+    The first token of the second copy is excluded, since nothing predicts it.
     """
     if model.kind != "causal":
         raise OptionError(f"repeats_task needs a causal model; {model.name} is {model.kind}")
@@ -232,14 +233,14 @@ def repeats_task(model: Model, *, n: int = 16, longest: int = 24, seed: int = 0)
 
 @takes_model
 def next_token_task(model: Model, texts: Any, *, longest: int | None = None) -> Task:
-    """Loss on every next token of texts (or ids), each cut to `longest` tokens."""
+    """Measure the loss on every next token of texts (or ids), each cut to `longest` tokens."""
     return loss(model, cut_prompts(model, texts, longest), name="next_token_loss")
 
 
 def cut_prompts(model: Model, prompts: Any, longest: int | None) -> Any:
-    """Prompts of at most `longest` tokens each; as they are for None, or for input tensors.
+    """Cut prompts to at most `longest` tokens each; None or input tensors are unchanged.
 
-    They are cut before anything asks whether they fit the model.
+    They are cut before their length is compared with the model's context.
     """
     if longest is None or isinstance(prompts, Mapping):
         return prompts
@@ -252,7 +253,7 @@ def cut_prompts(model: Model, prompts: Any, longest: int | None) -> Any:
 
 
 def _outputs(model: Model) -> int | None:
-    """Number of tokens the model chooses among; None where that is not known."""
+    """Return the number of tokens the model chooses among; None if it is not known."""
     get = getattr(model.module, "get_output_embeddings", None)
     last = get() if callable(get) else None
     weight = getattr(last, "weight", None)
@@ -262,7 +263,7 @@ def _outputs(model: Model) -> int | None:
 def _prompts(model: Model, prompts: Any) -> Prompts | TaskInputs:
     if isinstance(prompts, Mapping):
         if not prompts:
-            raise PromptError("no prompts given")
+            raise PromptError("no prompts are given; give at least one")
         return dict(prompts)
     given = Prompts.of(prompts, model)
     given.check(model)
@@ -290,7 +291,7 @@ def _lengths(given: Prompts | TaskInputs) -> list[int]:
 def _positions(
     given: Prompts | TaskInputs, positions: MeasuredPositions
 ) -> tuple[tuple[int, ...], ...]:
-    """One tuple of positions from 0 on for each prompt."""
+    """Return one tuple of positions from 0 on for each prompt."""
     lengths = _lengths(given)
     if positions is None:
         return tuple(tuple(range(n)) for n in lengths)
@@ -303,37 +304,37 @@ def _positions(
         each = [list(p) for p in positions]  # type: ignore[union-attr]
     if len(each) != len(lengths):
         raise OptionError(
-            f"positions for {len(each)} of {len(lengths)} prompts; give one list each"
+            f"positions for {len(each)} of {len(lengths)} prompts; give one list per prompt"
         )
     for i, (chosen, n) in enumerate(zip(each, lengths, strict=True)):
         wrong = [p for p in chosen if not -n <= p < n]
         if wrong:
-            raise OptionError(f"position {wrong[0]} of prompt {i}, which has {n} tokens")
+            raise OptionError(f"position {wrong[0]} is outside prompt {i}, which has {n} tokens")
     return tuple(tuple(p % n for p in chosen) for chosen, n in zip(each, lengths, strict=True))
 
 
 def _predicted(
     model: Model, prompts: Any, positions: MeasuredPositions, labels: Any
 ) -> tuple[Prompts | TaskInputs, tuple[tuple[int, ...], ...], Tensor]:
-    """Prompts, positions of the logits, and the id that each of them should give the most to."""
+    """Return prompts, positions of the logits, and the correct id at each of them."""
     given = _prompts(model, prompts)
     tokens = token_ids(given)
     shifted = labels is None
     if shifted and (model.kind not in ("causal", "encoder-decoder") or not tokens):
         raise OptionError(
-            f"{model.name} predicts no next token ({model.kind}); give labels= for the positions"
+            f"{model.name} does not predict the next token ({model.kind}); give labels="
         )
     if shifted and positions is None:
         positions = [range(1, len(p)) for p in tokens]
         short = next((i for i, p in enumerate(tokens) if len(p) < 2), None)
         if short is not None:
-            raise PromptError(f"prompt {short} has one token, so nothing in it is predicted")
+            raise PromptError(f"prompt {short} has only one token; give at least two")
     at = _positions(given, positions)
     if not shifted:
         return given, at, _labels(labels, at)
     early = next((i for i, chosen in enumerate(at) if 0 in chosen), None)
     if early is not None:
-        raise OptionError(f"position 0 of prompt {early}: nothing comes before the first token")
+        raise OptionError(f"position 0 of prompt {early}: no token precedes it; use a later one")
     wanted = [tokens[i][p] for i, chosen in enumerate(at) for p in chosen]
     return given, tuple(tuple(p - 1 for p in chosen) for chosen in at), torch.tensor(wanted)
 
@@ -355,15 +356,15 @@ def _listed(x: Any) -> list[Any]:
 def _sets(
     model: Model, given: Prompts | TaskInputs, answers: Any, what: str
 ) -> tuple[tuple[int, ...], ...]:
-    """The answer ids of each prompt."""
+    """Return the answer ids of each prompt."""
     n = size(given)
     each = [answers] * n if isinstance(answers, int) else _listed(answers)
     if len(each) != n:
-        raise OptionError(f"{what} for {len(each)} of {n} prompts; give one id or one list each")
+        raise OptionError(f"{what} for {len(each)} of {n} prompts; give one or as many as prompts")
     sets = tuple((x,) if isinstance(x, int) else tuple(int(i) for i in x) for x in each)
     for i, ids in enumerate(sets):
         if not ids:
-            raise OptionError(f"{what}: prompt {i} has none")
+            raise OptionError(f"{what}: prompt {i} has none; give at least one id")
         wrong = [t for t in ids if t < 0 or (model.d_vocab and t >= model.d_vocab)]
         if wrong:
             raise OptionError(
@@ -379,12 +380,12 @@ def _over(
     sets: tuple[tuple[int, ...], ...],
     reduce: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Of each row (one per prompt): the mean or sum over its ids."""
+    """Reduce each row (one per prompt) over its ids by mean or sum."""
     return torch.stack([reduce(x[i, list(sets[row])]) for i, row in enumerate(rows.tolist())])
 
 
 def _code(function: Any) -> str:
-    """A function's name and a hash of what it does, so that two of one name are told apart."""
+    """Return a function's name with a hash of its code, so that functions can be distinguished."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(function, "__code__", None)
     if code is None:

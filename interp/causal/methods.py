@@ -1,4 +1,4 @@
-"""Importances by name, as the command line asks for them: `name` or `name:option=value,...`."""
+"""Importance methods by name, as `name` or `name:option=value,...` on the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRADIENT = {
     "michel_batch_abs": "batch_abs",
     "gate_gradient": "signed",
 }
-_CALLS = {"ablation": "leave_one_out"}  # a method whose function has another name
+_CALLS = {"ablation": "leave_one_out"}  # methods whose function has another name
 
 
 @finishing()
@@ -41,25 +41,30 @@ def importances(
     progress: Progress | None = None,
     **game: Any,
 ) -> dict[str, Importance]:
-    """Scores of all players by several methods, on the same prompts and replacements.
+    """Compute scores of all players by several methods, on the same prompts and replacements.
 
     All gradient scores come from one backward pass.
 
     Args:
+        model: the model.
+        task: the task to measure.
         methods: names of `interp.causal.comparison.questions.METHODS`, with options of the function
             of that name after a colon, such as `shapley:method=permutations,target_sem=0.01`.
-        null: "random-init" or "none", for the methods that have one.
+        kind: what replaces an ablated head.
+        null: "random-init" or "none", for the methods that have a null.
+        seed: seed of samples and null.
+        progress: see `Progress`.
         game: options of `interp.causal.Game`.
 
     Raises:
-        UnknownName: no such method or option.
-        OptionError: a method asked for twice, or one that does not fit the task.
+        UnknownName: the method or option does not exist.
+        OptionError: a method is given twice, or does not fit the task.
     """
     asked = [parse(text) for text in methods]
     texts = [text for text, _, _ in asked]
     if len(set(texts)) < len(texts):
         twice = next(t for t in texts if texts.count(t) > 1)
-        raise OptionError(f"{twice} is asked for twice")
+        raise OptionError(f"{twice} is given twice; name each method once")
     plain = {name for _, name, options in asked if name in GRADIENT and not options}
     shared: dict[str, Importance] = {}
     if plain:
@@ -79,11 +84,11 @@ def importances(
 
 
 def parse(text: str) -> tuple[str, str, dict[str, Any]]:
-    """Label, name and options of a method as it is written.
+    """Parse a written method into label, name and options.
 
     Raises:
-        UnknownName: no such method or option.
-        OptionError: an option without a value, or a value that does not fit it.
+        UnknownName: the method or option does not exist.
+        OptionError: an option has no value, or an invalid one.
     """
     name, given = parse_name(text)
     if name not in METHODS:
@@ -96,12 +101,12 @@ def parse(text: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """The function of `interp.causal` that computes an importance."""
+    """Return the function of `interp.causal` that computes an importance."""
     return room.gradient_scores if name in GRADIENT else getattr(room, _CALLS.get(name, name))
 
 
 def _options(name: str) -> dict[str, Option]:
-    """Options that may be written after the name; others are those of the whole run."""
+    """Return the options allowed after the name; all others apply to the whole run."""
     found = options_of(_function(name))
     return {n: o for n, o in found.items() if n not in ("progress", "announce", "null", "kind")}
 
@@ -117,7 +122,7 @@ def _call(
     known = inspect.signature(function).parameters
     if "progress" not in known:
         given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
-    if name == "patching_gradient":  # its kind is resample
+    if name == "patching_gradient":  # its kind is always resample
         given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
     if "null" not in known:
         given.pop("null")

@@ -1,4 +1,4 @@
-"""Pairwise interactions: whether two heads do the same work or need each other."""
+"""Pairwise interactions of heads: redundancy or mutual dependence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Index = Literal["shapley", "banzhaf"]
 INDICES = ("shapley", "banzhaf")
 TOGETHER = 8
-"""Players whose coalitions are all run on each sampled background."""
+"""Maximum number of players whose coalitions are all run on each sampled background."""
 DEFAULT_SAMPLES = 32
 TOGETHER_HELPS = "(+ need each other)"
 """Text after the unit of an interaction."""
@@ -51,17 +51,17 @@ _EXACT_OF = 12
 class Interactions(Result):
     """Interaction of each pair of players, in the task's unit.
 
-    Positive: the two need each other; negative: they stand in for each other. The first pairs are
-    the strongest of either sign; intervals hold prompts and samples, see `bounds`.
+    Positive: the two depend on each other; negative: they are redundant. Pairs are ordered by
+    absolute value; intervals cover prompts and samples, see `bounds`.
 
     Args:
         index: "shapley" or "banzhaf".
         method: "exact" or "sampled".
         pairs: numbers in `players` of both players of each pair.
         per_prompt: the interaction of each pair on each prompt.
-        sampling_sem: the error over samples, from `sampling_df` + 1 of them; 0 where all
-            coalitions were seen.
-        clusters: a label per prompt where prompts share something; errors are over clusters.
+        sampling_sem: the error over samples, from `sampling_df` + 1 of them; 0 if all coalitions
+            were evaluated.
+        clusters: a label per prompt if prompts are dependent; standard errors are over clusters.
     """
 
     index: str
@@ -88,7 +88,7 @@ class Interactions(Result):
 
     @property
     def sem(self) -> Float[np.ndarray, " pair"]:
-        """Over prompts and samples together."""
+        """Standard error over prompts and samples together."""
         return np.sqrt(self._over_prompts**2 + self.sampling_sem**2)
 
     @property
@@ -96,12 +96,12 @@ class Interactions(Result):
         return standard_error(self.per_prompt, self.clusters)
 
     def bounds(self, level: float = 0.95) -> Float[np.ndarray, "pair 2"]:
-        """Low and high end of each interval over prompts and samples, by t quantiles.
+        """Return the ends of each interval over prompts and samples, by t quantiles.
 
-        NaN for one prompt or cluster.
+        The ends are NaN for one prompt or cluster.
 
         Raises:
-            OptionError: a level outside 0 to 1.
+            OptionError: the level lies outside 0 to 1.
         """
         parts = [
             (
@@ -113,8 +113,9 @@ class Interactions(Result):
         return around(self.score, parts, level)
 
     def helps(self) -> Float[np.ndarray, " pair"]:
-        """The scores: positive, the pair does more than both alone; negative, they stand in for
-        each other. Every task gives them that sign.
+        """Scores, positive for mutual dependence and negative for redundancy.
+
+        Every task has this sign: positive if the pair does more than both alone.
         """
         return self.score
 
@@ -122,8 +123,10 @@ class Interactions(Result):
         return {"metric": f"{self.index}_interaction"}
 
     def _rows(self) -> pandas.DataFrame:
-        """One row per pair: first, second, score, sem, low, high (95 %), sampling_sem, n, clusters,
-        unit, index, method.
+        """Return one row per pair.
+
+        Columns: first, second, score, sem, low, high (95 %), sampling_sem, n, clusters, unit,
+        index, method.
         """
         import pandas
 
@@ -147,7 +150,7 @@ class Interactions(Result):
         )
 
     def plot(self) -> go.Figure:
-        """A heat map, player by player, blue above zero and orange below."""
+        """Plot a heat map, player by player, blue above zero and orange below."""
         import plotly.graph_objects as go
 
         from interp.draw.colours import palette
@@ -186,27 +189,35 @@ def interactions(
     progress: Progress | None = None,
     **options: Any,
 ) -> Interactions:
-    """Interaction index of every pair of some players, all others playing too.
+    """Compute the interaction index of every pair of some players, with all others as players.
 
-    For a pair it is the mean over coalitions S of the others of
-    v(S and both) - v(S and one) - v(S and the other) + v(S): whether a head matters more or less
-    when the other is at work. With "shapley" all sizes of S count alike (Grabisch and Roubens
-    1999), with "banzhaf" all coalitions do. v is the task's value, times -1 for a loss: two heads
-    that stand in for each other are below zero, two that need each other above it.
+    For a pair it is the mean over coalitions S of the others of v(S and both) - v(S and one) - v(S
+    and the other) + v(S): whether a head matters more or less when the other is active. With
+    "shapley" all sizes of S have equal weight (Grabisch and Roubens 1999), with "banzhaf" all
+    coalitions do. v is the task's value, times -1 for a loss: redundant heads are below zero, heads
+    that depend on each other above it.
 
     Args:
-        among: labels of players, or an `Importance` of the same players whose `top` ones are
-            taken; all players where not given, up to 16.
-        method: "exact" runs all coalitions of up to 16 players; "sampled" runs all coalitions of
-            up to 8 chosen ones on random backgrounds of the others, in opposite pairs; "auto" is
-            exact up to 12 players or where `max_evaluations` allows it.
-        target_sem, max_evaluations: as for `interp.causal.shapley`; 32 pairs of backgrounds
-            unless one is given.
-        kind, seed, progress, options: as there.
+        model: the model.
+        task: the task to measure.
+        among: labels of players, or an `Importance` of the same players, of which the first `top`
+            are used; by default all players, up to 16.
+        top: number of players taken from an importance.
+        index: "shapley" or "banzhaf".
+        method: "exact" runs all coalitions of up to 16 players; "sampled" runs all coalitions of up
+            to 8 chosen ones on random backgrounds of the others, in complementary pairs; "auto" is
+            exact up to 12 players or if `max_evaluations` allows it.
+        kind: see `interp.causal.shapley`.
+        target_sem: see `interp.causal.shapley`; without a target or budget, 32 pairs of backgrounds
+            are used.
+        max_evaluations: see `interp.causal.shapley`.
+        seed: see `interp.causal.shapley`.
+        progress: see `Progress`.
+        **options: options of `Game`.
 
     Raises:
-        OptionError: fewer than two players, too many, or a budget that does not reach.
-        UnknownName: a player that does not play, another index or method.
+        OptionError: there are fewer than two players, too many, or the budget is too small.
+        UnknownName: a name is not a player, or the index or method is not known.
 
     Unit: of the task.
 
@@ -214,7 +225,7 @@ def interactions(
 
     Null: none.
 
-    Not for: heads that were chosen because they scored high one by one: a backup is not among them.
+    Not for: heads that were chosen because they scored high one by one: this misses backup heads.
 
     Reference: Grabisch and Roubens 1999, "An axiomatic approach to the concept of interaction among
     players in cooperative games".
@@ -239,8 +250,8 @@ def interactions(
         )  # fmt: skip
     about = model_provenance(model) | game.about()
     about |= {"index": index, "method": method, "made_by": "interp.causal.interactions"}
-    about["sign"] = "positive: the two need each other; negative: they stand in for each other"
-    samples = count // (2 * 2 ** len(players))  # a pair of backgrounds each
+    about["sign"] = "positive: the two depend on each other; negative: they are redundant"
+    samples = count // (2 * 2 ** len(players))  # one pair of backgrounds each
     df = math.inf if method == "exact" else samples - 1
     return Interactions(
         index, method, game.players.labels, _pairs(players), task.sign * found + 0.0, sem, count,
@@ -252,7 +263,7 @@ def interactions(
 def exact_interactions(
     game: Playable, players: Sequence[int], *, index: str = "shapley", progress: Told = None
 ) -> tuple[Float[np.ndarray, "pair prompt"], Float[np.ndarray, " pair"], int]:
-    """From all coalitions: interactions, their error (0) and the number of evaluations."""
+    """Return exact interactions from all coalitions, their error (0) and the evaluations."""
     from interp.causal.shapley_values.exact import shapley_weights
 
     n = len(game)
@@ -280,17 +291,17 @@ def sampled_interactions(
     seed: int = 0,
     progress: Told = None,
 ) -> tuple[Float[np.ndarray, "pair prompt"], Float[np.ndarray, " pair"], int]:
-    """From all coalitions of a few players on random backgrounds of the others.
+    """Estimate interactions from all coalitions of a few players on random backgrounds.
 
-    A background holds each of the others with probability p, its opposite the rest with 1 - p;
-    p is uniform on (0, 1) for "shapley" (the multilinear extension, Owen 1972) and 1/2 for
-    "banzhaf". The other chosen players are averaged over with the same p, without sampling.
+    A background contains each of the others with probability p, its complement the rest; p is
+    uniform on (0, 1) for "shapley" (the multilinear extension, Owen 1972) and 1/2 for "banzhaf".
+    The average over the other chosen players uses the same p, without sampling.
     """
     n, k = len(game), len(players)
     if k > TOGETHER:
         raise OptionError(
-            f"{k} players: sampled interactions run 2^{k} coalitions on each background, for "
-            f"{TOGETHER} players at most; name fewer in among="
+            f"{k} players are too many: sampled interactions run 2^{k} coalitions on each "
+            f"background, for at most {TOGETHER} players; name fewer in among="
         )
     inner = subsets(k)
     per_pair = 2 * len(inner)
@@ -326,7 +337,7 @@ def sampled_interactions(
 def _on(
     inner: Float[np.ndarray, "coalition chosen"], v: Float[np.ndarray, "coalition prompt"], p: float
 ) -> Float[np.ndarray, "pair prompt"]:
-    """Interactions on one background, the other chosen players in with probability p."""
+    """Return interactions on one background, with the other chosen players at probability p."""
     k = inner.shape[1]
     chance = np.where(inner == 1, p, 1 - p)
     sign = 2 * inner - 1
@@ -352,9 +363,9 @@ def _players(game: Game, among: Sequence[str] | Importance | None, top: int) -> 
     else:
         chosen = list(among)
     if len(set(chosen)) < 2:
-        raise OptionError(f"interactions are between at least two players; given: {chosen}")
+        raise OptionError(f"interactions need at least two players; given: {chosen}")
     if len(set(chosen)) < len(chosen):
-        raise OptionError(f"a player is named twice in among={chosen}")
+        raise OptionError(f"a player is named twice in among={chosen}; name each once")
     for label in chosen:
         if label not in labels:
             raise UnknownName("player", label, labels)

@@ -1,7 +1,7 @@
-"""A task: prompts, and one number per prompt that says how well the model did on it.
+"""Tasks: prompts with one number per prompt that measures the model's performance.
 
-The number is read from the logits of a few positions, which the task declares, so that no other
-logits are ever computed. Values are kept per prompt: every error bar comes from them.
+The number is computed from the logits of a few positions, which the task declares, so that no other
+logits are computed. Values are stored per prompt, and standard errors are computed from them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,18 @@ ReadRows = Callable[
     [Float[Tensor, "row d_vocab"], Int[Tensor, " row"], Float[Tensor, "row d_vocab"] | None],
     Float[Tensor, " row"],
 ]
-"""A value per row from its logits, its number among all rows of the task, and the clean logits."""
+"""Function of the logits of rows, their indices in the task, and the clean logits.
+
+It returns a value per row.
+"""
 
 ReadPrompt = Callable[[Float[Tensor, "position d_vocab"], int], Any]
-"""A value from all logits of one prompt and the prompt's number."""
+"""Function that returns a value from all logits of one prompt and the prompt's index."""
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Prompts and a scalar for each, in `unit`; see `interp.causal.measures` for the usual ones.
+    """Prompts and a scalar for each, in `unit`; see `interp.causal.measures` for common ones.
 
     A row is one position of one prompt whose logits are read; rows are numbered prompt by prompt.
 
@@ -44,13 +47,14 @@ class Task:
             real token; `(0,)` for a model with one output per input.
         higher_is_better: the direction of the scalar.
         read_rows: a value per row; a prompt's value is the mean of its rows' values.
-        read_prompt: or a value from all rows of a prompt at once.
+        read_prompt: alternatively, a value from all rows of a prompt at once.
         needs_clean: `read_rows` compares with the logits of the undisturbed run.
-        has_gradient: the value follows the logits smoothly.
-        vocabulary: the ids whose logits are read; `read_rows` then gets these columns and no
-            others, in this order. All ids unless given.
-        corrupted: prompts with the behaviour taken out, for resampling and attribution patching.
-        chance: the value of uniform guessing, where the measure has one.
+        has_gradient: the value is a differentiable function of the logits.
+        vocabulary: the ids whose logits are read; `read_rows` then receives only these columns, in
+            this order. By default all ids.
+        corrupted: prompts in which the behaviour is absent, for resampling and attribution
+            patching.
+        chance: the value under uniform guessing, if the measure has one.
     """
 
     name: str
@@ -70,7 +74,7 @@ class Task:
 
     def __post_init__(self) -> None:
         if (self.read_rows is None) == (self.read_prompt is None):
-            raise OptionError(f"task {self.name}: give one of read_rows and read_prompt")
+            raise OptionError(f"task {self.name}: give exactly one of read_rows and read_prompt")
         if len(self.positions) != len(self):
             raise OptionError(
                 f"task {self.name}: positions for {len(self.positions)} of {len(self)} prompts; "
@@ -79,7 +83,9 @@ class Task:
         start = [0]
         for i, positions in enumerate(self.positions):
             if not positions:
-                raise OptionError(f"task {self.name}: prompt {i} has no position to read; drop it")
+                raise OptionError(
+                    f"task {self.name}: prompt {i} has no position to read; remove the prompt"
+                )
             start.append(start[-1] + len(positions))
         object.__setattr__(self, "_start", tuple(start))
         if self.corrupted is not None and size(self.corrupted) != len(self):
@@ -93,24 +99,26 @@ class Task:
 
     @property
     def clusters(self) -> tuple[str, ...] | None:
-        """A label per prompt where prompts share something; see `Prompts`. None otherwise."""
+        """Label per prompt if prompts are dependent, otherwise None; see `Prompts`."""
         return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
 
     @property
     def sign(self) -> int:
-        """1 where more of the value is better, -1 where less is: the value of a game is the product
-        of both, so that what a player adds to it is positive where the player helps.
+        """Direction of the task: 1 if higher is better, -1 if lower is better.
+
+        The value of a game is the product of both, so that a player's contribution is positive if
+        the player helps.
         """
         return 1 if self.higher_is_better else -1
 
     def with_corrupted(self, corrupted: Any, model: Model) -> Task:
-        """The same task with corrupted prompts (texts, ids or input tensors), one per prompt."""
+        """Return the task with corrupted prompts (texts, ids or input tensors), one per prompt."""
         if not isinstance(corrupted, Mapping):
             corrupted = Prompts.of(corrupted, model)
         return replace(self, corrupted=corrupted)
 
     def rows(self, which: Sequence[int]) -> Int[Tensor, " row"]:
-        """The numbers of the rows of these prompts, in order."""
+        """Return the indices of the rows of these prompts, in order."""
         return torch.tensor([r for i in which for r in range(self._start[i], self._start[i + 1])])
 
     def values(
@@ -119,9 +127,10 @@ class Task:
         which: Sequence[int],
         clean: Float[Tensor, "row d_vocab"] | None = None,
     ) -> Float[Tensor, " prompt"]:
-        """The scalar of each prompt in `which`, from the logits of its rows, prompt by prompt.
+        """Compute the scalar of each prompt in `which` from the logits of its rows.
 
-        `clean` are the same rows of the undisturbed run, for tasks that need them.
+        Rows are ordered prompt by prompt. `clean` holds the same rows of the undisturbed run, for
+        tasks that need them.
         """
         counts = [len(self.positions[i]) for i in which]
         if self.read_prompt is not None:
@@ -143,19 +152,19 @@ class Task:
         value = torch.as_tensor(self.read_prompt(logits, prompt), device=logits.device)
         if value.numel() != 1:
             raise OptionError(
-                f"task {self.name}: the function gave {tuple(value.shape)} for prompt {prompt}; "
-                "it must give one number per prompt"
+                f"task {self.name}: the function returned shape {tuple(value.shape)} for prompt "
+                f"{prompt}; it must return one number per prompt"
             )
         return value.reshape(()).double()
 
     @property
     def hash(self) -> str:
-        """sha256 of the prompts, the corrupted prompts, the positions and what is read there."""
+        """Return the sha256 of the prompts, the corrupted prompts, positions and measure."""
         told = (self.name, self.detail, self.positions, _hash(self.prompts), _hash(self.corrupted))
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def about(self) -> dict[str, Any]:
-        """What provenance says about the task."""
+        """Return the task's provenance."""
         design = self.prompts.design if isinstance(self.prompts, Prompts) else "given tensors"
         return {
             "task": self.name,
@@ -176,14 +185,14 @@ class Task:
 
 
 def size(prompts: Prompts | TaskInputs) -> int:
-    """How many prompts there are."""
+    """Count the prompts."""
     if isinstance(prompts, Prompts):
         return len(prompts)
     return int(next(x for x in prompts.values() if isinstance(x, Tensor)).shape[0])
 
 
 def part(prompts: Prompts | TaskInputs, which: Sequence[int]) -> Prompts | dict[str, Tensor]:
-    """Some of the prompts."""
+    """Select some of the prompts."""
     if isinstance(prompts, Prompts):
         return prompts.part(which)
     index, n = torch.as_tensor(list(which)), size(prompts)
@@ -194,7 +203,7 @@ def part(prompts: Prompts | TaskInputs, which: Sequence[int]) -> Prompts | dict[
 
 
 def real_tokens(prompts: Prompts | TaskInputs) -> Bool[Tensor, "batch pos"] | None:
-    """Which columns of the logits hold tokens; None where the model reads no tokens."""
+    """Return the mask of logit columns with tokens; None if the model reads no tokens."""
     if isinstance(prompts, Prompts):
         return prompts.padded()[1]
     for ids, mask in (
@@ -208,7 +217,7 @@ def real_tokens(prompts: Prompts | TaskInputs) -> Bool[Tensor, "batch pos"] | No
 
 
 def token_ids(prompts: Prompts | TaskInputs) -> list[list[int]]:
-    """The tokens that stand at the positions of the logits, without padding."""
+    """Return the tokens at the positions of the logits, without padding."""
     if isinstance(prompts, Prompts):
         return [list(p) for p in prompts.ids]
     ids = prompts.get("decoder_input_ids", prompts.get("input_ids"))

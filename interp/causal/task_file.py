@@ -1,4 +1,4 @@
-"""A task from a file: prompts with their answers, plain texts, or your own function."""
+"""Tasks from a file: prompts with answers, plain texts, or a user-supplied function."""
 
 from __future__ import annotations
 
@@ -41,39 +41,46 @@ def make_task(
     longest: int | None = None,
     seed: int = 0,
 ) -> Task:
-    """A task by name or from a file.
+    """Make a task by name or from a file.
 
     Args:
+        model: the model.
         source: `repeats` (loss on the second copy of random tokens), or a file: `.jsonl` with the
-            fields `prompt`, `answer`, `wrong`, `corrupted`, `position`,
-            `cluster` (all but the first optional; a cluster is a label of prompts that share
-            something, such as a template: errors are over clusters);
-            `.txt` with a prompt per line; `.py` with a function `task(model) -> Task`.
-        measure: one of `MEASURES`. Unless given: with wrong answers the logit difference, with
-            answers alone their probability, without answers the loss on every next token. For a
-            model with one logit both are the log odds of the answer, which is the label 0 or 1.
-        n: prompts to take, all of a file unless given.
-        longest: tokens per prompt; later ones are cut off.
+            fields `prompt`, `answer`, `wrong`, `corrupted`, `position`, `cluster` (all but the
+            first optional; a cluster is a label of dependent prompts, such as a template: standard
+            errors are over clusters); `.txt` with a prompt per line; `.py` with a function
+            `task(model) -> Task`.
+        measure: one of `MEASURES`. By default the logit difference if there are wrong answers, the
+            probability if there are only answers, and the loss on every next token without answers.
+            For a model with one logit, the first two are the log odds of the answer, which is the
+            label 0 or 1.
+        n: number of prompts; by default all of a file.
+        longest: maximum tokens per prompt; longer prompts are cut.
+        seed: seed of random prompts.
 
     Raises:
-        UnknownName: no such task or measure.
-        PromptError: the file holds no prompts, or a line cannot be read (its number is named).
-        OptionError: a measure that the file has no answers for.
+        UnknownName: the task or measure does not exist.
+        PromptError: the file contains no prompts, or a line cannot be read (its number is given).
+        OptionError: the file lacks the answers for the measure.
     """
     if measure is not None and measure not in MEASURES:
         raise UnknownName("measure", measure, MEASURES)
     if source == "repeats":
         if measure not in (None, "loss"):
-            raise OptionError(f"the task repeats measures the loss, not {measure}; give a file")
+            raise OptionError(
+                f"the task repeats measures the loss, not {measure}; give a task file"
+            )
         return repeats_task(model, n=n or 16, longest=longest or 24, seed=seed)
     path = Path(source)
     if path.suffix not in (".jsonl", ".txt", ".py"):
-        raise OptionError(f"task {source!r}: it is 'repeats' or a .jsonl, .txt or .py file")
+        raise OptionError(
+            f"task {source!r} is not known; give 'repeats' or a .jsonl, .txt or .py file"
+        )
     if not path.is_file():
-        raise OptionError(f"task file {source} does not exist")
+        raise OptionError(f"the task file {source} does not exist")
     if path.suffix == ".py":
         if measure is not None:
-            raise OptionError(f"{source} says itself what it measures; leave out the measure")
+            raise OptionError(f"{source} defines its own measure; omit the measure")
         return _own(model, path)
     rows = _rows(path)[: n or None]
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
@@ -108,7 +115,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise PromptError(f"{path} line {number} is no JSON: {error}") from error
+            raise PromptError(f"{path} line {number} is not valid JSON: {error}") from error
         if not isinstance(row, dict) or not ({"prompt", "text"} & set(row)):
             raise PromptError(f"{path} line {number} has no field 'prompt'")
         strange = sorted(set(row) - set(FIELDS) - {"text"})
@@ -118,7 +125,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
             )
         rows.append(row)
     if not rows:
-        raise PromptError(f"{path} holds no prompts")
+        raise PromptError(f"{path} contains no prompts")
     return rows
 
 
@@ -147,7 +154,9 @@ def _task(
         if column(name) is None:
             raise OptionError(f"{measure} needs the field {name!r} in {path}")
     if longest is not None and answers is not None:
-        raise OptionError("prompts with answers are not cut: the answer follows their end")
+        raise OptionError(
+            "prompts with answers cannot be cut, since the answer follows their end; omit longest"
+        )
     if measure in asks and has_one_logit(model, prompts):
         return log_odds(
             model, prompts, answers or (), wrong, position=position, corrupted=corrupted
@@ -175,7 +184,7 @@ def _task(
 
 
 def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[int]]:
-    """Token ids of answers that are ids, texts of one token, or lists of these."""
+    """Return the token ids of answers that are ids, one-token texts, or lists of these."""
     each = []
     for number, given in enumerate(answers or (), 1):
         listed = given if isinstance(given, list) else [given]
@@ -187,10 +196,10 @@ def _ids(model: Model, answers: Sequence[Any] | None, path: Path) -> list[list[i
 
 
 def made_by(model: Model, path: Path) -> Any:
-    """The result of the function `task(model)` of a Python file.
+    """Return the result of the function `task(model)` of a Python file.
 
     Raises:
-        OptionError: there is no such function, or the file raises; names the line.
+        OptionError: there is no such function, or the file raises; the line is given.
     """
     make = getattr(run_file(path, "task"), "task", None)
     if not callable(make):
@@ -201,7 +210,9 @@ def made_by(model: Model, path: Path) -> Any:
 
 def _own(model: Model, path: Path) -> Task:
     made = made_by(model, path)
-    made = getattr(made, "task", made)  # of a contrast task, the clean side
+    made = getattr(made, "task", made)  # the clean side of a contrast task
     if not isinstance(made, Task):
-        raise OptionError(f"{path}: task(model) gave a {type(made).__name__}, not a Task")
+        raise OptionError(
+            f"{path}: task(model) returned a {type(made).__name__}; it must return a Task"
+        )
     return made

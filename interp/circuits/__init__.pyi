@@ -2,10 +2,12 @@ from . import tasks
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
-from .evaluation import Evaluation, evaluate, evaluate_circuit
+from .evaluation import evaluate, evaluate_circuit
 from .find import find_circuit
+from .head_evaluation import Evaluation
 from .patched import Patched, patch_first
 from .published import Published, published
+from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
 from .result import Circuit
 from .tasks import TASKS, make_contrast
@@ -20,6 +22,7 @@ __all__ = [
     "Found",
     "Patched",
     "Published",
+    "PublishedComparison",
     "Signals",
     "discovery",
     "evaluate",

@@ -21,7 +21,7 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
     """Draw nodes by layer; each step of the slider shows the top edges (or nodes) by score."""
     import plotly.graph_objects as go
 
-    total = len(circuit.edges) if circuit.edges else len(circuit)
+    total = len(circuit.edges) if circuit.edges else len(circuit.nodes)
     most = max(1, min(most, total))
     counts = sorted({max(1, round(most * (i + 1) / _STEPS)) for i in range(_STEPS)})
     figure, spans = go.Figure(), []
@@ -57,7 +57,9 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
 
 def node_places(circuit: Circuit) -> dict[str, tuple[float, float]]:
     """Return the position of each node: side by side in its layer, including the ends of edges."""
-    names = dict.fromkeys([*circuit.nodes, *(node_of(b) for _, b in circuit.edges)])
+    names = dict.fromkeys(
+        [*circuit.nodes, *(node_of(end) for edge in circuit.edges for end in edge)]
+    )
     rows: dict[float, list[str]] = {}
     for name in names:
         rows.setdefault(layer_of(name, circuit.n_layers), []).append(name)

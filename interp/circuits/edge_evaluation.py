@@ -17,20 +17,18 @@ from torch import Tensor
 
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
-from interp.circuits.evaluation import SHARES, area, faithful
+from interp.circuits.faithfulness import SHARES, SizeCurve
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
-from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     import pandas as pd
-    import plotly.graph_objects as go
 
     from interp.model.model import Model
 
@@ -38,7 +36,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeEvaluation(Displayed):
+class EdgeEvaluation(SizeCurve):
     """Values of the task with only the top edges clean, measured by forward passes.
 
     Args:
@@ -49,6 +47,11 @@ class EdgeEvaluation(Displayed):
         random: Means with as many random edges, `[draw, size]`.
         truth: Edges that are known because they were built in, a subset of `between`, the edges
             between heads.
+        seed: Seed of the random orders.
+        made: Provenance.
+        clusters: A label per pair where pairs share a template; errors are over clusters.
+        unit: The task's unit.
+        partial: Only some of the sizes are kept.
     """
 
     circuit: Circuit
@@ -62,27 +65,15 @@ class EdgeEvaluation(Displayed):
     seed: int = 0
     between: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    unit: str = ""
+    partial: bool = False
+    _things = "edges"
 
     @property
-    def faithfulness(self) -> Float[Array, " size"]:
-        """Faithfulness by size: 0 with every edge corrupted, 1 with all clean."""
-        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
-
-    @property
-    def cmd(self) -> float:
-        """Area between faithfulness and 1 over the share of edges (CMD); 0 is best."""
-        return area(self.sizes, np.abs(1 - self.faithfulness), 1.0, self.edges)
-
-    @property
-    def cpr(self) -> float:
-        """Area under faithfulness over the share of edges (CPR); it has no upper bound."""
-        return area(self.sizes, self.faithfulness, 0.0, self.edges)
-
-    @property
-    def random_cmd(self) -> Float[Array, " draw"]:
-        """`cmd` of random orders of edges."""
-        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
-        return np.array([area(self.sizes, np.abs(1 - f), 1.0, self.edges) for f in found])
+    def total(self) -> int:
+        """Number of all edges."""
+        return self.edges
 
     def against_truth(self) -> dict[str, float]:
         """Compute the AUROC of absolute scores against the known edges, with its interval.
@@ -120,7 +111,7 @@ class EdgeEvaluation(Displayed):
             )
         return line
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
         """Return a table with one row per size."""
         import pandas as pd
 
@@ -137,14 +128,9 @@ class EdgeEvaluation(Displayed):
             }
         )
 
-    def plot(self) -> go.Figure:
-        """Plot faithfulness over the number of edges, beside random orders."""
-        from interp.draw.curve_picture import curve
-
-        title = f"{self.circuit.task}: the first edges of {self.circuit.method}"
-        return curve(self.to_pandas(), "edges", title)
-
     def __repr__(self) -> str:
+        if self.partial:
+            return f"EdgeEvaluation({self.circuit.method}: {self._listed()})"
         n = self.per_prompt.shape[1]
         return f"EdgeEvaluation({self.circuit.method}, {n} pairs: {self.told()})"
 
@@ -246,11 +232,15 @@ def evaluate_edges(
             " circuits of edges cannot be compared; use another task"
         )
     means = found[2:].mean(1).reshape(len(orders), len(sizes))
-    made = dict(circuit.made) | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
+    made = (
+        dict(circuit.made)
+        | task.about()
+        | {"ablation": "corrupted", "n_random": n_random, "seed": seed}
+    )
     between = tuple(
         (a, b) for a, b in every if a[0] == "L" and graph.readers[graph.reader_index[b]].head >= 0
     )
     return EdgeEvaluation(
         circuit, len(every), sizes, found[2 : 2 + len(sizes)], full, empty, means[1:], known, seed,
-        between, made,
+        between, made, task.clusters, task.task.unit,
     )  # fmt: skip

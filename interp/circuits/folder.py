@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from interp.circuits.edge_evaluation import EdgeEvaluation
-    from interp.circuits.evaluation import Evaluation
+    from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
@@ -44,8 +44,9 @@ def write_circuit(
     from markupsafe import Markup
 
     from interp.core.files import write_atomically
+    from interp.core.json_document import json_document
     from interp.draw.figure import svg
-    from interp.draw.page import json_document, page
+    from interp.draw.page import page
     from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
@@ -54,12 +55,12 @@ def write_circuit(
     found.to_dot(folder / "circuit.dot")
     found.to_mermaid(folder / "circuit.mmd")
     drawn = found.to_svg(folder / "circuit.svg")
-    curve, figures = measured.to_pandas(), measured.figures()
-    frames = {"nodes": found.to_pandas(), "evaluation": curve}
+    curve, figures = measured.wide(), measured.figures()
+    frames = {"nodes": found.nodes_to_pandas(), "evaluation": curve}
     if found.edges:
         frames["edges"] = _largest_first(found.edges_to_pandas())
     if patched is not None and not isinstance(patched, str):
-        frames["patched"] = patched.to_pandas()
+        frames["patched"] = patched.wide()
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
@@ -73,14 +74,14 @@ def write_circuit(
         ("The first heads alone, over sizes", pictured, curve),
     ]
     if against is not None:
-        told = pd.DataFrame([against.compared(found)])
+        told = pd.DataFrame([against.compared(found).figures()])
         theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
         parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
     if found.edges:
         of = edges if isinstance(edges, str) or edges is None else edges.told()
         shown: list[Any] = [str(of)]
         if not isinstance(edges, str) and edges is not None:
-            shown += [svg(edges.plot()), edges.to_pandas()]
+            shown += [svg(edges.plot()), edges.wide()]
         parts.append(("Evaluation of edges", *shown))
         parts.append(("Edges", _largest_first(found.top(SHOWN).edges_to_pandas())))
     parts.append(("Nodes", _nodes(found)))
@@ -99,7 +100,7 @@ def write_circuit(
 
 def _nodes(found: Circuit) -> pd.DataFrame:
     """Return all nodes in the order of the circuit, without columns that are empty throughout."""
-    frame = found.to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
+    frame = found.nodes_to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
     return _told_columns(frame)
 
 
@@ -122,7 +123,7 @@ def _told(
             "truth": [list(e) for e in edges.truth],
             "against_truth": edges.against_truth() if edges.truth else None,
             "edges": edges.edges, "ablation": "corrupted", "n": edges.per_prompt.shape[1],
-            "curve": edges.to_pandas().to_dict("list"),
+            "curve": edges.wide().to_dict("list"),
         }  # fmt: skip
     return {
         "pairs": held_out, "one_out": dict(measured.one_out), "edges": of_edges,

@@ -21,7 +21,7 @@ def networkx_of(circuit: Circuit) -> nx.MultiDiGraph:
     import networkx as nx
 
     graph = nx.MultiDiGraph(model=circuit.model, task=circuit.task, method=circuit.method)
-    for row in circuit.to_pandas().to_dict("records"):
+    for row in circuit.nodes_to_pandas().to_dict("records"):
         told = {k: row[k] for k in ("score", "conditional") if not np.isnan(row[k])}
         told |= {k: row[k] for k in ("conditional_on", "measured") if row[k]}
         graph.add_node(row["node"], **told, role=row["role"])

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float
+
+from interp.core.head import Head
 
 Array = np.ndarray
 
@@ -40,3 +46,13 @@ def layer_of(name: str, n_layers: int) -> float:
     if name.startswith("mlp"):
         return int(name.removeprefix("mlp")) + 0.5
     return float(int(name[1:].partition("H")[0]))
+
+
+def head_columns(nodes: Sequence[str]) -> dict[str, Any]:
+    """Return the columns layer, head and stack of nodes, empty where a node is not a head."""
+    heads = [Head.parse(name) if name.startswith("L") else None for name in nodes]
+    return {
+        "layer": np.array([math.nan if h is None else h.layer for h in heads], dtype=float),
+        "head": np.array([math.nan if h is None else h.head for h in heads], dtype=float),
+        "stack": [None if h is None else h.stack for h in heads],
+    }

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from interp.causal.importance import standard_error
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
+from interp.circuits.nodes import head_columns
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import Progress, following
+from interp.core.result import Result
+from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -25,25 +30,57 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@dataclass(frozen=True)
-class Patched:
+COLUMNS = [
+    "node", "score", "effect", "sem", "conditional", "conditional_sem", "conditional_on", "n",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Patched(Result):
     """Effects of single nodes by patching, in the task's unit, beside a circuit's scores.
+
+    The rows are nodes; their score is the effect by patching, and `circuit_score` is that of the
+    circuit.
 
     Args:
         unit: The task's unit.
         rows: `node`; `effect` and `sem` of the node alone; `conditional` and `conditional_sem`, its
             effect while `conditional_on` is patched too (NaN where the circuit has none); `score`
             from the circuit, and `n` pairs.
+        per_prompt: The effect of each node alone on each pair.
+        made: Provenance.
+        clusters: A label per pair where pairs share a template; errors are over clusters.
     """
 
     unit: str
     rows: tuple[dict[str, Any], ...]
+    per_prompt: Float[np.ndarray, "node prompt"]
+    made: Mapping[str, Any] = field(default_factory=dict)
+    clusters: tuple[str, ...] | None = None
+    _units = ("node",)
+    _per_row = ("rows", "per_prompt")
+    _by = "abs"
 
-    def to_pandas(self) -> pd.DataFrame:
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the circuit's method and the pairs."""
+        return self.made
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "effect by patching"}
+
+    def _rows(self) -> pd.DataFrame:
         """Return a table with one row per node."""
         import pandas as pd
 
-        return pd.DataFrame(list(self.rows)).assign(unit=self.unit)
+        rows = pd.DataFrame(list(self.rows), columns=COLUMNS)
+        return rows.assign(unit=self.unit)
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        rows = rows.rename(columns={"score": "circuit_score"}).assign(score=rows["effect"])
+        if self.clusters is not None:
+            rows["clusters"] = len(set(self.clusters))
+        return super()._completed(rows.assign(**head_columns(rows["node"].tolist())))
 
 
 @takes_model
@@ -108,7 +145,13 @@ def patch_first(
             now = effect[frozenset({name, other})] - effect[frozenset({other})]
             row |= {"conditional": float(now.mean()), "conditional_sem": _sem(now, task)}
         rows.append(row)
-    return Patched(task.task.unit, tuple(rows))
+    values = [effect[frozenset({name})] for name in names]
+    made = model_provenance(model) | task.about() | {"method": circuit.method}
+    made |= {"ablation": "corrupted", "made_by": "interp.circuits.patch_first"}
+    return Patched(
+        task.task.unit, tuple(rows), np.array(values, dtype=float).reshape(len(names), len(task)),
+        made, task.clusters,
+    )  # fmt: skip
 
 
 def _sem(x: Any, task: ContrastTask) -> float:

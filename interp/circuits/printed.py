@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
-    from interp.circuits.evaluation import Evaluation
+    from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
@@ -46,7 +46,7 @@ def circuit_lines(
         lines += [*_edges(found, top), f"  nodes of these edges: score ({found.unit})"]
     lines += [*_nodes(found, top, patched), *_figures(found, measured, held_out)]
     if against is not None:
-        told, name = against.compared(found), called or against.name
+        told, name = against.compared(found).figures(), called or against.name
         lines.append(
             f"  {name}: AUROC {told['auroc']:.3f} [{told['low']:.3f}, {told['high']:.3f}];"
             f" {told['found']:.0f} of its {told['of']:.0f} heads among the top {told['of']:.0f}"
@@ -112,8 +112,8 @@ def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]
 
 
 def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:
-    low, high = measured.interval()
-    below, above = measured.interval("cpr")
+    low, high = measured.area_interval()
+    below, above = measured.area_interval("cpr")
     drawn, size, shaped = measured.random_cmd, measured.chosen, measured.shaped_faithfulness
     alone, beside = _two(measured.chosen_faithfulness), _two(shaped.mean())
     own = measured.found_on

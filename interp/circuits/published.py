@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.methods._ranking import marked
+from interp.circuits.published_comparison import PublishedComparison
 from interp.core.doors import behind
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
-from interp.core.statistics import auroc, auroc_interval
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -119,17 +119,17 @@ class Published:
 
     def plot(self, variant: str | None = None) -> go.Figure:
         """Draw the circuit with layers from bottom to top; see `Circuit.plot`."""
-        from interp.circuits.result import DRAWN
+        from interp.circuits.exports import DRAWN
 
         return self.circuit(variant).plot(DRAWN)
 
     def to_svg(self, path: str | os.PathLike | None = None) -> str:
         """Draw a static picture; see `Circuit.to_svg`."""
-        from interp.circuits.result import DRAWN
+        from interp.circuits.exports import DRAWN
 
         return self.circuit().to_svg(path, k=DRAWN)
 
-    def compared(self, circuit: Circuit, variant: str | None = None) -> dict[str, float]:
+    def compared(self, circuit: Circuit, variant: str | None = None) -> PublishedComparison:
         """Compare the absolute scores of a circuit with these heads: AUROC, precision and recall.
 
         Precision is that of the top heads, as many as are published.
@@ -141,7 +141,7 @@ class Published:
         if variant is not None and variant not in self.variants:
             raise UnknownName("variant", variant, self.variants or ["(none)"])
         truth = self.heads if variant is None else self.variants[variant]
-        names = circuit.heads
+        names = circuit.head_names
         mask = marked(names, truth)
         if not mask.any():
             raise OptionError(
@@ -153,12 +153,10 @@ class Published:
                 " compare with; keep only the first heads: circuit.top(k).to_toml(path)"
             )
         size = np.abs([circuit.largest[circuit.nodes.index(h)] for h in names])
-        low, high = auroc_interval(size, mask)
-        first = set(circuit.top(len(truth), heads_only=True).heads)
-        return {
-            "auroc": auroc(size, mask), "low": low, "high": high,
-            "found": float(len(first & set(truth))), "of": float(len(truth)),
-        }  # fmt: skip
+        first = set(circuit.top(len(truth), heads_only=True).head_names)
+        made = dict(circuit.provenance) | {"published": self.name, "source": self.source}
+        made |= {"variant": variant or "", "made_by": "interp.circuits.Published.compared"}
+        return PublishedComparison(self.name, size, mask, len(first & set(truth)), len(truth), made)
 
 
 def published_names() -> list[str]:
@@ -215,8 +213,10 @@ def _found(path: Path) -> Published:
     from interp.circuits.result import Circuit
 
     found = Circuit.from_toml(path)
-    named = {r: tuple(n for n in names if n in found.heads) for r, names in found.roles.items()}
-    rest = tuple(h for h in found.heads if all(h not in names for names in named.values()))
+    named = {
+        r: tuple(n for n in names if n in found.head_names) for r, names in found.roles.items()
+    }
+    rest = tuple(h for h in found.head_names if all(h not in names for names in named.values()))
     return Published(
         path.stem, found.model, (), found.n_layers, found.n_heads, found.task, found.level,
         f"found by {found.method} on {found.made.get('n_prompts', found.n)} pairs",

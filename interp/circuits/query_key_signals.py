@@ -14,7 +14,7 @@ weight after the softmax.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from interp.circuits.linear_scores import CONSTANT, LinearScores
-from interp.core.display import Displayed
 from interp.core.errors import OptionError
+from interp.core.result import Result
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, precise
@@ -235,8 +235,10 @@ class Tracer:
 
 
 @dataclass(frozen=True, eq=False)
-class Signals(Displayed):
+class Signals(Result):
     """Decomposition of every firing of a model on some prompts.
+
+    The rows are firings; the score is the measure summed over all slices of the head.
 
     Args:
         model: Name of the model.
@@ -251,21 +253,35 @@ class Signals(Displayed):
     measure: str
     d_head: int
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "every row is one attention weight of one prompt"
+    _units = ("prompt", "layer", "head", "query", "key")
+    _per_row = ("found",)
+    _holds = (Signal,)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the prompts and the options."""
+        return self.made
 
     def __len__(self) -> int:
         return len(self.found)
 
-    def __iter__(self) -> Iterator[Signal]:
-        return iter(self.found)
+    def _facts(self) -> Mapping[str, Any]:
+        unit = "attention weight" if self.measure == "softmax" else "attention score"
+        return {"metric": f"signal by {self.measure}", "unit": unit}
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return super()._completed(rows.assign(score=[s.total for s in self.found]))
+
+    def _rows(self) -> pd.DataFrame:
         """Return a table with one row per firing, and the writer of largest share on each side."""
         import pandas as pd
 
         rows = []
         for s in self.found:
             row: dict[str, Any] = {
-                "prompt": s.row, "head": s.name, "query": s.query, "key": s.key,
+                "prompt": s.row, "layer": s.layer, "head": s.head, "query": s.query, "key": s.key,
                 "weight": s.weight, "slices": s.chosen, "of": self.d_head, self.measure: s.total,
             }  # fmt: skip
             for side in ("q", "k"):
@@ -273,7 +289,9 @@ class Signals(Displayed):
                 best = max(shares, key=lambda n: shares[n])
                 row |= {f"{side}_from": best, f"{side}_share": shares[best]}
             rows.append(row)
-        return pd.DataFrame(rows)
+        columns = ["prompt", "layer", "head", "query", "key", "weight", "slices", "of"]
+        columns += [self.measure, "q_from", "q_share", "k_from", "k_share"]
+        return pd.DataFrame(rows, columns=columns)
 
     def shares(self, side: str = "k") -> pd.DataFrame:
         """Return the mean share of each writer (columns) in what each head (rows) reads on a side.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.circuits.nodes import effect_text, larger_effect, node_of
-from interp.core.display import Displayed
+from interp.circuits.exports import DRAWN, CircuitFiles
+from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
 from interp.core.doors import behind
-from interp.core.errors import OptionError, StoreError
+from interp.core.errors import OptionError
+from interp.core.result import Result
 
 if TYPE_CHECKING:
-    import networkx as nx
     import pandas as pd
     import plotly.graph_objects as go
 
@@ -28,12 +27,13 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-DRAWN = 300  # edges or nodes in a drawing at most
 
 
 @dataclass(frozen=True, eq=False)
-class Circuit(Displayed):
+class Circuit(CircuitFiles, Result):
     """Nodes of a model with their scores for a task; larger absolute scores matter more.
+
+    Its rows are the nodes, and after them the edges; nodes that are heads have a layer and a head.
 
     Args:
         model: Name of the model.
@@ -58,6 +58,9 @@ class Circuit(Displayed):
             backup was found.
         conditional_on: By node, the head that is ablated.
         measured: By node, how its score was measured.
+        per_prompt: Score of each node, and after them of each edge, on each pair, `[row, prompt]`;
+            None where a method has one score for all pairs, and in a circuit of a file.
+        clusters: A label per pair where pairs share a template; errors are over clusters.
     """
 
     model: str
@@ -82,6 +85,11 @@ class Circuit(Displayed):
     conditional_on: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     edge_sem: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
+    per_prompt: Float[Array, "row prompt"] | None = field(default=None, repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    why_no_per_prompt = "its method has one score for all pairs, or it is of a file without them"
+    _units = ("node", "from", "to")
+    _order = "score"
 
     def __post_init__(self) -> None:
         """Fill columns that were not given with empty ones of the right length."""
@@ -94,8 +102,6 @@ class Circuit(Displayed):
                 object.__setattr__(self, name, ("",) * n)
         if not len(self.edge_sem):
             object.__setattr__(self, "edge_sem", np.full(len(self.edges), math.nan))
-
-    _order = "score"
 
     @classmethod
     def of(
@@ -122,7 +128,12 @@ class Circuit(Displayed):
         def sem(x: Float[np.ndarray, "node prompt"]) -> Float[np.ndarray, " node"]:
             return standard_error(x, shared)
 
-        given = found.measured
+        given, values = found.measured, found.per_prompt
+        if edges is not None and edges.shape[1] == values.shape[1]:
+            values = np.concatenate([values, edges])
+        by_pair = found.columns == "pairs" and values.shape == (
+            len(found.nodes) + len(found.edges), len(task)
+        )  # fmt: skip
         return cls(
             model.name, model.n_layers, model.n_heads, task.name, method, level, found.nodes,
             found.per_prompt.mean(1), sem(found.per_prompt), found.per_prompt.shape[1], found.unit,
@@ -131,14 +142,19 @@ class Circuit(Displayed):
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
-            np.zeros(0) if edges is None else sem(edges),
+            np.zeros(0) if edges is None else sem(edges), values if by_pair else None, shared,
         )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.nodes)
+        return len(self.nodes) + len(self.edges)
 
     @property
-    def heads(self) -> tuple[str, ...]:
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, task, method and options."""
+        return {"model_id": self.model} | dict(self.made)
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
         """The nodes that are heads."""
         return tuple(n for n in self.nodes if n.startswith("L"))
 
@@ -173,28 +189,49 @@ class Circuit(Displayed):
                 return row["jaccard"], row["low"], row["high"]
         return None
 
-    def top(self, k: int, *, heads_only: bool = False) -> Circuit:
+    def top(self, k: int = 5, *, by: str | None = None, heads_only: bool = False) -> Self:
         """Keep the k nodes of largest score, and the edges between them.
 
         At the level of edges, keep the k edges of largest score and the nodes at their ends.
 
+        Args:
+            k: Number of nodes, or of edges.
+            by: Another order, in which nodes and edges are rows alike; see `Result.top`.
+            heads_only: Keep heads, also where there are edges.
+
         Raises:
-            OptionError: k is below 1.
+            OptionError: k is negative.
+            UnknownName: There is no such order.
         """
-        if k < 1:
-            raise OptionError(f"k={k} nodes are not a circuit; give 1 or more")
+        if by is not None:
+            return super().top(k, by=by)
+        if k < 0:
+            raise OptionError(f"k={k}; k is the number of nodes or edges to keep, 0 or more")
         if self.edges and not heads_only:
-            order = self.edge_ranking[:k]
-            keep = {n for i in order for n in (self.edges[i][0], node_of(self.edges[i][1]))}
-            kept_edges = set(order)
+            kept_edges = set(self.edge_ranking[:k])
+            keep = {n for i in kept_edges for n in (self.edges[i][0], node_of(self.edges[i][1]))}
         else:
             pool = [n for n in self.ranking if not heads_only or n.startswith("L")]
             keep = set(pool[:k])
             kept_edges = {
                 i for i, (a, b) in enumerate(self.edges) if a in keep and node_of(b) in keep
             }
-        at = [i for i, n in enumerate(self.nodes) if n in keep]
-        rows = sorted(kept_edges)
+        n = len(self.nodes)
+        found = self._take(
+            [
+                *(i for i, name in enumerate(self.nodes) if name in keep),
+                *(n + i for i in kept_edges),
+            ]
+        )
+        object.__setattr__(found, "_asked", len(found))  # all of it is displayed
+        return found
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        """Keep some nodes and edges, in the order of the model."""
+        n = len(self.nodes)
+        rows = sorted(rows)
+        at, edges = [i for i in rows if i < n], [i - n for i in rows if i >= n]
+        keep = {self.nodes[i] for i in at}
         found = replace(
             self,
             nodes=tuple(self.nodes[i] for i in at),
@@ -204,18 +241,51 @@ class Circuit(Displayed):
             conditional_sem=self.conditional_sem[at],
             conditional_on=tuple(self.conditional_on[i] for i in at),
             measured=tuple(self.measured[i] for i in at),
-            edges=tuple(self.edges[i] for i in rows),
-            edge_score=self.edge_score[rows],
-            edge_sem=self.edge_sem[rows],
+            edges=tuple(self.edges[i] for i in edges),
+            edge_score=self.edge_score[edges],
+            edge_sem=self.edge_sem[edges],
+            per_prompt=None if self.per_prompt is None else self.per_prompt[rows],
             roles={
                 r: kept for r, names in self.roles.items()
-                if (kept := tuple(n for n in names if n in keep))
+                if (kept := tuple(name for name in names if name in keep))
             },
         )  # fmt: skip
-        object.__setattr__(found, "_asked", len(found))  # all of it is displayed
+        object.__setattr__(found, "_asked", self._asked)
         return found
 
-    def to_pandas(self) -> pd.DataFrame:
+    def _rows(self) -> pd.DataFrame:
+        """Return nodes and edges; `metric` says which of the two a row is."""
+        import pandas as pd
+
+        nodes = self.nodes_to_pandas().assign(**head_columns(self.nodes), metric="node score")
+        edges = self.edges_to_pandas().assign(metric="edge score")
+        both = pd.concat([x for x in (nodes, edges) if len(x)] or [nodes], ignore_index=True)
+        texts = ["node", "from", "to", "role", "conditional_on", "measured"]
+        numbers = ["layer", "head", "conditional", "conditional_sem"]
+        both = both.reindex(columns=list(dict.fromkeys([*both.columns, *texts, *numbers, "stack"])))
+        both[texts] = both[texts].astype(object).where(both[texts].notna(), "")
+        both["stack"] = both["stack"].astype(object).where(both["stack"].notna(), None)
+        both[numbers] = both[numbers].astype(float)
+        return both if self.clusters is None else both.assign(clusters=len(set(self.clusters)))
+
+    def wide(self) -> pd.DataFrame:
+        """Return the table of nodes, or that of edges where only edges are kept."""
+        return self.nodes_to_pandas() if self.nodes or not self.edges else self.edges_to_pandas()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read a file that `save`, `to_json` or `to_toml` wrote.
+
+        Raises:
+            StoreError: The file cannot be read, is damaged, or holds something else.
+            UnknownName: The suffix is unknown.
+        """
+        if Path(path).suffix.lower() in (".json", ".toml"):
+            json = Path(path).suffix.lower() == ".json"
+            return cls.from_json(path) if json else cls.from_toml(path)
+        return super().load(path)
+
+    def nodes_to_pandas(self) -> pd.DataFrame:
         """Return a table with one row per node, in the order of the model."""
         import pandas as pd
 
@@ -243,80 +313,6 @@ class Circuit(Displayed):
                 "unit": self.unit,
             }
         )
-
-    # --- other forms --------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain lists and numbers, with NaN as None."""
-        from interp.circuits.result_dict import told_of
-
-        return told_of(self)
-
-    @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Circuit:
-        """Make a circuit from the output of `to_dict`, of this version or the one before.
-
-        Raises:
-            StoreError: The data is not a circuit, or it is damaged.
-        """
-        from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
-
-        try:
-            found = cls(**fields_of(told))
-            if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
-                raise ValueError("the numbers of nodes and scores differ")
-            if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
-                raise ValueError("the numbers of edges and their scores differ")
-            for size in ("n_layers", "n_heads", "n"):
-                if not isinstance(getattr(found, size), int):
-                    raise ValueError(f"{size} is {getattr(found, size)!r}, not a whole number")
-            return found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"this is not a circuit, or it is damaged: {error}") from error
-
-    def to_json(self, path: str | os.PathLike | None = None) -> str:
-        """Return one JSON document, and write it to `path` if given, completely or not at all."""
-        return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
-
-    @classmethod
-    def from_json(cls, path: str | os.PathLike) -> Circuit:
-        """Read a file that `to_json` wrote.
-
-        Raises:
-            StoreError: The file cannot be read or is damaged.
-        """
-        from interp.circuits.result_dict import json_of
-
-        return cls._read(path, json_of(Path(path)))
-
-    @classmethod
-    def _read(cls, path: str | os.PathLike, told: Any) -> Circuit:
-        try:
-            return cls.from_dict(told)
-        except StoreError as error:
-            raise StoreError(f"{path}: {error}") from error
-
-    def to_toml(self, path: str | os.PathLike | None = None) -> str:
-        """Return the content of `to_json` as TOML, with nan for null.
-
-        Such a file can be compared with like a published circuit (`interp circuit --truth FILE`):
-        all of its heads are the circuit, so store only the first ones
-        (`circuit.top(k).to_toml(path)`).
-        """
-        from interp.circuits.toml_text import dumps
-
-        return _written(path, dumps(self.to_dict()))
-
-    @classmethod
-    def from_toml(cls, path: str | os.PathLike) -> Circuit:
-        """Read a file that `to_toml` wrote.
-
-        Raises:
-            StoreError: The file cannot be read, is damaged, or is the file of a published circuit.
-        """
-        from interp.circuits.result_dict import toml_of
-
-        return cls._read(path, toml_of(Path(path)))
 
     def require(self, model: Model, *, same_weights: bool = True) -> None:
         """Raise unless the circuit belongs to this model.
@@ -353,30 +349,6 @@ class Circuit(Displayed):
         """
         return behind("Circuit.evaluate")(model, self, task, **options)
 
-    def to_networkx(self) -> nx.MultiDiGraph:
-        """Return a directed graph: nodes with score and role, edges with score and input.
-
-        The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
-        one input; so a writer may enter several inputs of one head.
-        """
-        return behind("Circuit.to_networkx")(self)
-
-    def to_graphml(self, path: str | os.PathLike | None = None) -> str:
-        """Return GraphML, for yEd, Gephi and Cytoscape; every edge has a unique id."""
-        return _written(path, behind("Circuit.to_graphml")(self))
-
-    def to_dot(self, path: str | os.PathLike | None = None) -> str:
-        """Return DOT, for Graphviz; blue helps, orange hurts, and width is the absolute score."""
-        return _written(path, behind("Circuit.to_dot")(self))
-
-    def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
-        """Return Mermaid, for Markdown pages."""
-        return _written(path, behind("Circuit.to_mermaid")(self))
-
-    def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
-        """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
-        return _written(path, behind("Circuit.to_svg")(self, min(k, DRAWN)))
-
     def plot(self, k: int = 60) -> go.Figure:
         """Draw layers from bottom to top, nodes by size and sign, with a slider for their number.
 
@@ -389,18 +361,10 @@ class Circuit(Displayed):
         best = ", ".join(f"{name} {self.said(self.nodes.index(name))}" for name in first)
         edges = f", {len(self.edges)} edges" if self.edges else ""
         return (
-            f"Circuit({self.task} in {self.model} by {self.method}: {len(self)} nodes{edges},"
+            f"Circuit({self.task} in {self.model} by {self.method}: {len(self.nodes)} nodes{edges},"
             f" first {best} {self.unit})"
         )
 
     def said(self, at: int, unit: str = "") -> str:
         """Describe the effects of the node of this number."""
         return effect_text(self.score[at], self.conditional[at], self.conditional_on[at], unit)
-
-
-def _written(path: str | os.PathLike | None, text: str) -> str:
-    if path is not None:
-        from interp.core.files import write_atomically
-
-        write_atomically(Path(path), text.encode())
-    return text

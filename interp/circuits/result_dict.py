@@ -32,7 +32,7 @@ TOLD_APART = (
 def told_of(circuit: Any) -> dict[str, Any]:
     """Return all fields of a circuit as plain data, with NaN as None."""
     same = ("model", "n_layers", "n_heads", "task", "method", "level", "n", "unit")
-    from interp.draw.page import plain
+    from interp.core.json_document import plain
 
     return {
         "format": FORMAT, **{name: getattr(circuit, name) for name in same},
@@ -40,6 +40,7 @@ def told_of(circuit: Any) -> dict[str, Any]:
         "conditional_on": list(circuit.conditional_on), "measured": list(circuit.measured),
         "edges": [list(e) for e in circuit.edges],
         "roles": {r: list(names) for r, names in circuit.roles.items()},
+        **({} if circuit.clusters is None else {"clusters": list(circuit.clusters)}),
         "notes": list(circuit.notes), "tables": plain(circuit.tables), "made": plain(circuit.made),
     }  # fmt: skip
 
@@ -60,7 +61,7 @@ def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
     for name in NUMBERS:
         if name in given:
             given[name] = np.array([math.nan if x is None else x for x in given[name]], dtype=float)
-    for name in ("nodes", "notes", "conditional_on", "measured"):
+    for name in ("nodes", "notes", "conditional_on", "measured", "clusters"):
         if name in given:
             given[name] = tuple(given[name])
     given["edges"] = tuple((a, b) for a, b in given["edges"])

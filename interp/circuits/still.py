@@ -49,7 +49,8 @@ def still(circuit: Circuit, most: int) -> str:
             *_rows(shown, at, rows, width), *_edges(shown, at), *_nodes(shown, at, ranks),
             *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(told)),
             font_family="sans-serif", font_size=12, role="img",
-            aria_label="; ".join(told), data_what=what, data_ranks=len(shown.edges) or len(shown),
+            aria_label="; ".join(told), data_what=what,
+            data_ranks=len(shown.edges) or len(shown.nodes),
         )
     )  # fmt: skip
 
@@ -76,7 +77,7 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
     some, every, what = (
         (len(shown.edges), len(circuit.edges), "edges")
         if circuit.edges
-        else (len(shown), len(circuit), "nodes")
+        else (len(shown.nodes), len(circuit.nodes), "nodes")
     )
     return (
         f"{some} of {every} {what}, the largest scores in {circuit.unit}; blue helps, orange and"

@@ -1,4 +1,4 @@
-"""The command line: `main` finds one command per file in `commands/`."""
+"""Command line: `main` finds one command per file in `commands/`."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Score many models one after another, keeping what is done whatever happens to the rest."""
+"""Scoring of many models one after another, storing finished results as it goes."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from interp.model.model import Model
 from interp.model.random_weights import DRAWS, RandomWeights
 from interp.model.source_code import code_of
 
-SAFE = "run the same command again to continue"
-LONG = 2048  # tokens from which a run is announced
+SAFE = "run the same command again to resume"
+LONG = 2048  # number of tokens above which a run is announced
 
 
 @dataclass
 class ScoreRun:
-    """One `interp score`: what is asked of every model, and what has come of it so far."""
+    """State of one `interp score`: its request, and the results so far."""
 
     metrics: list[BoundAnalysis]
     loading: Loading
@@ -65,20 +65,20 @@ class ScoreRun:
         prompt_file: Path | None,
         **options: Any,
     ) -> ScoreRun:
-        """Find everything wrong with the command before hours of work.
+        """Check the whole command before hours of work.
 
         Raises:
-            UnknownName, OptionError: a metric, option or prompt file that does not exist.
-            StoreError: an output folder that cannot be written.
+            UnknownName, OptionError: a metric, option or prompt file does not exist.
+            StoreError: the output folder cannot be written.
         """
         texts = [text for given in metrics for text in split_names(given)]
         bounds = [METRICS.parse(text) for text in METRICS.expand(texts or METRICS.usual())]
         labels = [b.label for b in bounds]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
-            raise OptionError(f"a metric is asked for twice: {', '.join(twice)}")
+            raise OptionError(f"a metric is given twice: {', '.join(twice)}; name each only once")
         if prompt_file is not None and not prompt_file.is_file():
-            raise OptionError(f"{prompt_file} is no file; --prompt-file takes a text file")
+            raise OptionError(f"{prompt_file} is not a file; --prompt-file expects a text file")
         store = None if out is None else Store(out)
         if store is not None:
             store.prepare()
@@ -89,13 +89,13 @@ class ScoreRun:
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
     def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
-        """Score all, print, write; the exit code."""
+        """Score all models, print and write; return the exit code."""
         code = 0
         try:
             self._all(sources, print_top=None if form else top)
         except KeyboardInterrupt:
             code = 130
-        except StoreError as error:  # no later result could be kept either
+        except StoreError as error:  # later results could not be stored either
             self.voice.error(str(error), error)
             code = 1
         table = HeadTable.concat(self.done)
@@ -115,9 +115,9 @@ class ScoreRun:
         return code or int(bool(self.failed))
 
     def scored(self, sources: Mapping[str, str]) -> HeadTable:
-        """Score all and print nothing; `failed` names the models that could not be scored.
+        """Score all models without printing; `failed` names the models that could not be scored.
 
-        Raises StoreError when results cannot be kept.
+        Raises StoreError if results cannot be stored.
         """
         self._all(sources, print_top=None)
         return HeadTable.concat(self.done)
@@ -154,7 +154,7 @@ class ScoreRun:
                         self.store.write(keys[label], table)
                         self.kept += 1
                     tell(name, len(found), len(metrics))
-            finally:  # also when interrupted: what is there is printed
+            finally:  # also when interrupted: finished results are printed
                 self.done += [found[b.label] for b in metrics if b.label in found]
 
     def _scored(
@@ -169,49 +169,49 @@ class ScoreRun:
                     batch_size=self.batch_size, engine=self.engine, progress=tell,
                     null_draws=self.null_draws, parts=self.by_cluster, random=random,
                 )  # fmt: skip
-            # An experiment may find only while it makes its prompts that this model has no room
-            # for them; asked for by name alone, that is an error like any other.
+            # An experiment may discover only while making its prompts that they do not fit the
+            # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
                 if part is given or len(self.metrics) == 1:
                     raise
-                self.voice.note(f"left out {part[0].label} on {model.name}: {error}")
+                self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 
     def applying(self, model: Model) -> list[BoundAnalysis]:
-        """The metrics that this model has room for; the reason is told for the others."""
+        """Return the metrics that apply to this model; the reason is reported for the others."""
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         for label, reason in reasons.items():
             if reason is not None:
-                self.voice.note(f"left out {label} on {model.name}: {reason}")
+                self.voice.note(f"{label} is omitted on {model.name}: {reason}")
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def prompts(self, model: Model) -> Any:
-        """What the metrics of attention are scored on; raises PromptError."""
+        """Return the prompts for attention metrics; raises PromptError."""
         if self.prompt_file is not None:
             return from_file(self.prompt_file, model, context=self.context)
         given = default_prompts(model, self.seed)
         if self.context is None:
             return given
         if not isinstance(given, Prompts):
-            raise PromptError(f"{model.name} reads no tokens, so --context says nothing")
+            raise PromptError(f"{model.name} does not read tokens, so --context does not apply")
         if model.limit is not None and self.context > model.limit:
             raise PromptError(
-                f"{model.name} has positions for {model.limit} tokens; "
-                f"--context {self.context} asks for more"
+                f"{model.name} has positions for {model.limit} tokens, fewer than --context "
+                f"{self.context}"
             )
         longest = (self.context - (bos_id(model) is not None)) // 2
         number = 16 if self.context <= LONG else 1
         return repeats(model, n=number, longest=longest, seed=self.seed, beyond=True)
 
     def _announce(self, model: Model, todo: Sequence[BoundAnalysis], prompts: Any) -> None:
-        """Before a long run: the engine, the memory, and whether the model was meant for it."""
+        """Announce a long run: its engine, its memory, and prompts beyond the trained context."""
         patterned = [b for b in todo if b.patterned()]
         if not patterned or not isinstance(prompts, Prompts):
             return
         longest = max(map(len, prompts.ids))
         if model.context is not None and longest > model.context:
             self.voice.note(
-                f"{model.name} was made for {model.context} tokens; its scores on {longest:,} are "
-                "those of a model beyond its range"
+                f"{model.name} was trained for {model.context} tokens; its scores on {longest:,} "
+                f"tokens are outside that range"
             )
         if longest > LONG:
             self.voice.note(
@@ -220,7 +220,7 @@ class ScoreRun:
             )
 
     def _keys(self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any) -> dict[str, Key]:
-        """All that moves the scores; what was asked for, never what it was resolved to."""
+        """Return the cache keys of the scores, from the options before they are resolved."""
         about = identity_of(model)
         weights, keys = about.pop("content_hash"), {}
         for metric in metrics:
@@ -231,7 +231,7 @@ class ScoreRun:
                 "metric_code": code_of([metric.analysis.function]),
             }
             if metric.patterned():
-                # Inputs that are no tokens are noise, which follows from model and seed.
+                # Inputs other than tokens are noise, which is determined by model and seed.
                 settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
                 settings["engine"] = self.engine
             if self.by_cluster:
@@ -240,7 +240,7 @@ class ScoreRun:
         return keys
 
     def _already(self, keys: Mapping[str, Key]) -> dict[str, HeadTable]:
-        """What an earlier run has kept, by metric."""
+        """Return the results of an earlier run, by metric."""
         if self.store is None:
             return {}
         asked = {label: self.store.find(key) for label, key in keys.items()}
@@ -254,7 +254,7 @@ class ScoreRun:
         return found
 
     def _write(self, store: Store, table: HeadTable) -> None:
-        """Tables and a page of all that the folder holds, what was asked for now first."""
+        """Write tables and a page of all results in the folder, the requested ones first."""
         from interp.report import write_report
 
         folder = store.folder
@@ -281,21 +281,24 @@ class ScoreRun:
 
     def _safe(self) -> str:
         if self.store is None:
-            return "what was scored is printed above; with --out it would be kept and continued"
-        return f"{self.kept} results are safe in {self.store.folder}; {SAFE}"
+            return (
+                "finished scores are printed above; with --out they would be stored, and the run "
+                "could resume"
+            )
+        return f"{self.kept} results are stored in {self.store.folder}; {SAFE}"
 
 
 def _tell_experiments(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
-    """Experiments make prompts of their own: the caller's must not be dropped without a word.
+    """Report that experiments make their own prompts, so that the user's are not ignored silently.
 
-    Raises OptionError where nothing else is asked for.
+    Raises OptionError if only experiments are requested.
     """
     own = [b.label for b in bounds if b.analysis.kind == "experiment"]
     if not own:
         return
     told = (
-        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} prompts of their own, which "
-        "--prompt-file and --context do not reach; their options do (interp metrics NAME)"
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --prompt-file "
+        f"and --context do not apply; use their options (interp metrics NAME)"
     )
     if len(own) == len(bounds):
         raise OptionError(told)

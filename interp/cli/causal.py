@@ -1,4 +1,4 @@
-"""What the causal commands share: the options of a task and its game, and the run over models."""
+"""Shared options of the causal commands: the task, its game, and the run over models."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Tell = Callable[[str, int, int], None]
-SAFE = "the same command goes on from the last finished coalition"
+SAFE = "the same command resumes after the last finished coalition"
 MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 
 
 @dataclass
 class ModelOutcome:
-    """What came of one model: scores, and what to print."""
+    """Outcome for one model: its scores, and the text to print."""
 
     tables: list[HeadTable] = field(default_factory=list)
     text: str = ""
-    frame: Any = None  # rows of a result that is no table of heads
+    frame: Any = None  # rows of a result that is not a table of heads
 
 
 Work = Callable[["Model", "Task", dict[str, Any], Tell], ModelOutcome]
@@ -49,7 +49,7 @@ Work = Callable[["Model", "Task", dict[str, Any], Tell], ModelOutcome]
 
 @dataclass
 class Causal:
-    """One causal command: the task and the game asked for, and the run over all models."""
+    """State of one causal command: the requested task and game, and the run over all models."""
 
     command: str
     loading: Loading
@@ -66,10 +66,10 @@ class Causal:
     found: list[ModelOutcome] = field(default_factory=list)
 
     def run(self, sources: Sequence[str], work: Work) -> int:
-        """Do the work for every model, print, write; the exit code.
+        """Do the work for every model, print and write; return the exit code.
 
         Raises:
-            OptionError: a device that is not there.
+            OptionError: the device does not exist.
             StoreError: the output folder cannot be written.
         """
         self.loading.require_device()
@@ -90,7 +90,7 @@ class Causal:
                 )
         except KeyboardInterrupt:
             code = 130
-            kept = f"; {SAFE}" if self.out is not None else "; with --out it could be continued"
+            kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
             self.voice.error(f"interrupted{kept}")
         except StoreError as error:
             code = 1
@@ -122,15 +122,18 @@ class Causal:
             click.echo(found.text)
 
     def announce(self, model: Model) -> Callable[[Any], None]:
-        """Tell time and memory before a run."""
+        """Report the estimated time and memory before a run."""
         return lambda estimate: self.voice.note(f"{model.name}: {estimate}")
 
     def folder(self, model: Model, task: Task, file: str, **settings: Any) -> Path | None:
-        """Where this model's own files go; None without --out.
+        """Return the folder for this model's files; None without --out.
 
         Args:
-            file: one of them, which must not replace the same of another run.
-            settings: what they depend on, beside the model, the task and the game.
+            model: the model.
+            task: the task.
+            file: one of the files, which must not replace that of another run.
+            settings: further settings that the files depend on, beside the model, the task and the
+                game.
         """
         if self.out is None:
             return None
@@ -140,7 +143,7 @@ class Causal:
             about["reference"] = hashlib.sha256(reference).hexdigest()
         folder = folder_for(self.out, model.name, file, about)
         if folder != (plain := model_folder(self.out, model.name)):
-            self.voice.note(f"{folder}: {file}; that of other settings stays in {plain}")
+            self.voice.note(f"{folder}: {file}; the file of other settings remains in {plain}")
         return folder
 
     def _end(self, code: int) -> None:
@@ -183,7 +186,7 @@ class Causal:
 
 
 def _before(path: Path) -> list[HeadTable]:
-    """The results that earlier commands wrote there; a damaged file is set aside."""
+    """Return the results of earlier commands; a damaged file is moved aside."""
     from interp.core.files import set_aside
     from interp.core.table import HeadTable
 
@@ -197,7 +200,7 @@ def _before(path: Path) -> list[HeadTable]:
 
 
 def importance_lines(importances: Sequence[Importance], top: int) -> str:
-    """A block for one model: the first players of each importance, with error, null and notes."""
+    """Format one model: the first players of each importance, with error, null and notes."""
     from interp.core.columns import prompt_counts, with_error
     from interp.core.sign import SIGN
 
@@ -227,14 +230,14 @@ def importance_lines(importances: Sequence[Importance], top: int) -> str:
 
 
 def _means(found: Importance) -> str:
-    """The score of a head in words, after its unit."""
+    """Return the meaning of a score, to follow its unit."""
     from interp.causal.comparison.questions import METHODS, method_of
 
     return METHODS[method_of(found.metric)].means
 
 
 def causal_options(function: Callable) -> Callable:
-    """Add the options; the command gets `causal: Causal` and `top`."""
+    """Add the options; the command receives `causal: Causal` and `top`."""
 
     @wraps(function)
     def command(**options: Any) -> Any:
@@ -263,7 +266,7 @@ def causal_options(function: Callable) -> Callable:
 
 
 def parse_heads_option(text: str) -> list[tuple[int, int]]:
-    """Heads as `L1H0,L1H3`; raises OptionError where they are written otherwise."""
+    """Parse heads such as `L1H0,L1H3`; raise OptionError if they are malformed."""
     from interp.core.head import Head
 
     return [(h.layer, h.head) for h in map(Head.parse, text.split(","))]
@@ -272,39 +275,44 @@ def parse_heads_option(text: str) -> list[tuple[int, int]]:
 _OPTIONS = (
     click.option(
         "--task", default="repeats", show_default=True, metavar="NAME|FILE",
-        help="What the model is to do: 'repeats' (loss on the second copy of random tokens), a "
-        ".txt file (a prompt per line), a .jsonl file (prompt, answer, wrong, corrupted, position) "
+        help="The task: 'repeats' (loss on the second copy of random tokens), a .txt file (a "
+            "prompt per line), a .jsonl file (prompt, answer, wrong, corrupted, position) "
         "or a .py file with task(model).",
     ),
     click.option(
         "--measure", type=click.Choice(MEASURES),
-        help="What is read from the logits; by default what the task file has answers for.",
+        help="Measure computed from the logits; by default the one that fits the answers in the "
+            "task file.",
     ),
-    click.option("-n", "n", type=click.IntRange(1), help="Prompts; all of a file by default."),
-    click.option("--longest", type=click.IntRange(2), metavar="N", help="Tokens per prompt."),
+    click.option("-n", "n", type=click.IntRange(1), help="Number of prompts; by default all of a "
+        "file."),
+    click.option("--longest", type=click.IntRange(2), metavar="N", help="Maximum tokens per "
+        "prompt."),
     click.option(
         "--kind", default="zero", show_default=True, type=click.Choice(KINDS),
-        help="What stands in for a head that is out.",
+        help="Replacement for the output of an ablated head.",
     ),
     reference_option(),
     click.option(
         "--players", default="heads", show_default=True,
-        type=click.Choice(["heads", "kv_groups", "layers"]), help="What goes out together.",
+        type=click.Choice(["heads", "kv_groups", "layers"]), help="Unit that is ablated together.",
     ),
-    click.option("--stack", help="Which stack plays, such as encoder, decoder or cross."),
-    click.option("--heads", metavar="L0H1,...", help="Which heads play; all by default."),
-    click.option("--without", metavar="L0H1,...", help="Heads that are out in every run."),
-    click.option("--seed", default=0, show_default=True, help="Of prompts and of all sampling."),
+    click.option("--stack", help="Stack whose heads are included, such as encoder, decoder or "
+        "cross."),
+    click.option("--heads", metavar="L0H1,...", help="Heads to include; all by default."),
+    click.option("--without", metavar="L0H1,...", help="Heads that are ablated in every run."),
+    click.option("--seed", default=0, show_default=True, help="Seed of prompts and of all "
+        "sampling."),
     click.option(
         "--max-tokens", default=1024, show_default=True, type=click.IntRange(1),
-        help="Tokens per forward pass; memory grows with it.",
+        help="Maximum tokens per forward pass; memory grows with it.",
     ),
     click.option(
         "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-        help="Keep results here, and every finished forward pass: the same command goes on where "
-        "it was interrupted.",
+        help="Folder for results and finished forward passes; the same command resumes an "
+            "interrupted run.",
     ),
-    click.option("--json", "form", flag_value="json", help="Print JSON, and nothing else."),
-    click.option("--csv", "form", flag_value="csv", help="Print CSV, and nothing else."),
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option("--json", "form", flag_value="json", help="Print only JSON."),
+    click.option("--csv", "form", flag_value="csv", help="Print only CSV."),
+    click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
 )  # fmt: skip

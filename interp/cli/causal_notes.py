@@ -1,4 +1,4 @@
-"""The notes of an importance as sentences: what the numbers below a table of heads mean."""
+"""Notes of an importance as sentences: the meaning of the numbers below a table of heads."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from interp.causal.importance import Importance
 
-# Of the working of a method, and in the provenance of what is written, but no help in reading.
+# Internal to a method: written to the provenance, but not printed.
 LEFT_OUT = ("efficiency_gap_before",)
 _NOTHING = "below 1e-9"
-# What the values of a method add up to, where it is not what all heads do together.
+# Sum of a method's values, if it differs from the joint effect of all heads.
 _SUMS = {
-    "shapley_per_layer": "the values of each layer add up to what its heads do beside the others",
+    "shapley_per_layer": "the values of each layer add up to the joint effect of its heads with "
+    "other layers intact",
     "banzhaf": "Banzhaf values need not add up to this",
     "truncated_shapley": "values of this method need not add up to this",
 }
 
 
 def explained_notes(found: Importance) -> list[str]:
-    """Sentences about the scores; a note that has no sentence is shown as it is.
+    """Return sentences about the scores; a note without a sentence is shown unchanged.
 
-    Numbers that only the method needs stay in the provenance.
+    Numbers that are internal to the method are only in the provenance.
     """
     notes = {k: v for k, v in found.notes.items() if k not in LEFT_OUT}
     frame = found.table.to_pandas()
@@ -37,12 +38,12 @@ def explained_notes(found: Importance) -> list[str]:
 
 
 def method_name(found: Importance) -> str:
-    """The method of an importance, without its options."""
+    """Return the method of an importance, without its options."""
     return found.metric.partition(":")[0]
 
 
 def short(x: object) -> str:
-    """A number in four digits; what is left of rounding is no number to read."""
+    """Format a number with four digits; rounding errors are not shown as numbers."""
     if not isinstance(x, float):
         return str(x)
     return _NOTHING if abs(x) < 1e-9 else f"{x:.4g}"
@@ -53,15 +54,15 @@ Notes = Mapping[str, Any]
 
 def _whole(notes: Notes, unit: str, method: str) -> str:
     whole = short(notes["v_all_minus_v_none"])
-    return f"all heads together: {whole} {unit} better than none of them"
+    return f"joint effect of all heads: {whole} {unit} better than without them"
 
 
 def _gap(notes: Notes, unit: str, method: str) -> str:
     gap = _size(notes["efficiency_gap"])
     sums = _SUMS.get(method, "the values of all heads add up to this")
     if gap == _NOTHING:
-        return f"{sums}; they do on every prompt"
-    return f"{sums}; they miss it by up to {gap} {unit} on a prompt"
+        return f"{sums}; this holds on every prompt"
+    return f"{sums}; they differ from it by up to {gap} {unit} on a prompt"
 
 
 def _evaluations(notes: Notes, unit: str, method: str) -> str:
@@ -69,18 +70,23 @@ def _evaluations(notes: Notes, unit: str, method: str) -> str:
     if sem is None:
         return f"{count} sets of heads were run"
     if sem == 0:
-        return f"every set of heads was run, {count} besides all and none: no sampling error"
+        return (
+            f"every set of heads was run, {count} besides the full and the empty one: no sampling "
+            f"error"
+        )
     if math.isnan(sem):
-        return f"{count} sets of heads were run, too few to know the sampling error"
+        return f"{count} sets of heads were run, too few to estimate the sampling error"
     return (
-        f"{count} sets of heads were run; the sampling error is {short(sem)} {unit} at most, and"
-        " is part of each ±"
+        f"{count} sets of heads were run; the sampling error is at most {short(sem)} {unit} and "
+        f"is included in each ±"
     )
 
 
 def _bias(notes: Notes, unit: str, method: str) -> str:
-    """The surrogate against orders that it was not fitted on."""
-    return f"the values come from a fitted model of the task: {notes['bias_check']} ({unit})"
+    """Compare the surrogate with orders that it was not fitted on."""
+    return (
+        f"the values come from a surrogate model fitted to the task: {notes['bias_check']} ({unit})"
+    )
 
 
 def _few(notes: Notes, unit: str, method: str) -> str:
@@ -91,15 +97,18 @@ def _fit(notes: Notes, unit: str, method: str) -> str:
     r2, factor = notes["check_r2"], notes["calibration"]
     told = [] if r2 is None or math.isnan(r2) else [f"there it explains {r2:.1%} of the variation"]
     if factor is not None and factor > 1:
-        told.append(f"sampling errors are widened {factor:.3g} times to cover what it missed")
+        told.append(f"sampling errors are enlarged {factor:.3g} times to cover its misfit")
     return "; ".join(told)
 
 
 def _residual(notes: Notes, unit: str, method: str) -> str:
     miss = _size(notes["completeness_residual"])
     if miss == _NOTHING:
-        return "the scores add up to what all heads do together"
-    return f"the scores miss what all heads do together by {miss} {unit} on average"
+        return "the scores add up to the joint effect of all heads"
+    return (
+        f"the sum of the scores differs from the joint effect of all heads by {miss} {unit} on "
+        f"average"
+    )
 
 
 def _null(notes: Notes, unit: str, method: str) -> str:
@@ -125,4 +134,4 @@ _SENTENCES: dict[tuple[str, ...], Callable[[Notes, str, str], str]] = {
     ("calibration", "check_r2"): _fit,
     ("null",): _null,
 }
-"""Notes that belong in one sentence, in the order of reading."""
+"""Notes that are combined into one sentence, in reading order."""

@@ -1,8 +1,8 @@
-"""The end of a command whose output nobody reads any more, as of `interp score gpt2 | head -1`.
+"""Clean exit of a command whose output is closed, as in `interp score gpt2 | head -1`.
 
-Python turns SIGPIPE into an error wherever the next write happens, and a command that runs many
-models would take it for an error of the model it is at. SIGPIPE itself is no way out: it would also
-end the command when a server closes a connection. So the two standard streams are watched.
+Python turns SIGPIPE into an error at the next write, and a command that runs many models would
+mistake it for an error of the current model. Restoring SIGPIPE is not a solution: it would also end
+the command when a server closes a connection. So the two standard streams are watched.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ EXIT_CODE = 141  # 128 and the number of SIGPIPE, as shells report it
 
 
 class ReaderGone(BaseException):
-    """Nobody reads stdout or stderr; no `Exception`, since no model is to blame for it."""
+    """Closed stdout or stderr; not an `Exception`, since no model causes it."""
 
 
 class _Watched(io.FileIO):
-    """A stream that raises `ReaderGone` once when its reader is gone, and is silent from then on.
+    """Stream that raises `ReaderGone` once when its reader is gone, and then ignores writes.
 
-    Silent, because blocks that are left by the exception may still have something to write.
+    Writes are ignored because blocks that the exception leaves may still write.
     """
 
     gone = False
@@ -41,10 +41,10 @@ class _Watched(io.FileIO):
 
 @contextmanager
 def watched_streams() -> Iterator[None]:
-    """Watch stdout and stderr in the block, where they are the process's own.
+    """Watch stdout and stderr in the block, if they belong to the process.
 
     Raises:
-        ReaderGone: something was written to a pipe that is closed at its other end.
+        ReaderGone: output was written to a pipe that is closed at its other end.
     """
     before = sys.stdout, sys.stderr
     try:
@@ -59,7 +59,7 @@ def watched_streams() -> Iterator[None]:
 
 
 def _watched(stream: TextIO) -> TextIO:
-    """The same stream; as it is where it leads to no file of the system."""
+    """Return the watched stream, or the stream itself if it has no file descriptor."""
     try:
         stream.flush()
         raw = _Watched(stream.fileno(), "wb", closefd=False)

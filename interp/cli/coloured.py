@@ -1,4 +1,4 @@
-"""Attributions in a terminal, and the files that commands write of them."""
+"""Attributions in a terminal, and their output files."""
 
 from __future__ import annotations
 
@@ -29,15 +29,18 @@ def file_options(function: Callable) -> Callable:
         (
             click.option(
                 "--html", type=_NAME, metavar="FILE", callback=_page,
-                help="Write an offline page; .html is added to a name without it.",
+                help="Write a self-contained HTML page to this file; .html is added to a name "
+                    "without it.",
             ),
-            click.option("--json", "json_file", type=_NAME, metavar="FILE", help="Write JSON."),
-            click.option("--csv", type=_NAME, metavar="FILE", help="Write a row per token."),
+            click.option("--json", "json_file", type=_NAME, metavar="FILE", help="Write JSON to "
+                "this file."),
+            click.option("--csv", type=_NAME, metavar="FILE", help="Write CSV with a row per "
+                "token to this file."),
             click.option(
                 "--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-                help="Largest scores to print.",
+                help="Number of largest scores to print.",
             ),
-            click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+            click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
         )
     ):  # fmt: skip
         function = option(function)
@@ -45,7 +48,7 @@ def file_options(function: Callable) -> Callable:
 
 
 def print_attribution(one: Attribution, top: int) -> None:
-    """Print one attribution: what is explained, the coloured tokens, the largest, the residual."""
+    """Print one attribution: the target, the coloured tokens, the largest scores, the residual."""
     from rich.console import Console
     from rich.text import Text
 
@@ -64,7 +67,7 @@ def print_attribution(one: Attribution, top: int) -> None:
         line.append(shown(token), style=f"{'italic ' if special else ''}{ink} on {colours[at]}")
         line.append(" ")
     console.print(line)
-    for i, token, score in one.top(top):
+    for i, token, score in one.largest(top):
         click.echo(f"  {i:>4}  {score:>+11.4g}  {shown(token)}")
     for key, value in one.notes.items():
         if isinstance(value, (str, int, float)):
@@ -81,7 +84,7 @@ def write_attributions(
     title: str,
     warning: str,
 ) -> None:
-    """Write the files asked for, each whole or not at all."""
+    """Write the requested files, each atomically."""
     if html is not None:
         from interp.report.tokens import attribution_page
 
@@ -93,13 +96,13 @@ def write_attributions(
     if csv is not None:
         import pandas as pd
 
-        frames = [f.to_pandas().assign(text=f.provenance.get("text", 0)) for f in found]
+        frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]
         write_atomically(csv, pd.concat(frames).to_csv(index=False).encode())
 
 
 def standing_warning(chosen: Sequence[BoundMethod]) -> str:
-    """What `bundled:deceive` shows about those of the methods that read patterns."""
-    from interp.attribution.evaluation.deceived import deceived, warning
+    """Return the warning from `bundled:deceive` about the chosen pattern-based methods."""
+    from interp.attribution.evaluation.deceived import deceived
 
     reading = [c for c in chosen if c.method.needs == "patterns"]
-    return warning(deceived(reading, 8)) if reading else ""
+    return deceived(reading, 8).warning if reading else ""

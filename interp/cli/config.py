@@ -1,4 +1,4 @@
-"""`--config FILE`: the options of a command from a TOML file, for batches worth keeping."""
+"""Option `--config FILE`: the options of a command from a TOML file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_FROM_FILE = {"config", "help", "debug"}
 
 
 def config_option(sources: str = "sources") -> Any:
-    """The option `--config`; `models` in the file stands for the argument named `sources`."""
+    """Add the option `--config`; `models` in the file stands for the argument named `sources`."""
 
     def read(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
         if path is not None:
@@ -28,24 +28,24 @@ def config_option(sources: str = "sources") -> Any:
         is_eager=True,
         expose_value=False,
         callback=read,
-        help="Read options from a TOML file: their long names, 'models' and 'metrics'. What the "
-        "command line says goes before it.",
+        help="Read options from a TOML file: their long names, 'models' and 'metrics'. "
+        "Command-line options override the file.",
     )
 
 
 def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
-    """What a file says, by parameter of the command.
+    """Return the values in a file, by parameter of the command.
 
     Raises:
-        OptionError: a file that is not there or no TOML, or a value of another kind.
-        UnknownName: a key that is no option of the command.
+        OptionError: the file does not exist or is not valid TOML, or a value has the wrong type.
+        UnknownName: a key is not an option of the command.
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise OptionError(f"--config {path}: {error.strerror or error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OptionError(f"--config {path} is no TOML: {error}") from error
+        raise OptionError(f"--config {path} is not valid TOML: {error}") from error
     options = _options(ctx.command)
     known = {**options, "models": sources}
     several = {p.name for p in ctx.command.params if getattr(p, "multiple", False)}
@@ -55,7 +55,7 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
         if name is None:
             raise UnknownName(f"key in {path}", key, sorted(known))
         if name in values:
-            raise OptionError(f"{path}: {key!r} says again what another key says")
+            raise OptionError(f"{path}: {key!r} repeats another key; give only one of them")
         found_value = _checked(path, key, value)
         one_of_many = name in several and isinstance(found_value, str)
         values[name] = [found_value] if one_of_many else found_value
@@ -65,7 +65,7 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
 
 
 def _options(command: click.Command) -> dict[str, str]:
-    """Long names without dashes -> parameter; a repeatable one also by its plural."""
+    """Return the long names of options without dashes, with the plurals of repeatable ones."""
     known: dict[str, str] = {}
     for option in command.params:
         if not isinstance(option, click.Option) or option.name in (None, *_NOT_FROM_FILE):
@@ -82,20 +82,20 @@ def _checked(path: Path, key: str, value: Any) -> Any:
     plain = isinstance(value, (str, int, float, bool))
     texts = isinstance(value, list) and all(isinstance(v, str) for v in value)
     if not plain and not texts:
-        raise OptionError(f"{path}: {key} is a text, a number, true, false or a list of texts")
+        raise OptionError(f"{path}: {key} must be a text, a number, true, false or a list of texts")
     return value
 
 
 def _expanded(path: Path, models: Any) -> list[str]:
-    """Models by name, folder or pattern, as a shell would give them."""
+    """Expand models given by name, folder or pattern, as a shell would."""
     if not isinstance(models, list):
-        raise OptionError(f"{path}: models is a list of texts")
+        raise OptionError(f"{path}: models must be a list of texts")
     found = []
     for model in models:
         matches = (
             sorted(glob.glob(str(Path(model).expanduser()))) if set(model) & set("*?[") else []
         )
         if set(model) & set("*?[") and not matches:
-            raise OptionError(f"{path}: no file or folder is called {model}")
+            raise OptionError(f"{path}: no file or folder has the name {model}")
         found += matches or [model]
     return found

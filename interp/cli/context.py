@@ -1,4 +1,4 @@
-"""Keys of what the commands share in `click.Context.meta`."""
+"""Keys of shared values in `click.Context.meta`."""
 
-COMMAND = "interp.command"  # the arguments as given, for the page that says how it was made
+COMMAND = "interp.command"  # the arguments as given, for the provenance of a page
 DEBUG = "interp.debug"

@@ -1,4 +1,4 @@
-"""`interp score --dry-run`: what it would take, measured on one prompt, before it is taken."""
+"""Cost estimate of `interp score --dry-run`, measured on one prompt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def dry_run(batch: ScoreRun, sources: Mapping[str, str]) -> int:
-    """Print a line per model: what would be scored, the memory, the time; the exit code.
+    """Print a line per model: its metrics, memory and time; return the exit code.
 
     Models are loaded and run on one prompt, which is timed; nothing is scored or written.
     """
@@ -37,7 +37,7 @@ def dry_run(batch: ScoreRun, sources: Mapping[str, str]) -> int:
 
 
 def plan(batch: ScoreRun, model: Model) -> str:
-    """What scoring one model would take, as lines for people."""
+    """Return the cost of scoring one model, as lines of text."""
     metrics = batch.applying(model)
     patterned = [b for b in metrics if b.patterned()]
     own = [b for b in metrics if b.analysis.kind == "experiment"]
@@ -64,9 +64,9 @@ def plan(batch: ScoreRun, model: Model) -> str:
                 f" prompts x {runs} runs (scores and nulls), timed on the longest prompt"
             )
         else:
-            lines.append("  memory    not estimated: this model reads no tokens")
+            lines.append("  memory    not estimated: this model does not read tokens")
     if own:
-        lines.append("  not counted: experiments make prompts of their own")
+        lines.append("  not counted: experiments, which make their own prompts")
     return "\n".join(lines)
 
 
@@ -75,7 +75,7 @@ def _null(batch: ScoreRun, bound: BoundAnalysis) -> str:
 
 
 def _forward(model: Model, prompts: Prompts) -> float:
-    """Seconds for all prompts: that of the longest, by tokens."""
+    """Estimate the seconds for all prompts from the longest one, in proportion to tokens."""
     at = max(range(len(prompts)), key=lambda i: len(prompts.ids[i]))
     longest = Prompts((prompts.ids[at],))
     model.run(longest)  # the first run of a model also allocates and compiles

@@ -1,4 +1,4 @@
-"""One model after another: what fails is told and counted, and the others still get done."""
+"""Loop over models: failures are reported and counted, and the other models still run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from interp.core.errors import InterpError, StoreError
 def each_model(
     sources: Mapping[str, str], voice: Voice, work: Callable[[str, str], None]
 ) -> list[str]:
-    """Call `work(source, name)` for every model; the names of those that failed.
+    """Call `work(source, name)` for every model; return the names of those that failed.
 
-    Files among folders are passed over, so that `models/*` works.
+    Plain files among folders are ignored, so that `models/*` works.
 
     Raises:
-        StoreError: nothing could be kept any more.
+        StoreError: results can no longer be stored.
     """
     files = [source for source in sources if Path(source).is_file()]
     failed = []
     for source, name in sources.items():
         if source in files and len(files) < len(sources):
-            voice.note(f"{source} is a file, no model folder; passed over")
+            voice.note(f"{source} is a file, not a model folder; ignored")
             continue
         try:
             work(source, name)
@@ -32,8 +32,8 @@ def each_model(
         except InterpError as error:
             failed.append(name)
             voice.error(str(error) if name in str(error) else f"{name}: {error}", error)
-        # One model of many, of any make, with its own code: whatever it raises is told (with
-        # --debug, in full), counted and in the exit code, and the others are still scored.
+        # Any model may run its own code: every error is reported (with --debug, in full), counted
+        # and reflected in the exit code, and the other models are still scored.
         except Exception as error:
             failed.append(name)
             told = " ".join(str(error).split())[:300]

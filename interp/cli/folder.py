@@ -1,4 +1,4 @@
-"""The commands of a folder, imported only when they are used."""
+"""Commands of a folder, imported only when they are used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 
 
 class Folder(MutableMapping[str, click.Command]):
-    """Commands by name; every file of the folder holds the command of its name.
+    """Click group whose commands are the files of a folder.
 
     Args:
         path: the folder.
@@ -36,7 +36,8 @@ class Folder(MutableMapping[str, click.Command]):
             found = getattr(import_module(f"{self.package}.{path.stem}"), path.stem, None)
             if not isinstance(found, click.Command):
                 raise OptionError(
-                    f"{path} holds no command; a file of this folder defines a function "
+                    f"{path} does not define a command; a file of this folder must define a "
+                    f"function "
                     f"{path.stem!r} under @click.command"
                 )
             self._added[name] = found
@@ -55,7 +56,7 @@ class Folder(MutableMapping[str, click.Command]):
         return len({**self._files, **self._added})
 
     def summary(self, name: str, limit: int) -> str:
-        """The help of a command in one line, read from its docstring without importing it."""
+        """Return the help of a command in one line, read from its docstring without an import."""
         if name in self._added:
             return self._added[name].get_short_help_str(limit)
         path = self._files[name]

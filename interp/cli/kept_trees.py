@@ -1,4 +1,4 @@
-"""Finished searches for trees in a run store, so that the same command continues."""
+"""Run store of finished searches for trees, so that the same command resumes."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ class KeptTrees:
         self.folder = folder
 
     def paths(self) -> list[Path]:
-        """All files of results, the one asked for last at the end."""
+        """List all result files, the one requested last at the end."""
         return sorted(self.folder.glob("*.trees.*.parquet"), key=lambda p: p.stat().st_mtime_ns)
 
     def find(self, key: Mapping[str, Any]) -> tuple[TreeScores, str] | None:
-        """The result of a key and the version of interp that made it; None if there is none.
+        """Return the result of a key and the interp version that made it; None if there is none.
 
-        A damaged file is set aside with a warning (DamagedKept), and its result is not there.
+        A damaged file is moved aside with a warning (DamagedKept), and counts as missing.
 
         Raises:
-            StoreError: the folder cannot be read, or is of an earlier version.
+            StoreError: the folder cannot be read, or was made by an earlier version.
         """
         steps = self._steps(key)
         content = steps.find([_ROW]).get(_ROW)
         if content is None:
             return None
         with contextlib.suppress(OSError):
-            os.utime(steps.finished)  # asked for last
+            os.utime(steps.finished)  # requested last
         return _read(content), steps.version or __version__
 
     def newest(self) -> list[TreeScores]:
-        """The result last asked for of every model, the latest first.
+        """Return the result last requested of every model, the latest first.
 
         Raises:
             StoreError: a file cannot be read.
@@ -64,7 +64,7 @@ class KeptTrees:
         return list(found.values())
 
     def keep(self, key: Mapping[str, Any], found: TreeScores) -> None:
-        """Keep a result, whole or not at all; raises StoreError."""
+        """Store a result atomically; raise StoreError."""
         steps = self._steps(key)
         steps.add({_ROW: json.dumps(found.to_dict(), allow_nan=False).encode()})
         steps.finish()
@@ -74,7 +74,7 @@ class KeptTrees:
 
 
 def key_of(model: Model, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All that moves the numbers: the model, its name in the result, and the search's settings."""
+    """Return the cache key: the model, its name in the result, and the search's settings."""
     from interp.model.identity import identity_of
 
     return {"name": model.name, "model": identity_of(model), "settings": dict(settings)}

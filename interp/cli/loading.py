@@ -1,4 +1,4 @@
-"""The options of every command that loads models, and what their arguments stand for."""
+"""Options of every command that loads models, and the interpretation of its arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 @dataclass(frozen=True)
 class Loading:
-    """How models are loaded."""
+    """Options for loading models."""
 
     device: str | None
     dtype: str | None
@@ -33,18 +33,18 @@ class Loading:
     revision: str | None
     trust_remote_code: bool
     allow_pickle: bool
-    through: str | None = None  # the package that holds the model, or the plain one
+    through: str | None = None  # the library that loads the model, or the default one
     device_map: str | None = None
 
     def load(self, source: str, name: str) -> Model:
-        """The model, not yet checked; raises InterpError."""
+        """Return the model, not yet checked; raises InterpError."""
         from interp.model.content import hold
         from interp.model.load import load
         from interp.model.sources.packages import adapter, wrapped
 
         through = self.through or PLAIN
         if through != PLAIN:
-            adapter(through)  # before any weights are read
+            adapter(through)  # checked before any weights are read
         options = {k: v for k, v in vars(self).items() if k != "through"}
         model = load(source, name=name, check=False, **options)
         if model.unused:
@@ -61,7 +61,7 @@ class Loading:
         return model
 
     def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
-        """The model, loaded with a bar and checked; raises InterpError."""
+        """Return the model, loaded with a progress bar and checked; raises InterpError."""
         tell("loading", 0, 1)
         model = self.load(source, name)
         tell("loading", 1, 1)
@@ -71,7 +71,7 @@ class Loading:
         return model
 
     def require_device(self) -> None:
-        """Raise OptionError for a device that torch does not know or this machine does not have."""
+        """Raise OptionError if torch does not know the device or this machine does not have it."""
         if self.device is None:
             return
         import torch
@@ -87,7 +87,7 @@ class Loading:
 
 
 def loading_options(function: Callable) -> Callable:
-    """Add the options; the command gets `loading: Loading` and `imports`."""
+    """Add the options; the command receives `loading: Loading` and `imports`."""
 
     @wraps(function)
     def command(**options: Any) -> Any:
@@ -97,11 +97,11 @@ def loading_options(function: Callable) -> Callable:
 
     for option in reversed(
         (
-            click.option("--device", help="Where to run, such as cpu, cuda or cuda:1."),
+            click.option("--device", help="Device to run on, such as cpu, cuda or cuda:1."),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
-                help="Type of the weights; the checkpoint's by default.",
+                help="Data type of the weights; by default the checkpoint's.",
             ),
             click.option(
                 "--attention",
@@ -114,13 +114,18 @@ def loading_options(function: Callable) -> Callable:
                 "imports",
                 multiple=True,
                 metavar="FILE_OR_MODULE",
-                help="Import this first: the class of a research model. Repeatable.",
+                help="Import this module first, such as one that defines a model class. "
+                "Repeatable.",
             ),
             click.option(
-                "--trust-remote-code", is_flag=True, help="Run code that comes with a checkpoint."
+                "--trust-remote-code",
+                is_flag=True,
+                help="Allow running code that comes with a checkpoint.",
             ),
             click.option(
-                "--allow-pickle", is_flag=True, help="Read pickled weights, which can run any code."
+                "--allow-pickle",
+                is_flag=True,
+                help="Allow pickled weights, which can run any code.",
             ),
             debug_option,
         )
@@ -133,13 +138,12 @@ source_option = click.option(
     "--source",
     "through",
     type=SourceName(),
-    help="Hold the model as that package does, to read it as its users would; the numbers are "
-    "the same.",
+    help="Load the model through this library; the numbers are the same.",
 )
 device_map_option = click.option(
     "--device-map",
     metavar="PLAN",
-    help="Spread a large model's layers over this machine's devices, such as auto; needs "
+    help="Distribute a large model's layers over this machine's devices, such as auto; needs "
     "accelerate.",
 )
 
@@ -158,7 +162,7 @@ debug_option = click.option(
 
 
 def source_labels(sources: Sequence[str]) -> dict[str, str]:
-    """What results call each source: a folder's name, or its path where two would be the same."""
+    """Return the label of each source: a folder's name, or its path if names repeat."""
     short = {source: _short(source) for source in dict.fromkeys(sources)}
     taken = list(short.values())
     return {source: source if taken.count(name) > 1 else name for source, name in short.items()}
@@ -184,10 +188,10 @@ def loaded(source: str, loading: Loading, imports: tuple[str, ...]) -> Model:
 def import_first(names: Sequence[str]) -> None:
     """Import modules by name, or files by path, so that transformers knows their classes.
 
-    What the command keeps is kept for their source as it is now.
+    Stored results are tied to the present source of these files.
 
     Raises:
-        LoadError: there is no such file or module, it raises, or another has the file's name.
+        LoadError: the file or module does not exist, it raises, or another module has its name.
     """
     modules = []
     for name in names:
@@ -202,7 +206,8 @@ def import_first(names: Sequence[str]) -> None:
             raise LoadError(f"--import {error}") from error
         if is_file and getattr(module, "__file__", None) != str(path.resolve()):
             raise LoadError(
-                f"--import {name}: {module.__file__} is called {path.stem} too; rename yours"
+                f"--import {name}: {module.__file__} also has the name {path.stem}; rename your "
+                f"file"
             )
         modules.append(module)
     context = click.get_current_context(silent=True)
@@ -213,7 +218,8 @@ def import_first(names: Sequence[str]) -> None:
 
 
 def _import_file(path: Path) -> Any:
-    # Under its own name and from its own folder, so that such files can import one another.
+    # Imported under its own name and from its own folder, so that such files can import one
+    # another.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     return import_module(path.stem)

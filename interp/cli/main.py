@@ -1,4 +1,4 @@
-"""The command line: the commands of the folder `commands/`, each imported when it is used.
+"""Command line: the commands of the folder `commands/`, each imported when it is used.
 
 Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was wrong;
 130 interrupted; 141 the reader of its output has gone; 143 terminated.
@@ -21,7 +21,7 @@ from interp.core.errors import InterpError, OptionError, UnknownName
 
 
 class Failed(click.ClickException):
-    """An error for the person who called, printed as one line."""
+    """Error for the caller, printed as one line."""
 
     exit_code = 1
 
@@ -31,16 +31,16 @@ class Failed(click.ClickException):
 
 
 class Wrong(Failed):
-    """An error in the command itself."""
+    """Error in the command itself."""
 
     exit_code = 2
 
 
 class Interp(click.Group):
-    """Turns what the toolkit raises into one line and an exit code."""
+    """Click group that turns errors of the toolkit into one line and an exit code."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run as a program; ends quietly where nobody reads its output any more."""
+        """Run as a program; exit quietly if the reader of its output is gone."""
         try:
             with watched_streams():
                 return super().main(*args, **options)
@@ -48,7 +48,7 @@ class Interp(click.Group):
             sys.exit(EXIT_CODE)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they were given."""
+        """Parse the arguments, and store them as they were given."""
         ctx.meta[COMMAND] = list(args)
         return super().parse_args(ctx, args)
 
@@ -63,7 +63,7 @@ class Interp(click.Group):
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; every InterpError becomes one line, unless --debug asks for more."""
+        """Run the command; every InterpError becomes one line, unless --debug is given."""
         with stopping_signals(), kept_warnings_as_notes():
             return self._invoke(ctx)
 
@@ -89,7 +89,7 @@ class Interp(click.Group):
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def main() -> None:
-    """Score every attention head of a transformer, each number with its error and its null.
+    """Score every attention head of a transformer, with standard errors and null baselines.
 
-    `interp score` alone scores the models that come with the package.
+    Without a model, `interp score` scores the models that come with the package.
     """

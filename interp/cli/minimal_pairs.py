@@ -1,4 +1,4 @@
-"""`interp trees --pairs`: whether the model needs the heads that follow relations."""
+"""Minimal pairs of `interp trees --pairs`: effect of ablating heads that follow relations."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def checked_pairs(
     seed: int,
     tell: Any,
 ) -> PairCheck | str:
-    """The check of the heads asked for, or of those above their baselines; or why there is none.
+    """Check the requested heads, or those above their baselines; or return why none can be.
 
     Raises:
-        InterpError: the model gives no likelihood of sentences, or has no such heads.
+        InterpError: the model does not give likelihoods of sentences, or lacks the heads.
     """
-    from interp.report.tree_tables import verdict
     from interp.syntax.pairs import check_pairs
+    from interp.syntax.wording import verdict
 
     if heads is not None:
         chosen = [Head.parse(head) for head in heads.split(",")]
@@ -41,7 +41,7 @@ def checked_pairs(
 
 
 def minimal_pairs_text(found: PairCheck | str) -> str:
-    """For a terminal."""
+    """Format the result for a terminal."""
     if isinstance(found, str):
         return f"  {found}\n"
     lost, drawn = found.drop, found.random_drops
@@ -56,7 +56,7 @@ def minimal_pairs_text(found: PairCheck | str) -> str:
 
 
 def as_dict(found: PairCheck | str) -> dict[str, Any]:
-    """For JSON."""
+    """Return the result for JSON."""
     if isinstance(found, str):
         return {"heads": [], "note": found}
     return {

@@ -1,6 +1,6 @@
-"""Parameter types for names, so that the shell completes them: models, metrics, methods.
+"""Parameter types for names with shell completion: models, metrics, methods.
 
-A command whose argument or option is of one of these types is completed without another line.
+An argument or option of one of these types is completed without further code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from interp.model.sources import registered
 
 
 class ModelName(click.ParamType):
-    """A model: one that comes with the package, a folder or a hub id."""
+    """Parameter type of a model: one that comes with the package, a folder or a hub id."""
 
     name = "text"
 
@@ -25,7 +25,7 @@ class ModelName(click.ParamType):
         return value
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Models that come with the package; else whatever the shell makes of it, a path."""
+        """Complete the models that come with the package; otherwise let the shell do it."""
         from interp import bundled, planted
 
         names = [f"bundled:{name}" for name in bundled.names()]
@@ -35,23 +35,23 @@ class ModelName(click.ParamType):
 
 
 class SourceName(click.Choice):
-    """A source of models; which there are is looked up when the option is used."""
+    """Parameter type of a source of models, looked up when the option is used."""
 
     def __init__(self) -> None:
         super().__init__(())
 
     @property
     def choices(self) -> Sequence[str]:
-        """Every source that is registered."""
+        """Names of all registered sources."""
         return registered.registered_names()
 
     @choices.setter
     def choices(self, value: Sequence[str]) -> None:
-        """Set by click when it starts; the names follow from the registered sources alone."""
+        """Ignore the value that click sets; the names come from the registered sources."""
 
 
 class Declared(click.ParamType):
-    """Names of a registry, with commas between them where several are allowed."""
+    """Parameter type of registry names, separated by commas if several are allowed."""
 
     name = "text"
 
@@ -63,7 +63,7 @@ class Declared(click.ParamType):
         return value
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Complete the last name; a file that declares one may stand in its place."""
+        """Complete the last name; a file that declares one is also allowed."""
         before, comma, last = incomplete.rpartition(",")
         names = [*self._names, *self._groups]
         found = [CompletionItem(before + comma + name) for name in names if name.startswith(last)]

@@ -1,4 +1,4 @@
-"""The top heads of each metric as text."""
+"""Text output of the top heads of each metric."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", 
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
-    """A block per model and a row per head, in the order of `HeadTable.top`."""
+    """Format a block per model with a row per head, in the order of `HeadTable.top`."""
     made = table.provenance
     return "\n".join(
         _block(
@@ -66,7 +66,7 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
 
 
 def _prompts(row: Mapping) -> str:
-    """Number of prompts behind the mean, and of clusters where those are fewer."""
+    """Format the number of prompts, and of clusters if there are fewer."""
     if math.isnan(row["sem"]):
         return ""
     return prompt_counts(row["n"], row["clusters"])

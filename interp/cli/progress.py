@@ -1,4 +1,4 @@
-"""What a long command says while it works: bars and notes, all on stderr."""
+"""Progress bars and notes of a long command, all on stderr."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-EVERY = 30.0  # seconds between two lines about progress, where bars cannot be drawn
+EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
 
 
 class Voice:
-    """Notes and errors on stderr, and bars where stderr is a terminal."""
+    """Notes and errors on stderr, with bars if stderr is a terminal."""
 
     def __init__(self, *, quiet: bool, debug: bool) -> None:
         self.quiet, self.debug = quiet, debug
 
     def note(self, text: str) -> None:
-        """Something to know that is no error."""
+        """Print a note that is not an error."""
         if not self.quiet:
             click.echo(f"interp: {text}", err=True)
 
     def error(self, text: str, error: BaseException | None = None) -> None:
-        """One line, also when quiet; with its traceback when debugging."""
+        """Print an error in one line, also when quiet; with its traceback when debugging."""
         click.echo(f"interp: error: {text}", err=True)
         if self.debug and error is not None:
             import traceback
@@ -37,9 +37,9 @@ class Voice:
 
     @contextmanager
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
-        """A bar per model and one for the pass or metric at work; gone when the model is done.
+        """Show a bar per model and one for the current step; they disappear when it is done.
 
-        Where no bar can be drawn, as in a file, a line every `EVERY` seconds says how far it is.
+        If no bar can be drawn, as in a file, a line every `EVERY` seconds reports the progress.
         """
         from rich.console import Console
         from rich.progress import (
@@ -53,13 +53,14 @@ class Voice:
 
         console = Console(stderr=True)
         columns = (
-            TextColumn("{task.description}", markup=False),  # a model's name is no markup
+            # a model's name must not be read as markup
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         )
-        # What is printed while bars are shown must stay on its own stream.
+        # Output printed while bars are shown must stay on its own stream.
         progress = Progress(
             *columns,
             console=console,
@@ -87,9 +88,9 @@ class Voice:
 
 
 def _moves(console: Console) -> bool:
-    """Whether a bar can be drawn over itself: FORCE_COLOR, which Jupyter sets, makes no terminal.
+    """Return True if a bar can be redrawn; FORCE_COLOR, set by Jupyter, is not a terminal.
 
-    rich takes a stream for a terminal if it is told to colour; in a notebook or a file the signs
-    that move the cursor would stay behind.
+    rich treats a stream as a terminal if colours are forced; in a notebook or a file the control
+    characters that move the cursor would remain.
     """
     return console.is_terminal and console.file.isatty()

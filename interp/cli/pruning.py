@@ -1,4 +1,4 @@
-"""Pruning curves of `interp prune` and `interp importance`: made, written and summarised."""
+"""Pruning curves of `interp prune` and `interp importance`: computed, written and summarised."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def made_curves(
         made.append(
             pruning_curve(model, task, ranking, how=how, name=name, progress=tell, **options)
         )
-    usual = {"order": "least-first", "n_random": 20, "steps": None}  # of `importance --prune`
+    usual = {"order": "least-first", "n_random": 20, "steps": None}  # made by `importance --prune`
     told = {name: options.get(name, x) for name, x in usual.items()}
     folder = causal.folder(model, task, "pruning.html", **told)
     if folder is not None:
@@ -49,19 +49,19 @@ def curves_said(
     tell: Tell,
     options: dict[str, Any],
 ) -> str:
-    """Make and write a curve for each ranking (None: greedy); what they say."""
+    """Make and write a curve for each ranking (None: greedy); return their summary."""
     return pruning_lines(made_curves(causal, model, task, rankings, tell, options), None)
 
 
 def pruning_lines(curves: list[PruningCurve], tolerance: float | None) -> str:
-    """What the curves say, a line each."""
+    """Summarise the curves, one line each."""
     first = curves[0]
     whole = abs(first.value[-1] - first.clean)
     allowed = whole / 10 if tolerance is None else tolerance
     lines = [
         str(first.made.get("model_id")),
         f"  {first.made['task']}: {first.clean:.4g} {first.unit} with all {first.n_players} "
-        f"{first.made['players']}, {first.value[-1]:.4g} with {first.counts[-1]} out",
+        f"{first.made['players']}, {first.value[-1]:.4g} with {first.counts[-1]} removed",
     ]
     width = max(len(c.name) for c in curves)
     for c in curves:
@@ -69,5 +69,5 @@ def pruning_lines(curves: list[PruningCurve], tolerance: float | None) -> str:
         free = str(c.n_free(allowed))
         if c.held_out_per_prompt is not None:
             free = f"{c.n_free(allowed, held_out=True)} ({c.n_free(allowed)} where ranked)"
-        lines.append(f"  {c.name:<{width}}  {free} go before it worsens by {allowed:.2g}{gap}")
+        lines.append(f"  {c.name:<{width}}  {free} removed before it worsens by {allowed:.2g}{gap}")
     return "\n".join([*lines, ""])

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from interp.cli.progress import Voice
 
 INTERRUPTED = 130
-_SIGNALS = ("SIGTERM", "SIGHUP")  # of a scheduler, a container or a terminal that closes
+_SIGNALS = ("SIGTERM", "SIGHUP")  # sent by a scheduler, a container or a terminal that closes
 
 
 @contextmanager
 def stopping_signals() -> Iterator[None]:
-    """Inside the block these signals interrupt as Ctrl-C does, and exit with 128 + their number.
+    """Treat these signals like Ctrl-C in the block, and exit with 128 + their number.
 
-    A signal that is ignored (nohup) or handled by someone else stays as it is.
+    A signal that is ignored (nohup) or handled elsewhere is not changed.
     """
     told: list[int] = []
 
@@ -52,18 +52,18 @@ def stopping_signals() -> Iterator[None]:
 
 @contextmanager
 def goes_on(voice: Voice, out: object) -> Iterator[None]:
-    """Inside the block an interrupt says what is safe and how to go on, and ends the command."""
+    """Report on an interrupt in the block how to resume, and end the command."""
     try:
         yield
     except KeyboardInterrupt:
         where = "" if out is not None else "with --out "
-        voice.error(f"interrupted; {where}the same command goes on from what is finished")
+        voice.error(f"interrupted; {where}the same command resumes from the finished steps")
         click.get_current_context().exit(INTERRUPTED)
 
 
 @contextmanager
 def kept_warnings_as_notes() -> Iterator[None]:
-    """Inside the block a warning about kept results is a line on stderr, each said once."""
+    """Show warnings about stored results in the block as notes on stderr, each once."""
     said: set[str] = set()
 
     def show(message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:

@@ -1,4 +1,4 @@
-"""Texts of the commands that explain tokens, and what is asked of them."""
+"""Texts of the commands that explain tokens, and their checks."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from interp.core.errors import OptionError, PromptError
 
 
 def asked_texts(text: str | None, file: Path | None) -> list[str]:
-    """The texts to explain.
+    """Return the texts to explain.
 
     Raises:
-        OptionError: neither a text nor a file, or both, or an empty text.
-        PromptError: the file holds no text.
+        OptionError: neither a text nor a file is given, or both, or the text is empty.
+        PromptError: the file contains no text.
     """
     from interp.attribution.evaluation.run import read_texts
 
     if (text is None) == (file is None):
         raise OptionError("give one TEXT, or --file with one text per line")
     if text is not None and not text.strip():
-        raise OptionError("TEXT is empty")
+        raise OptionError("TEXT is empty; give at least one word")
     return read_texts([text] if text is not None else file)  # type: ignore[list-item]
 
 
 def require_tokens(special, text: str) -> None:
-    """Raise PromptError unless there are two tokens to tell apart that are not special."""
+    """Raise PromptError unless at least two tokens are not special."""
     n = int((~special).sum())
     if n < 2:
         raise PromptError(
-            f"{text!r} has {n} token(s) that are not special, so there is nothing to tell apart; "
-            "give a longer text"
+            f"{text!r} has {n} token(s) that are not special, so there is nothing to compare; "
+            f"give a longer text"
         )

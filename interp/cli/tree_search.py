@@ -1,4 +1,4 @@
-"""The run of `interp trees` over models: search or take what is kept, print, write."""
+"""Run of `interp trees` over models: search or reuse stored results, print, write."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, int, int], None]
 OF_READING = ("to", "attending", "by")
-SAFE = "run the same command again to continue"
+SAFE = "run the same command again to resume"
 TREES, RELATIONS, WHOLE, PAGE = "trees.csv", "relations.csv", "trees.json", "trees.html"
 
 
 @dataclass
 class TreeSearch:
-    """One `interp trees`: what is asked of every model, and what has come of it so far."""
+    """State of one `interp trees`: its request, and the results so far."""
 
     treebank: Treebank
     train: Treebank | None
@@ -44,7 +44,7 @@ class TreeSearch:
     top: int
     options: dict[str, Any]
     pairs: Sequence[MinimalPair] | None = None
-    heads: str | None = None  # that the pairs are read without, as they were written
+    heads: str | None = None  # heads ablated for the pairs, as they were written
     found: list[TreeScores] = field(default_factory=list)
     checks: dict[str, PairCheck | str] = field(default_factory=dict)
     kept: int = 0
@@ -54,11 +54,11 @@ class TreeSearch:
         cls, treebank: Path, train: Path | None, *, n: int | None, on_error: Any, out: Path | None,
         pairs: Path | None, **rest: Any,
     ) -> TreeSearch:  # fmt: skip
-        """Read the files and try the folder, before any model is loaded.
+        """Read the files and check the folder, before any model is loaded.
 
         Raises:
-            TreebankError: a treebank that cannot be used.
-            StoreError: pairs that cannot be read, or an output folder that cannot be written.
+            TreebankError: a treebank cannot be used.
+            StoreError: the pairs cannot be read, or the output folder cannot be written.
         """
         from interp.syntax.conllu import read_conllu
         from interp.syntax.pairs import read_pairs
@@ -79,7 +79,7 @@ class TreeSearch:
         return search
 
     def run(self, sources: Sequence[str]) -> int:
-        """Search every model, print, write; the exit code."""
+        """Search every model, print and write; return the exit code."""
         code = 0
         try:
             failed = each_model(source_labels(sources), self.voice, self._model)
@@ -90,7 +90,7 @@ class TreeSearch:
                 )
         except KeyboardInterrupt:
             code = 130
-            kept = SAFE if self.out is not None else "with --out it could be continued"
+            kept = SAFE if self.out is not None else "with --out the run could resume"
             self.voice.error(f"interrupted; {kept}")
         except StoreError as error:
             code = 1
@@ -123,7 +123,7 @@ class TreeSearch:
                     store.keep(key, found)
             else:
                 found, version = there
-                self.voice.note(f"{name}: kept from an earlier run, by interp {version}")
+                self.voice.note(f"{name}: stored by an earlier run of interp {version}")
         self.found.append(found)
         if not self.as_json:
             click.echo(trees_text(found, self.top))
@@ -152,7 +152,7 @@ class TreeSearch:
         return told | self.options
 
     def _write(self, folder: Path, kept: Sequence[TreeScores]) -> None:
-        """The results asked for now, then those of the other models in the folder."""
+        """Write the requested results, then those of the other models in the folder."""
         import pandas as pd
 
         from interp.core.files import write_atomically
@@ -184,15 +184,15 @@ class TreeSearch:
         hidden = len(KeptTrees(folder / "kept").paths()) - len(found)
         if hidden > 0:
             self.voice.note(
-                f"{hidden} more results of these models, with other settings, are kept in"
-                f" {folder / 'kept'}; each model is shown as it was asked for last"
+                f"{hidden} more results of these models, with other settings, are stored in "
+                f"{folder / 'kept'}; each model is shown with its latest settings"
             )
 
 
 def _told(
     found: Sequence[TreeScores], checks: Mapping[str, PairCheck | str]
 ) -> list[dict[str, Any]]:
-    """Results with what their models lost on minimal pairs, as plain data."""
+    """Return results with their minimal-pair checks, as plain data."""
     return [
         one.to_dict() | ({"pairs": as_dict(checks[one.model])} if one.model in checks else {})
         for one in found
@@ -204,7 +204,7 @@ def _weights(one: TreeScores) -> tuple[str, str]:
 
 
 def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
-    """Models of one name that have other weights get names of their own."""
+    """Give distinct names to models with the same name but other weights."""
     names = [model for model, _ in dict.fromkeys(map(_weights, found))]
     return [
         replace(one, model=f"{one.model}@{_weights(one)[1][:8]}")
@@ -215,7 +215,7 @@ def _named_apart(found: Sequence[TreeScores]) -> list[TreeScores]:
 
 
 def _passes(tell: Tell, model: str) -> Tell:
-    """Progress over sentences under a name that says so: the model's own bar is of metrics."""
+    """Return progress over sentences, separate from the bar of metrics."""
 
     def told(what: str, done: int, total: int) -> None:
         tell("sentences" + what.removeprefix(model), done, total)
@@ -228,8 +228,8 @@ def _csv(frame: Any) -> str:
 
 
 def trees_text(one: TreeScores, top: int) -> str:
-    """One model for a terminal: the first relations, trees, notes."""
-    from interp.report.tree_tables import ORDER, by_gain, fraction, headed, share, verdict
+    """Format one model for a terminal: the first relations, trees, notes."""
+    from interp.syntax.wording import ORDER, by_gain, fraction, headed, share, verdict
 
     relations = [("relation", "head", "found %", "best offset", "difference", "p", "", "n")]
     for r in by_gain(one.relations)[:top]:
@@ -250,8 +250,8 @@ def trees_text(one: TreeScores, top: int) -> str:
             )
         )  # fmt: skip
     left = len(one.relations) - len(relations) + 1
-    more = [f"{left} more relations: --top, --json or --out has them"] if left else []
-    more += [f"relations are in order {ORDER}"] if top else []
+    more = [f"{left} more relations: use --top, --json or --out"] if left else []
+    more += [f"relations are ordered {ORDER}"] if top else []
     counts = ", ".join(f"{k.replace('_', ' ')} {n:,}" for k, n in one.counts.items() if n)
     notes = [f"note: {note}" for note in one.notes]
     lines = [*(columns(relations) if top else []), *more, *columns(made), counts, *notes]
@@ -259,6 +259,6 @@ def trees_text(one: TreeScores, top: int) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of texts as lines with aligned columns."""
+    """Format rows of texts as lines with aligned columns."""
     width = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return ["  ".join(f"{c:<{w}}" for c, w in zip(row, width, strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""Where commands put what they find of a model, and the line that says how it was made."""
+"""Output paths of commands, and the line that records the command."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ _NUMBERS = (".csv", ".json", ".parquet")
 
 
 def model_folder(out: Path, name: str) -> Path:
-    """The folder of a model among the results; signs that file systems dislike become dashes."""
+    """Return the folder of a model among the results, with unsafe characters as dashes."""
     return out / (re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "model")
 
 
 def kept_folder(out: Path) -> Path:
-    """The folder of the run store among the results.
+    """Return the folder of the run store among the results.
 
     Raises:
-        StoreError: the results hold steps in the format of version 0.1.0.
+        StoreError: the results contain steps in the format of version 0.1.0.
     """
     refuse_steps(out / "ledger")
     return out / "kept"
 
 
 def page_file(out: Path, name: str) -> Path:
-    """The file of a page: `out`, with `.html` behind it where it has no such ending.
+    """Return the file of a page: `out`, with `.html` added if it has no such ending.
 
-    Of a folder it is `name` inside it.
+    For a folder it is `name` inside it.
 
     Raises:
-        OptionError: `out` ends as a table of numbers does, so the page would not be found there.
+        OptionError: `out` has the ending of a table, so it is not the name of a page.
     """
     suffix = out.suffix.lower()
     if suffix in _NUMBERS:
         raise OptionError(
-            f"{out} is the name of a table, and a page is written there; give a name that ends in"
-            " .html"
+            f"{out} is the name of a table, but the output is a page; give a name that ends in "
+            f".html"
         )
     if out.is_dir():
         return out / name
@@ -57,19 +57,22 @@ def page_file(out: Path, name: str) -> Path:
 
 
 def beside(page: Path, suffix: str) -> Path:
-    """The file of a page's numbers: its name with another ending."""
+    """Return the file of a page's numbers: its name with another ending."""
     return page.with_name(page.name.removesuffix(page.suffix) + suffix)
 
 
 def own_folder(
     out: Path, name: str, file: str, read: Callable[[Any], Sequence[str]], mine: Sequence[str]
 ) -> Path:
-    """The folder of a model, or one beside it where that holds another result.
+    """Return the folder of a model, or one beside it if that contains another result.
 
     Args:
-        file: the JSON in the folder that says what is there; a damaged one may be replaced.
-        read: what a result is of, from that JSON: the sha256 of the weights first.
-        mine: the same of the result to be written.
+        out: the results folder.
+        name: name of the model.
+        file: the JSON in the folder that identifies its result; a damaged one may be replaced.
+        read: function that returns the identity of a result from that JSON: the sha256 of the
+            weights first.
+        mine: the identity of the result to be written.
     """
     plain = model_folder(out, name)
     try:
@@ -82,11 +85,13 @@ def own_folder(
 
 
 def folder_for(out: Path, name: str, file: str, about: Mapping[str, Any]) -> Path:
-    """The folder of a model, or one beside it where that holds the same file of other settings.
+    """Return the folder of a model, or one beside it if its file has other settings.
 
     Args:
-        file: the file to be written; `about.json` beside it says what it is of.
-        about: all that the file depends on: the weights, the task, the options.
+        out: the results folder.
+        name: name of the model.
+        file: the file to be written; `about.json` beside it records its settings.
+        about: everything that the file depends on: the weights, the task, the options.
     """
     about = json.loads(json.dumps(about, default=str))
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
@@ -109,5 +114,5 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def as_given() -> str:
-    """The command as it was written, for a shell."""
+    """Return the command as it was written, for a shell."""
     return shlex.join(["interp", *click.get_current_context().meta[COMMAND]])

@@ -1,4 +1,4 @@
-"""What every other folder builds on: results, errors, prompts, declarations, files, statistics."""
+"""Results, errors, prompts, declarations, files and statistics that all other folders use."""
 
 import lazy_loader
 

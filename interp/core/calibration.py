@@ -1,6 +1,7 @@
-"""Measured rates of false findings, written by `benchmarks/calibration.py`.
+"""Measured false-positive rates, written by `benchmarks/calibration.py`.
 
-The benchmark writes `calibration.json` beside this file; every sentence about these rates reads it.
+The benchmark writes `calibration.json` beside this file; all statements about these rates are
+generated from it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 
 @cache
 def measured() -> dict[str, Any]:
-    """The benchmark's file: family-wise error, coverage, and chance of each metric."""
+    """Read the benchmark's file: family-wise error, coverage and chance level of each metric."""
     text = files("interp.core").joinpath("calibration.json").read_text(encoding="utf-8")
     return json.loads(text)
 
 
 def measured_error() -> str:
-    """The family-wise error of the report's claims, in one sentence."""
+    """State the measured family-wise error of the report's claims in one sentence."""
     found = measured()["familywise"]
     rates = "; ".join(
         f"{part['of']} {part['claimed']} of {part['models']} models"
@@ -33,9 +34,10 @@ def measured_error() -> str:
 
 
 def chance_of(metric: str) -> tuple[float, float, float] | None:
-    """Median and middle 95 % of a metric over heads of random weights; None if unknown.
+    """Return the median and the middle 95 % of a metric over heads of random weights.
 
-    The models are small; the null of a table is the chance on the model scored.
+    None where the metric was not measured. The models are small; the null of a table is measured on
+    the scored model itself.
     """
     found = measured()["chance"].get(metric)
     return None if found is None else (found["median"], found["low"], found["high"])

@@ -1,16 +1,18 @@
-"""Standard errors over clusters of prompts, and the chance of a score on random weights.
+"""Standard errors over clusters of prompts, and p values of scores against random weights.
 
-Prompts that share a needle, a period, a template or an order of items are no independent draws of
-what a score is to hold for. They are a cluster: the standard error is that of clusters, and so are
-the degrees of freedom of an interval.
+Prompts that share a needle, a period, a template or an order of items are not independent samples.
+They form a cluster: standard errors are computed over clusters, and the degrees of freedom of an
+interval follow from the number of clusters.
 
-A model of random weights is exchangeable with the draws, and so are the heads of one layer. The
-null values of a metric are therefore pooled over the heads and draws of a layer; a score is held
-against the prediction of one more head of one more draw. What heads of a draw have in common counts
-once per draw, not once per head: the spread is that of draws and of heads within a draw, and its
-degrees of freedom follow from both (Satterthwaite). Bounded and positive scores are transformed
-first, and the tail is that of a t distribution fitted to the pooled values on the score's side, so
-that a statistic with heavy tails, such as a kurtosis, needs a larger distance.
+The null of a metric is its distribution over models with random weights. Under the null the model
+is exchangeable with these random draws, and so are the heads of one layer. The null values are
+therefore pooled over the heads and draws of a layer, and a score is compared with the predictive
+distribution of one further head of one further draw. Variation that the heads of a draw share
+counts once per draw, not once per head: the variance is the sum of a between-draw and a within-draw
+part, with degrees of freedom by Satterthwaite's formula. Bounded and positive scores are
+transformed first. The tail is that of a t distribution fitted to the pooled values on the score's
+side, so that a heavy-tailed statistic, such as a kurtosis, needs a larger distance to be
+significant.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-_ROUNDING = 1e-13  # of the mean: what differs by less is equal
+_ROUNDING = 1e-13  # relative to the mean: smaller differences count as zero
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean of every head over trials, its standard error, and how many trials and clusters."""
+    """Mean of every head over trials, its standard error, and the number of trials and clusters."""
 
     score: Float[np.ndarray, " head"]
     sem: Float[np.ndarray, " head"]
@@ -38,20 +40,22 @@ class Summary:
 def cluster_summary(
     values: Float[np.ndarray, "trial head"], labels: Sequence[Hashable] | None = None
 ) -> Summary:
-    """Mean over the trials that say something, and its standard error over their clusters.
+    """Compute the mean over valid trials and its standard error over their clusters.
 
-    The error is the cluster jackknife: each cluster is left out in turn. With one trial per cluster
-    it is the usual standard deviation over the root of n.
+    The standard error is that of the cluster jackknife: each cluster is left out in turn. With one
+    trial per cluster it is the usual standard deviation divided by the square root of n.
 
     Args:
-        values: NaN in any head leaves the trial out.
-        labels: the cluster of each trial; without labels every trial is its own.
+        values: one row per trial; a trial with NaN in any head is left out.
+        labels: cluster of each trial; without labels every trial is its own cluster.
 
     Raises:
-        ValueError: another number of labels than of trials.
+        ValueError: the number of labels differs from the number of trials.
     """
     if labels is not None and len(labels) != len(values):
-        raise ValueError(f"{len(labels)} cluster labels for {len(values)} trials; one is for each")
+        raise ValueError(
+            f"{len(labels)} cluster labels for {len(values)} trials; give one for each"
+        )
     counted = np.asarray(~np.isnan(values).any(1))
     x = values[counted]
     n = len(x)
@@ -64,7 +68,7 @@ def cluster_summary(
         return Summary(x.mean(0), np.full(x.shape[1], np.nan), n, number)
     mean = x.mean(0)
     sizes = np.bincount(which, minlength=number)[:, None]
-    # deviations, not sums: leaving out a cluster must not lose digits of a large mean
+    # deviations instead of sums: leaving out a cluster must not lose digits of a large mean
     gone = np.zeros((number, x.shape[1]))
     np.add.at(gone, which, x - mean)
     without = -gone / (n - sizes)
@@ -75,30 +79,30 @@ def cluster_summary(
 
 
 def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
-    """The number of clusters of n trials; n without labels."""
+    """Return the number of clusters of n trials; n without labels."""
     return n if labels is None else len(set(labels))
 
 
 def draw_weights(
     times: Int[np.ndarray, "draw cluster"], which: Int[np.ndarray, " trial"]
 ) -> Float[np.ndarray, "draw trial"]:
-    """The weight of each trial in the mean of a bootstrap draw of whole clusters.
+    """Return the weight of each trial in the mean of a bootstrap draw of whole clusters.
 
     Args:
-        times: how often each draw holds each cluster.
-        which: the cluster of each trial, as `numbered` gives it.
+        times: number of times each draw contains each cluster.
+        which: cluster of each trial, as returned by `numbered`.
     """
     weight = times[:, which].astype(float)
     return weight / weight.sum(1, keepdims=True)
 
 
 def numbered(n: int, labels: Sequence[Hashable] | None) -> Int[np.ndarray, " trial"]:
-    """The cluster of each of n trials, numbered from 0 in order of appearance."""
+    """Return the cluster of each of n trials, numbered from 0 in order of appearance."""
     return members(labels, np.ones(n, dtype=bool))
 
 
 def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.ndarray, " trial"]:
-    """The cluster of each trial that counts, numbered from 0 in order of appearance."""
+    """Return the cluster of each counted trial, numbered from 0 in order of appearance."""
     kept = np.flatnonzero(counted).tolist()
     if labels is None:
         return np.arange(len(kept))
@@ -109,10 +113,13 @@ def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.nd
 def interval(
     score: float, sem: float, clusters: int, level: float = 0.95
 ) -> tuple[float, float] | None:
-    """The interval of a mean by the t distribution; None without an error.
+    """Return the t interval of a mean, or None where there is no standard error.
 
     Args:
+        score: the mean.
+        sem: its standard error.
         clusters: independent units behind the mean; one more than the degrees of freedom.
+        level: confidence level.
     """
     from scipy.stats import t as student
 
@@ -125,15 +132,19 @@ def interval(
 Array = np.ndarray
 Transform = Callable[[Array], Array]
 
-LEAST_DRAWS = 3  # fewer have no spread worth the name
+LEAST_DRAWS = 3  # with fewer draws the spread cannot be estimated
 _TAILS = (3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, math.inf)  # degrees of freedom tried
-_LEAST_IN_TAIL = 5  # values on a side of the mean, for its tail to be fitted
-_WIDTHS = np.exp(np.linspace(-1.2, 2.0, 33))  # of a tail, in median distances
+_LEAST_IN_TAIL = 5  # values on one side of the mean that a tail fit needs
+# tried widths of a tail, in multiples of the median distance
+_WIDTHS = np.exp(np.linspace(-1.2, 2.0, 33))
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """One more head of one more draw: mean, spread and degrees of freedom, in transformed units."""
+    """Predictive mean, spread and degrees of freedom of a further head of a further draw.
+
+    In transformed units.
+    """
 
     mean: float
     sd: float
@@ -146,14 +157,17 @@ def p_of_random_weights(
     low: float | None,
     high: float | None,
 ) -> list[Float[Array, " head"]]:
-    """Two-sided p of every head, layer by layer, of one metric in one stack.
+    """Compute two-sided p values of every head, layer by layer, of one metric in one stack.
 
     Args:
-        scores: of the model, per layer.
+        scores: scores of the model, per layer.
         draws: the same scores on random weights, per layer.
-        low, high: the range of the metric, None where it has no end.
+        low: lower end of the metric's range, None where it has none.
+        high: upper end of the metric's range, None where it has none.
 
-    With fewer than `LEAST_DRAWS` draws, p is NaN: there is nothing to hold a score against.
+    Returns:
+        Per layer the p value of each head; NaN with fewer than `LEAST_DRAWS` draws, where the null
+        distribution cannot be estimated.
     """
     if not draws or min(map(len, draws)) < LEAST_DRAWS:
         return [np.full(len(x), np.nan) for x in scores]
@@ -170,15 +184,16 @@ def p_of_random_weights(
 
 
 def null_spread(draws: Float[Array, "draw head"]) -> float:
-    """Standard deviation of one more head of one more draw, in the units of the score."""
+    """Compute the predictive standard deviation of a further head, in the units of the score."""
     return predict(draws).sd if len(draws) > 1 else math.nan
 
 
 def transform(draws: Sequence[Array], low: float | None, high: float | None) -> Transform:
-    """The transform that makes a metric's pooled null values most like Gaussian ones.
+    """Choose the transform that makes a metric's pooled null values closest to Gaussian.
 
-    The arcsine of the root for shares, the logarithm of the distance from an end where there is
-    one, and also without one where all values are positive and it makes them less skewed.
+    The arcsine of the square root for metrics bounded on both sides, the logarithm of the distance
+    from the bound for those bounded above only, and the logarithm of positive values where it makes
+    them less skewed.
     """
     if low is not None and high is not None:
         return lambda x: np.arcsin(np.sqrt(np.clip((x - low) / (high - low), 0, 1)))
@@ -197,10 +212,10 @@ def transform(draws: Sequence[Array], low: float | None, high: float | None) -> 
 
 
 def predict(draws: Float[Array, "draw head"]) -> Predicted:
-    """One more head of one more draw, from the draws of a layer.
+    """Predict a further head of a further draw from the draws of a layer.
 
-    The draws' means vary by what heads of a draw share and by a part of what tells heads apart; the
-    rest of that comes on top, and so does the error of the mean of all draws.
+    The variance adds up the variation of the draws' means, the rest of the variation between heads
+    within a draw, and the error of the mean of all draws.
     """
     m, heads = draws.shape
     means = draws.mean(1)
@@ -218,7 +233,7 @@ def predict(draws: Float[Array, "draw head"]) -> Predicted:
 def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]) -> Array:
     from scipy.stats import t as student
 
-    if e.sd == 0:  # every head of every draw scores the same
+    if e.sd == 0:  # all heads of all draws have the same score
         same = np.isclose(values, e.mean, rtol=1e-6, atol=1e-12)
         return np.where(same, 1.0, 0.0)
     out = np.ones(len(values))
@@ -231,7 +246,7 @@ def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]
 
 
 def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
-    """Width and degrees of freedom of the t distribution that is likeliest for one side."""
+    """Fit the most likely t distribution to one side; return its width and degrees of freedom."""
     from scipy.stats import norm
     from scipy.stats import t as student
 
@@ -244,7 +259,7 @@ def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
         each = norm.logpdf(u) if math.isinf(freedom) else student.logpdf(u, freedom)
         likelihood = each.sum(1) - len(distance) * np.log(widths)
         at = int(likelihood.argmax())
-        # the width is not known but found too: the mean likelihood over widths tells the tails
+        # the width is estimated too: tails are compared by their mean likelihood over widths
         top = float(likelihood[at])
         total = top + math.log(float(np.exp(likelihood - top).mean()))
         best = max(best, (total, float(widths[at]), freedom))
@@ -252,7 +267,7 @@ def _tail(distance: Float[Array, " value"]) -> tuple[float, float] | None:
 
 
 def _skew(draws: Sequence[Array], turn: Transform) -> float:
-    """Absolute skewness of the pooled values, each layer in its own units."""
+    """Return the absolute skewness of the pooled values, each layer standardised by itself."""
     parts = []
     for x in draws:
         y = turn(x)

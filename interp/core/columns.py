@@ -1,4 +1,4 @@
-"""Columns and rows of a table of head scores: their types, their values and their text."""
+"""Columns and rows of a table of head scores: types, values and text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# In this order, in every format.
+# All file formats hold the columns in this order.
 COLUMNS: dict[str, type] = {
     "model": str,
     "stack": str,
@@ -32,16 +32,17 @@ COLUMNS: dict[str, type] = {
     "p": float,
     "unit": str,
 }
-ADDED = ("clusters", "null_sd", "p")  # since the first version; its tables are read as well
-DERIVED = ("low", "high")  # of `to_pandas`: they follow from the others and are not kept
-KEY = ["model", "stack", "layer", "head", "metric"]  # one row per each
+# added after the first version, whose tables can still be read
+ADDED = ("clusters", "null_sd", "p")
+DERIVED = ("low", "high")  # columns of `to_pandas` that are computed from the others and not stored
+KEY = ["model", "stack", "layer", "head", "metric"]  # unique in each row
 
-# How each (model, metric) was made; JSON-able.
+# Provenance of each (model, metric), as plain JSON data.
 Provenance = dict[tuple[str, str], dict[str, Any]]
 
 
 def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
-    """A copy with exact columns, types and row index; OptionError for what a score cannot be."""
+    """Copy a frame with exact columns, types and row index; OptionError for impossible scores."""
     import pandas as pd
 
     frame = with_new_columns(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
@@ -53,21 +54,27 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     checked: Any = pd.DataFrame(typed).reset_index(drop=True)
     for name in ("layer", "head", "kv_head", "n", "clusters"):
         _refuse(checked, checked[name] < 0, f"{name} is below 0")
-    _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is no probability")
+    _refuse(checked, (checked["p"] < 0) | (checked["p"] > 1), "p is not a probability")
     for name in ("sem", "null_sem", "null_sd"):
         value = checked[name]
-        _refuse(checked, (value < 0) | (value == math.inf), f"{name} is no standard error")
+        _refuse(checked, (value < 0) | (value == math.inf), f"{name} is not a standard error")
     score, scored = checked["score"], checked["n"] > 0
     _refuse(checked, score.abs() == math.inf, "the score is infinite")
-    _refuse(checked, score.isna() & scored, "the score is NaN though n > 0: a mean of n numbers")
-    _refuse(checked, score.notna() & ~scored, "there is a score though n is 0: a mean of nothing")
+    _refuse(
+        checked, score.isna() & scored, "the score is NaN although n > 0; give a number, or n = 0"
+    )
+    _refuse(
+        checked,
+        score.notna() & ~scored,
+        "there is a score although n is 0; give n, or NaN as the score",
+    )
     _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
-    _refuse(checked, checked.duplicated(subset=KEY), "the row comes twice")
+    _refuse(checked, checked.duplicated(subset=KEY), "the row is repeated")
     return checked
 
 
 def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the columns that the first version had not: every prompt a cluster, no test."""
+    """Add columns that the first version did not have: one cluster per prompt, no p values."""
     missing = [name for name in ADDED if name not in frame.columns]
     if not missing or "n" not in frame.columns:
         return frame
@@ -78,7 +85,7 @@ def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
 def checked_provenance(
     frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Provenance:
-    """A JSON copy of the provenance, one entry per (model, metric) of frame; else OptionError."""
+    """Return a JSON copy of the provenance, one entry per (model, metric), else OptionError."""
     pairs = list(dict.fromkeys(zip(frame["model"], frame["metric"], strict=True)))
     for key in [*pairs, *provenance]:
         if key not in provenance or key not in set(pairs):
@@ -95,7 +102,7 @@ def checked_provenance(
 
 
 def per_head(name: str, value: Any, n_heads: int) -> list:
-    """One value per head, from one for all or one each; OptionError for another number of them."""
+    """Expand one value to all heads, or check one per head; OptionError for another number."""
     if COLUMNS[name] is str:
         return [_text(name, value)] * n_heads
     array = as_array(value)
@@ -107,7 +114,7 @@ def per_head(name: str, value: Any, n_heads: int) -> list:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """A number, list, array or torch tensor (any device, dtype or grad) as a numpy array."""
+    """Convert a number, list, array or tensor (any device, dtype or grad) to a numpy array."""
     import numpy as np
 
     if hasattr(value, "detach"):  # a tensor, recognised without importing torch
@@ -117,12 +124,12 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def prompt_counts(n: int, clusters: int) -> str:
-    """Number of prompts behind a mean, and of clusters where those are fewer."""
+    """Return the number of prompts behind a mean, and of clusters where those are fewer."""
     return str(n) if clusters == n else f"{n} in {clusters}"
 
 
 def only(kind: str, value: str | None, known: Iterable[str]) -> str:
-    """Value, or the only one known; OptionError when several are."""
+    """Return the value, or the only known one; OptionError when several are known."""
     known = list(known)
     if value is None and len(known) != 1:
         raise OptionError(f"the table has {len(known)} {kind}s; name one: {', '.join(known)}")
@@ -130,14 +137,14 @@ def only(kind: str, value: str | None, known: Iterable[str]) -> str:
 
 
 def score_text(value: float) -> str:
-    """A score for people: three decimals, or three digits where those say more."""
+    """Format a score with three decimals, or three significant digits where those say more."""
     if math.isnan(value):
         return "none"
     return f"{value:.3f}" if value == 0 or 1e-3 <= abs(value) < 1e3 else f"{value:.3g}"
 
 
 def with_error(score: float, sem: float) -> str:
-    """`0.912 ± 0.004`; without an error where there is none."""
+    """Format a score and its error as `0.912 ± 0.004`; without an error where it has none."""
     return score_text(score) if math.isnan(sem) else f"{score_text(score)} ± {sem:.2g}"
 
 
@@ -152,7 +159,7 @@ def _typed(series: Any, name: str, kind: type) -> pd.Series:
     if not len(series):
         return series.astype("int64" if kind is int else "float64")
     if series.isna().any() and kind is int:
-        raise OptionError(f"{name} is a whole number in every row; some are missing")
+        raise OptionError(f"{name} must be a whole number in every row; some are missing")
     fits = types.is_integer_dtype if kind is int else types.is_numeric_dtype
     if not fits(series) or types.is_bool_dtype(series) or types.is_complex_dtype(series):
         needed = "whole numbers" if kind is int else "numbers"
@@ -162,15 +169,18 @@ def _typed(series: Any, name: str, kind: type) -> pd.Series:
             raise OptionError(f"{name} is too large: {series.max()}")
         return series.astype("int64")
     values = series.to_numpy(dtype="float64", na_value=np.nan, copy=True)
-    values[np.isnan(values)] = np.nan  # one NaN: its payload bits mean nothing and CSV drops them
+    # one form of NaN: its payload bits have no meaning and CSV drops them
+    values[np.isnan(values)] = np.nan
     return type(series)(values, index=series.index)
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise OptionError(f"{name} is a text, not {value!r}")
+        raise OptionError(f"{name} must be text, not {value!r}")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise OptionError(f"{name} {value!r} is no valid Unicode, and no file could hold it")
+        raise OptionError(
+            f"{name} {value!r} is not valid Unicode, so it cannot be written to a file"
+        )
     return value
 
 
@@ -228,11 +238,11 @@ def records_of_scores(
     n_kv_heads: int | None,
     columns: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """One record per layer of an array of scores; see `HeadTable.from_scores`."""
+    """Make one record per layer of an array of scores; see `HeadTable.from_scores`."""
     records = []
     for layer, row in enumerate(score):
         if as_array(row).ndim != 1:
-            raise OptionError("score is a [layer, head] array, or one [head] array per layer")
+            raise OptionError("score must be a [layer, head] array, or one [head] array per layer")
         record = {"model": model, "metric": metric, "stack": stack, "layer": layer}
         record |= {"score": row, "n_kv_heads": n_kv_heads}
         for name, value in columns.items():
@@ -249,10 +259,10 @@ def records_of_scores(
 def joined(
     parts: Sequence[tuple[pd.DataFrame, Provenance]],
 ) -> tuple[pd.DataFrame, Provenance]:
-    """Put rows and provenance of several tables together, in order.
+    """Concatenate rows and provenance of several tables, in order.
 
     Raises:
-        OptionError: two tables say different things of how one metric of one model was made.
+        OptionError: two tables state different provenance for one metric of one model.
     """
     import pandas as pd
 
@@ -264,7 +274,7 @@ def joined(
                 wrong = sorted(k for k in made | other if made.get(k) != other.get(k))
                 raise OptionError(
                     f"two tables of {key[1]!r} on {key[0]!r} differ in {', '.join(wrong)};"
-                    " keep them apart, or give one another metric label"
+                    " keep them apart, or rename the metric of one of them"
                 )
     frames = [frame for frame, _ in parts if len(frame)]
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=[*COLUMNS])

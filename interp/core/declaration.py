@@ -1,8 +1,9 @@
 """Declared functions: the common base of metrics, attribution methods and circuit methods.
 
-A declared function keeps its name (file name = function name = name on the command line). Its
-keyword-only parameters are its options and its docstring is its help. People write both as
-`local_window:width=8,rollout`. Nothing here imports torch.
+A declared function has one name: that of its file, of the function and on the command line. Its
+keyword-only parameters are its options and its docstring is its help text. On the command line
+functions and options are written as `local_window:width=8,rollout`. This module does not import
+torch.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from interp.core.user_function import DIGITS, digest, is_registered, name_of, re
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Declaration:
-    """A function under a name, with its options; calling it does what its kind does."""
+    """Named function with options; calling it applies the function."""
 
-    bound: ClassVar[type[Bound]]  # what `bind` makes
+    bound: ClassVar[type[Bound]]  # the class that `bind` returns
 
     kind: str
     function: Callable[..., Any]
@@ -34,10 +35,15 @@ class Declaration:
     def declare(cls, function: Callable[..., Any], name: str | None = None, **about: Any) -> Any:
         """Declare a function.
 
+        Args:
+            function: the function to declare.
+            name: name in tables and on the command line; by default the function's own.
+            **about: further attributes, as given to the decorator.
+
         Raises:
-            OptionError: the name cannot be one.
-            TypeError: an option has no default, or a function of this package no docstring or
-                another name than its file.
+            OptionError: the name is not allowed.
+            TypeError: an option has no default, or a function of this package has no docstring or
+                a name other than its file's.
         """
         require_registrable(function)
         called = name_of(function, name)
@@ -45,7 +51,7 @@ class Declaration:
 
     @property
     def name(self) -> str:
-        """The name on the command line; in this package also that of the function and its file."""
+        """Name on the command line; in this package also that of the function and its file."""
         return self.called or self.function.__name__
 
     @property
@@ -54,11 +60,11 @@ class Declaration:
         return inspect.getdoc(self.function) or ""
 
     def bind(self, **options: Any) -> Any:
-        """This declaration with options set.
+        """Set options and return the bound declaration.
 
         Raises:
-            UnknownName: an option it does not have.
-            OptionError: a value of the wrong type.
+            UnknownName: there is no such option.
+            OptionError: a value has the wrong type.
         """
         values = {name: option.default for name, option in self.options.items()}
         for name, value in options.items():
@@ -76,8 +82,8 @@ class Declaration:
         return is_registered(self.function)
 
     def __repr__(self) -> str:
-        # Provenance holds this line: of the caller's own functions, which may share a name, it
-        # says which one was meant.
+        # Provenance holds this line: user-supplied functions may share a name, and it states
+        # which of them was used.
         own = "" if self._registered else f" (code {digest(self.function)[:DIGITS]})"
         first = self.doc.partition("\n")[0]
         return f"<{self.kind} {self.name}{own}{f': {first}' if first else ''}>"
@@ -88,7 +94,7 @@ D = TypeVar("D", bound=Declaration)
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[D]):
-    """A declaration with its options chosen; `label` names it in results."""
+    """Declaration with its options chosen; `label` is its name in results."""
 
     declaration: D
     options: Mapping[str, Any]
@@ -113,14 +119,14 @@ def parse_name(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:option=value,option=value` into the name and the text of each option.
 
     Raises:
-        OptionError: an option without a value, or one that is given twice.
+        OptionError: an option has no value, or is given twice.
     """
     name, _, rest = text.partition(":")
     given: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = part.partition("=")
         if not equals:
-            raise OptionError(f"{text!r}: write options as {name}:option=value")
+            raise OptionError(f"{text!r} cannot be read; write options as {name}:option=value")
         if option in given:
             raise OptionError(f"{text!r}: the option {option} is given twice; give it once")
         given[option] = value

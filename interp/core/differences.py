@@ -23,11 +23,11 @@ Pairs = tuple[
     tuple[str, ...] | None,
     dict[str, Any],
 ]
-_PAIR = "model", "metric"  # what may differ between two results that are compared
+_PAIR = "model", "metric"  # columns that may differ between two compared results
 
 
 class Comparable(Protocol):
-    """What is asked of a result that is compared."""
+    """Interface of a result that can be compared."""
 
     per_prompt: Any
     provenance: Any
@@ -44,7 +44,7 @@ class Comparable(Protocol):
 
 
 def differences(first: Comparable, second: Comparable) -> Pairs:
-    """Subtract the second result from the first: the fields of a `Differences`."""
+    """Subtract the second result from the first and return the fields of a `Differences`."""
     a, b = _values(first), _values(second)
     prompts = _prompts(first), _prompts(second)
     if None in prompts or prompts[0] != prompts[1]:
@@ -109,12 +109,12 @@ def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
 def _values(result: Any) -> Float[Array, "row prompt"]:
     if result.per_prompt is None:
         why = result.why_no_per_prompt
-        raise OptionError(f"{type(result).__name__} kept no values per prompt to pair: {why}")
+        raise OptionError(f"{type(result).__name__} has no values per prompt to pair: {why}")
     return np.asarray(result.per_prompt, dtype=float)
 
 
 def _prompts(result: Any) -> str | None:
-    """The hash of the prompts, where all rows have one and the same."""
+    """Return the hash of the prompts where all rows share one, else None."""
     about = result.provenance
     made = list(about.values()) if any(isinstance(k, tuple) for k in about) else [about]
     found = {x.get("prompts_hash") or x.get("task_hash") for x in made}
@@ -122,7 +122,7 @@ def _prompts(result: Any) -> str | None:
 
 
 def _keys(result: Any, left: pd.DataFrame, right: pd.DataFrame) -> list[str]:
-    """The columns that say that two rows are about the same thing."""
+    """Return the columns that identify the unit of analysis of a row in both results."""
     keys = [u for u in result._units if u in right.columns and u not in _PAIR]
     same = set(left["metric"]) == set(right["metric"])
     return keys + (["metric"] if same else [])

@@ -1,4 +1,4 @@
-"""How a result shows itself: as HTML in a notebook, and as one page that opens offline."""
+"""Display of results: HTML in a notebook, and a self-contained page that opens offline."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_ROWS = 20  # of a result, unless `top` was asked for another number
+_ROWS = 20  # rows of a result, unless `top` was called with another number
 
 
 class Displayed:
-    """Gives a result `repr`, `_repr_html_` and `save_html`.
+    """Base class that gives a result `repr`, `_repr_html_` and `save_html`.
 
-    It must have `to_pandas`, and may `plot`. A `top` that returns a result of the same kind sets
-    `_asked`, so that as many rows are displayed as were asked for; `_order` is the column by whose
-    size rows are displayed, where their own order says nothing, and a result with another reading
-    order overrides `shown`. A dataclass must say `repr=False`, or its `repr` is made of the values
-    of its fields.
+    A subclass must have `to_pandas`, and may have `plot`. A `top` that returns a result of the same
+    kind sets `_asked`, the number of rows to display. `_order` is the column by whose absolute
+    value rows are displayed where their own order carries no meaning; a result with another reading
+    order overrides `shown`. A dataclass must set `repr=False`, or its generated `repr` replaces
+    this one.
     """
 
     _asked: int | None = None
     _order: str | None = None
 
     def to_pandas(self) -> pd.DataFrame:
-        """The result as rows."""
-        raise AssertionError(f"{type(self).__name__} must say what its rows are")
+        """Return the result as rows."""
+        raise AssertionError(f"{type(self).__name__} must define to_pandas()")
 
     def wide(self) -> pd.DataFrame:
-        """The rows that are displayed."""
+        """Return the rows that are displayed."""
         return self.to_pandas()
 
     def shown(self) -> pd.DataFrame:
-        """The rows in the order in which they are read."""
+        """Return the rows in reading order."""
         frame = self.wide()
         if self._order is None:
             return frame
         return frame.sort_values(self._order, key=abs, ascending=False, kind="stable")
 
     def heading(self) -> str:
-        """The result in one line of plain text: the first line of its `str`."""
+        """Summarise the result in one line of plain text: the first line of its `str`."""
         return str(self).splitlines()[0]
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Displayed:
         return f"<p>{escape(self.heading())}</p>{behind('Result.html_table')(frame)}{after}"
 
     def _first(self) -> tuple[pd.DataFrame, str]:
-        """The rows to display, and a line on those that are left out."""
+        """Return the rows to display, and a line on those that are left out."""
         frame = self.shown()
         shown = self._asked or _ROWS
         more = len(frame) - shown
@@ -72,9 +72,9 @@ class Displayed:
         return frame.head(shown), told if more > 0 else ""
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
-        """Write one self-contained page: the figure if there is one, the rows, how it was made.
+        """Write a self-contained page: the figure if there is one, the rows and the provenance.
 
-        Whole or not at all; raises StoreError.
+        The file appears whole or not at all; raises StoreError.
         """
         from markupsafe import Markup
 

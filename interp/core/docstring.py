@@ -6,6 +6,6 @@ import re
 
 
 def section(doc: str, title: str) -> str:
-    """Text of a section on one line, up to the next empty line; empty where there is none."""
+    """Return the text of a section on one line, up to the next empty line, or an empty text."""
     found = re.search(rf"^{title}:(.*?)(?:\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE)
     return " ".join(found[1].split()) if found else ""

@@ -1,8 +1,8 @@
-"""Doors: functions of later files that an earlier file calls, looked up by name when it does.
+"""Functions of later folders that earlier folders call, imported by name at the time of the call.
 
-Imports run one way, from later folders to earlier ones. Three things need the other direction, and
-they are listed here with all that they open. Nothing else in the package resolves a name of its
-own at run time, except registries and the packages' public faces.
+Imports run in one direction, from later folders to earlier ones. Three features need the other
+direction; they are listed here with every function that they import. Apart from the registries and
+the packages' public names, no other module of the package imports by name at run time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Analysis.__call__": "interp.heads.scoring:score",
     },
     "a result shows itself as text, table, figure or page": {
-        "ActivationCache._repr_html_": "interp.report.viewer.cached:cache_html",
-        "ActivationCache.view": "interp.report.viewer.cached:view_of_cache",
+        "ActivationCache._repr_html_": "interp.heads.patterns.cached:cache_html",
+        "ActivationCache.view": "interp.heads.patterns.cached:view_of_cache",
         "Attribution._repr_html_": "interp.report.tokens:inline",
         "Attribution.save_html": "interp.report.tokens:attribution_page",
         "Circuit.plot": "interp.circuits.drawing:draw",
@@ -37,7 +37,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.html_table": "interp.draw.page:html_table",
         "Result.page": "interp.draw.page:page",
         "Result.report": "interp.report.heads:write_report",
-        "View.html": "interp.report.viewer.assembly:assembled",
+        "View.html": "interp.report.view_page:assembled",
     },
     "a circuit is evaluated": {
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",

@@ -1,4 +1,4 @@
-"""Formats of version 0.1.0 that are no longer read: one line says what to do."""
+"""Detection of file formats of version 0.1.0, which are no longer read."""
 
 from __future__ import annotations
 

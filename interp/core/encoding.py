@@ -1,6 +1,6 @@
-"""Values of results as plain JSON data and back, bit for bit.
+"""Lossless encoding of result values as plain JSON data.
 
-Only the types that a result class names can come out of a file: nothing in it is executed.
+Decoding creates only instances of types that a result class lists; it executes no code of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def encoded(value: Any) -> Any:
     """Turn a value into JSON data that `decoded` turns back.
 
     Raises:
-        TypeError: a value of a type that no result may hold.
+        TypeError: a value has a type that results cannot hold.
     """
     if hasattr(value, "detach"):  # a tensor, recognised without importing torch
         return _array(value.detach().cpu().numpy()) | {"kind": "tensor"}
@@ -39,6 +39,8 @@ def _scalar(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"a {type(value).__name__} cannot be written to a file")
@@ -67,13 +69,14 @@ def _array(x: Any) -> dict[str, Any]:
 
 
 def decoded(value: Any, known: Sequence[type]) -> Any:
-    """Turn what `encoded` gave back into values.
+    """Turn the data that `encoded` returned back into values.
 
     Args:
-        known: dataclasses, named tuples and tables that may be among them.
+        value: the JSON data.
+        known: dataclasses, named tuples and tables that the data may contain.
 
     Raises:
-        ValueError, KeyError, TypeError: it is something else.
+        ValueError, KeyError, TypeError: the data was not made by `encoded`, or names another type.
     """
     if not isinstance(value, dict):
         return [decoded(x, known) for x in value] if isinstance(value, list) else value
@@ -86,14 +89,17 @@ def decoded(value: Any, known: Sequence[type]) -> Any:
     ((tag, inside),) = value.items()
     if tag == "mapping":
         return {decoded(k, known): decoded(v, known) for k, v in inside}
-    if tag in ("float", "head"):
-        return float(inside) if tag == "float" else Head(*inside)
+    if tag in _OF_ONE:
+        return _OF_ONE[tag](inside)
     items = [decoded(x, known) for x in inside]
     return tuple(items) if tag == "tuple" else types[tag](*items)
 
 
+_OF_ONE = {"float": float, "head": lambda x: Head(*x), "range": lambda x: range(*x)}
+
+
 def remade(cls: Any, fields: Mapping[str, Any], known: Sequence[type]) -> Any:
-    """Make a dataclass again from its encoded fields."""
+    """Recreate a dataclass from its encoded fields."""
     values = {name: decoded(x, known) for name, x in fields.items() if name != "_kept"}
     made = cls(**values)
     if "_kept" in fields:

@@ -1,4 +1,4 @@
-"""Entries of a registry: declarations as their files state them, read without running them."""
+"""Registry entries: declarations read from their source files without importing them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from interp.core.order import signed
 
 @dataclass(frozen=True)
 class Entry:
-    """One declared function, as its file states it."""
+    """Declared function as stated in its source file."""
 
     name: str
     group: str
-    package: str  # gives the declaration under its name
+    package: str  # the package from which the declaration is imported
     kind: str  # the decorator
     doc: str
     options: Mapping[str, tuple[Any, str]]  # name -> default, annotation
     path: Path
-    about: Mapping[str, Any] = field(default_factory=dict)  # what the decorator is given
+    about: Mapping[str, Any] = field(default_factory=dict)  # arguments of the decorator
 
     @property
     def unit(self) -> str:
@@ -35,22 +35,22 @@ class Entry:
 
     @property
     def low(self) -> float | None:
-        """Lowest score there can be."""
+        """Lowest possible score."""
         return self.about.get("low")
 
     @property
     def high(self) -> float | None:
-        """Highest score there can be."""
+        """Highest possible score."""
         return self.about.get("high")
 
     @property
     def end(self) -> str:
-        """The end of the scale at which heads are listed: high, low or both."""
+        """End of the scale at which heads are listed: high, low or both."""
         return self.about.get("end") or ("both" if signed(self.low, self.high) else "high")
 
     @property
     def range(self) -> str:
-        """The range of the scores as text."""
+        """Range of the scores as text."""
         low, high = (None if end is None else f"{end:g}" for end in (self.low, self.high))
         if low is None:
             return "unbounded" if high is None else f"up to {high}"
@@ -58,22 +58,22 @@ class Entry:
 
     @property
     def summary(self) -> str:
-        """The first line of the docstring."""
+        """First line of the docstring."""
         return self.doc.partition("\n")[0]
 
     @property
     def source(self) -> str:
-        """The paper the definition is from, as the docstring names it."""
+        """Paper that defines the function, from the docstring's Reference section."""
         return section(self.doc, "Reference")
 
     @property
     def not_for(self) -> str:
-        """What the function is the wrong one for, as the docstring says it."""
+        """Purposes for which the function is unsuitable, from the docstring."""
         return section(self.doc, "Not for")
 
     @property
     def usage(self) -> str:
-        """Its options with their defaults, in brackets; empty without options."""
+        """Options with their defaults, in brackets; empty without options."""
         options = ", ".join(f"{n}={default}" for n, (default, _) in self.options.items())
         return f" [{options}]" if options else ""
 
@@ -84,7 +84,10 @@ def read_entry(
     """Read the declaration in a file without running it.
 
     Args:
-        kinds: decorators that count -> what each fills in by itself.
+        path: the source file.
+        group: group of the registry that the entry belongs to.
+        package: package from which the declaration can be imported.
+        kinds: accepted decorators -> the arguments that each sets by itself.
 
     Raises:
         OptionError: the file does not parse, or declares no function of its own name.
@@ -118,7 +121,7 @@ def read_entry(
 
 
 def declared_entry(found: Declaration, path: Path) -> Entry:
-    """The entry of a declaration that was made by running a file of the caller's own."""
+    """Make the entry of a declaration from a user-supplied file that was run."""
     options = {o.name: (o.default, o.annotation) for o in found.options.values()}
     stated = {f.name for f in fields(found)} - {"function", "options", "called"}
     about = {name: getattr(found, name) for name in stated}

@@ -1,4 +1,4 @@
-"""What goes wrong for the caller: one line each, with what is wrong, what is known, what to do."""
+"""Errors and warnings for the caller; each message is one line and names the remedy."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class InterpError(Exception):
 
 
 class LoadError(InterpError):
-    """A model that cannot be loaded: missing, damaged, untrusted, or not to be read."""
+    """Model that cannot be loaded: missing, damaged, untrusted or unsupported."""
 
 
 class CheckError(InterpError):
-    """A model whose captured attention does not reproduce its own output."""
+    """Model whose captured attention does not reproduce its own output."""
 
 
 class UnreadableAttention(LoadError):
-    """A model whose attention patterns do not exist or cannot be reached, with the reason."""
+    """Model without readable attention patterns; the message gives the reason."""
 
 
 class PromptError(InterpError):
@@ -27,15 +27,15 @@ class PromptError(InterpError):
 
 
 class NonFiniteError(InterpError):
-    """NaN or infinity in weights or activations; names the layer."""
+    """NaN or infinity in weights or activations; the message names the layer."""
 
 
 class OptionError(InterpError):
-    """An option that does not exist or whose value does not fit."""
+    """Option that does not exist or has an invalid value."""
 
 
 class StatisticsError(InterpError):
-    """Attention whose statistics cannot be computed: names the layer and what the kernels say."""
+    """Attention whose statistics cannot be computed; names the layer and the kernels' error."""
 
 
 class StoreError(InterpError):
@@ -43,11 +43,11 @@ class StoreError(InterpError):
 
 
 class KeptWarning(UserWarning):
-    """Something to know about kept results, which stops nothing."""
+    """Warning about stored results that does not stop the run."""
 
 
 class DamagedKept(KeptWarning):
-    """A kept result that could not be read back and was renamed, to be computed again."""
+    """Stored result that could not be read, was renamed and will be recomputed."""
 
 
 _RENAMED = {  # kind and name in version 0.1.0
@@ -58,7 +58,7 @@ _RENAMED = {  # kind and name in version 0.1.0
 
 
 class DamagedResult(StoreError):
-    """A stored result that cannot be read back, with its name and the remedy."""
+    """Stored result that cannot be read back, with its name and the remedy."""
 
 
 class OtherVersion(KeptWarning):
@@ -66,11 +66,11 @@ class OtherVersion(KeptWarning):
 
 
 class OtherResults(KeptWarning):
-    """Stored results that are shown under other names, or that are not shown."""
+    """Stored results that are shown under other names, or not shown."""
 
 
 class UnknownName(InterpError):
-    """A name that is not known, with the nearest ones that are."""
+    """Unknown name, reported with the closest known ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         known = list(known)

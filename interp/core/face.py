@@ -1,7 +1,8 @@
-"""Public face of a folder whose subfolders declare analyses, one per file.
+"""Public names of a package whose subfolders declare analyses, one per file.
 
-`from interp.heads import induction` gives the analysis that `heads/detectors/induction.py`
-declares, and everything in the folder's stub (`__init__.pyi`) as `lazy_loader` does.
+`from interp.heads import induction` imports the analysis declared in
+`heads/detectors/induction.py`. All names in the package's stub (`__init__.pyi`) are available as
+with `lazy_loader`.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ def attach(
     """Make the lazy `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
-        package: its name.
-        file: its `__init__.py`, beside which the stub lies.
-        declared: subfolders whose files each declare an analysis of the file's name.
+        package: name of the package.
+        file: path of its `__init__.py`; the stub lies beside it.
+        declared: subfolders in which each file declares an analysis of the file's name.
     """
     listed, _, public = lazy_loader.attach_stub(package, file)
     folder = Path(file).parent
@@ -34,7 +35,7 @@ def attach(
             if not name.startswith("_") and (folder / inner / f"{name}.py").is_file():
                 return getattr(import_module(f"{package}.{inner}"), name)
         raise AttributeError(
-            f"{package} has no public name {name!r}; dir({package}) lists those there are"
+            f"{package} has no public name {name!r}; dir({package}) lists the public names"
         )
 
     def names() -> list[str]:

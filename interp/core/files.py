@@ -1,4 +1,4 @@
-"""How a table lies in a file: CSV, JSON and Parquet without loss, written whole or not at all."""
+"""File formats of tables (CSV, JSON, TOML, Parquet) without loss, and atomic writes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "interp HeadTable 1"
 _ROWS_FORMAT = "interp steps 1"
-_ABANDONED_S = 24 * 3600  # no write takes a day: such a temporary file's process was killed
+_ABANDONED_S = 24 * 3600  # a temporary file this old belongs to a process that was killed
 _OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
     (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
 )
@@ -34,21 +34,21 @@ _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 def to_csv(frame: pd.DataFrame, provenance: Provenance) -> str:
-    """The table as CSV; provenance stands before the header, one JSON object per `# ` line."""
+    """Format the table as CSV; provenance comes first, one JSON object per `# ` line."""
     out = io.StringIO(newline="")
     out.write(f"# {_FORMAT}; rows {len(frame)}\n")
     for entry in _listed(provenance):
-        out.write(f"# {json.dumps(entry)}\n")  # ASCII, so a newline in a name stays one line
-    # Every text is quoted: left to itself, Python 3.11 leaves a lone carriage return bare.
+        out.write(f"# {json.dumps(entry)}\n")  # ASCII: a newline in a name is escaped
+    # All text is quoted: by default Python 3.11 does not quote a lone carriage return.
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(COLUMNS)
-    # repr of a float is the shortest text that reads back to the same 64 bits.
+    # The repr of a float is the shortest text that reads back to the same 64 bits.
     writer.writerows(zip(*(frame[name].tolist() for name in COLUMNS), strict=True))
     return out.getvalue()
 
 
 def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
-    """Columns and provenance of what `to_csv` wrote; ValueError when it is something else."""
+    """Read columns and provenance from the text of `to_csv`; ValueError for any other text."""
     comments, start = [], 0
     while text.startswith("# ", start):
         end = text.index("\n", start) + 1
@@ -65,7 +65,7 @@ def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
         raise ValueError(f"its header is {header}")
     promised = int(comments[0].rpartition(" ")[2])
     if len(rows) != promised or not text.endswith("\n"):  # cut off in the last row
-        raise ValueError(f"it holds {len(rows)} rows of the {promised} it began with")
+        raise ValueError(f"it holds {len(rows)} of the {promised} rows that its first line states")
     columns = {name: [] for name in known}
     for row in rows:
         for (name, kind), cell in zip(known.items(), row, strict=True):
@@ -74,7 +74,7 @@ def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
 
 
 def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
-    """The table as JSON that any reader takes: NaN is null, an infinity is a string."""
+    """Format the table as standard JSON: NaN is null, an infinity is a string."""
     columns = [frame[name].tolist() for name in COLUMNS]
     for at, kind in enumerate(COLUMNS.values()):
         if kind is float:
@@ -85,7 +85,7 @@ def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 
 def from_json(text: str) -> tuple[dict[str, list], Provenance]:
-    """Columns and provenance of what `to_json` wrote; ValueError when it is something else."""
+    """Read columns and provenance from the text of `to_json`; ValueError for any other text."""
     whole = json.loads(text)
     if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
         raise ValueError(f"its 'format' is not '{_FORMAT}'")
@@ -98,7 +98,7 @@ def from_json(text: str) -> tuple[dict[str, list], Provenance]:
 
 
 def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
-    """The table as TOML, one array of tables for the rows; provenance is a text of JSON."""
+    """Format the table as TOML: one array of tables for the rows, provenance as JSON text."""
     import tomli_w
 
     columns = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
@@ -108,7 +108,7 @@ def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
 
 
 def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
-    """Columns and provenance of what `to_toml` wrote; ValueError when it is something else."""
+    """Read columns and provenance from the text of `to_toml`; ValueError for any other text."""
     whole = tomllib.loads(text)
     if whole.get("format") != _FORMAT:
         raise ValueError(f"its 'format' is not '{_FORMAT}'")
@@ -117,7 +117,7 @@ def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
 
 
 def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:
-    """The table as Parquet; provenance, and `extra` texts, are in the file's metadata."""
+    """Format the table as Parquet; provenance and the `extra` texts are in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -127,24 +127,24 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata=notes)
     arrays = [pa.array(frame[name].tolist(), kinds[kind]) for name, kind in COLUMNS.items()]
     sink = pa.BufferOutputStream()
-    # Checksums: a flipped bit on disk is then an error, not a slightly different score.
+    # With checksums, a flipped bit on disk is an error instead of a slightly different score.
     pq.write_table(pa.table(arrays, schema=schema), sink, write_page_checksum=True)
     return sink.getvalue().to_pybytes()
 
 
 def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
-    """Columns, provenance and extra texts of `to_parquet`'s bytes; ValueError when damaged."""
+    """Read columns, provenance and extra texts from Parquet bytes; ValueError when damaged."""
     table = _checked_table(content)
     notes = _notes(table.schema.metadata)
     known = _known(table.column_names)
     if known is None:
-        raise ValueError("it is a Parquet file of something else")
+        raise ValueError("it is a Parquet file with other contents")
     columns = {name: table[name].to_pylist() for name in known}
     return columns, _keyed(json.loads(notes.pop("provenance"))), notes
 
 
 def parquet_notes(path: Path) -> dict[str, str]:
-    """The extra texts of a Parquet file, from its last bytes only; ValueError when damaged."""
+    """Read the extra texts of a Parquet file from its last bytes; ValueError when damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -156,7 +156,7 @@ def parquet_notes(path: Path) -> dict[str, str]:
 
 
 def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> bytes:
-    """Named bytes as Parquet, with texts in the file's metadata."""
+    """Format named bytes as Parquet, with texts in the file's metadata."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -171,7 +171,7 @@ def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> byte
 
 
 def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
-    """Rows and texts of `rows_to_parquet`'s bytes; ValueError when damaged."""
+    """Read rows and texts from the bytes of `rows_to_parquet`; ValueError when damaged."""
     table = _checked_table(content)
     notes = _notes(table.schema.metadata, _ROWS_FORMAT)
     columns = (table[name].to_pylist() for name in ("name", "value"))
@@ -179,22 +179,22 @@ def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]
 
 
 def require_writable(folder: Path) -> None:
-    """Make the folder and write a trial file, before hours of work; raises StoreError."""
+    """Create the folder and write a trial file, to fail before long work; raises StoreError."""
     trial = folder / ".trial"
     write_atomically(trial, b"interp\n")
     trial.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Put content at path, whole or not at all: a reader sees the old file or the new one.
+    """Write a file whole or not at all: readers see either the old or the new content.
 
-    Raises StoreError when the folder or disk refuses; what was there before is then untouched.
+    Raises StoreError when the folder or disk refuses; the previous content then stays.
     """
     temporary = path.with_name(f".{path.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # os.open, not tempfile: the file gets the permissions the user's umask asks for.
+            # os.open instead of tempfile, so that the file's permissions follow the user's umask
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             with open(handle, "wb") as out:
                 for part in [content] if isinstance(content, bytes) else content:
@@ -202,7 +202,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
                 out.flush()
                 os.fsync(out.fileno())
             os.replace(temporary, path)
-        finally:  # also on Ctrl-C; after the replace there is nothing left to remove
+        finally:  # also on Ctrl-C; after the replace there is no temporary file
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 temporary.unlink()
     except OSError as error:
@@ -210,15 +210,15 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
 
 
 def clear_abandoned(folder: Path) -> None:
-    """Remove temporary files of processes that were killed in `write_atomically`."""
+    """Remove temporary files left by processes that were killed in `write_atomically`."""
     for left in folder.glob(".*.tmp"):
-        with contextlib.suppress(FileNotFoundError):  # another process may clear it first
+        with contextlib.suppress(FileNotFoundError):  # another process may have removed it
             if time.time() - left.stat().st_mtime > _ABANDONED_S:
                 left.unlink()
 
 
 def set_aside(path: Path, why: object) -> None:
-    """Rename a damaged kept file to `NAME.damaged`, so that its result is computed again.
+    """Rename a damaged stored file to `NAME.damaged`, so that its result is recomputed.
 
     Warns DamagedKept; raises StoreError when it cannot be renamed.
     """
@@ -241,7 +241,7 @@ def set_aside(path: Path, why: object) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a file; StoreError when it is missing or cannot be opened."""
+    """Read the bytes of a file; StoreError when it is missing or cannot be opened."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -249,7 +249,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def listed(folder: Path) -> list[Path]:
-    """The files of a folder in order of name, none where it does not exist; StoreError."""
+    """List the files of a folder by name, none if it does not exist; StoreError if unreadable."""
     try:
         return sorted(folder.iterdir())
     except FileNotFoundError:
@@ -259,14 +259,14 @@ def listed(folder: Path) -> list[Path]:
 
 
 def cannot_read(path: Path, error: OSError) -> str:
-    """One line for an OSError on the way to path: what is wrong and what to do."""
+    """Describe an OSError while reading path in one line: the problem and the remedy."""
     if error.errno == errno.ENOTDIR:
-        return f"{path} is a file or in one; choose another folder"
+        return f"{path} is a file or lies in one; choose another folder"
     return f"cannot read {path}: {error.strerror or error}"
 
 
 def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
-    """One line for an error on the way to path: what is wrong and what to do."""
+    """Describe an error while writing path in one line: the problem and the remedy."""
     if isinstance(error, sqlite3.Error):
         code = _OF_SQLITE.get(error.sqlite_errorcode & 0xFF, 0)
         error = OSError(errno.EISDIR if os.path.isdir(path) else code, str(error))
@@ -285,7 +285,7 @@ def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
 
 
 def _known(names: list[str]) -> dict[str, type] | None:
-    """The columns of a file of this version or of the first; None for something else."""
+    """Return the columns of a file of this or the first version; None for other columns."""
     first = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
     return next((known for known in (COLUMNS, first) if names == list(known)), None)
 
@@ -314,5 +314,5 @@ def _checked_table(content: bytes) -> Any:
 def _notes(metadata: dict[bytes, bytes] | None, form: str = _FORMAT) -> dict[str, str]:
     notes = {key.decode(): text.decode() for key, text in (metadata or {}).items()}
     if notes.get("interp") != form:
-        raise ValueError("it is a Parquet file of something else")
+        raise ValueError("it is a Parquet file with other contents")
     return {key[7:]: text for key, text in notes.items() if key.startswith("interp.")}

@@ -1,4 +1,4 @@
-"""The name of one attention head."""
+"""Identifier of one attention head."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _LayerHead(NamedTuple):
 
 
 class Head(_LayerHead):
-    """One head, counted from zero: `Head(5, 1)` prints `L5H1` and equals `(5, 1)`.
+    """Identifier of a head, counted from zero: `Head(5, 1)` prints `L5H1` and equals `(5, 1)`.
 
-    `stack` names the stack of attention calls that the head belongs to, such as "decoder", where
-    that is known (heads of results know it), and is None otherwise. Heads of two different known
-    stacks are not equal.
+    `stack` names the stack of attention layers that the head belongs to, such as "decoder"; None
+    where it is unknown. Heads in results have it. Heads of two different known stacks are not
+    equal.
 
-    Raises OptionError when layer or head is not a whole number, or is below zero.
+    Raises OptionError when layer or head is not a whole number or is below zero.
     """
 
     stack: str | None
@@ -67,7 +67,7 @@ class Head(_LayerHead):
     def parse(cls, text: object) -> Head:
         """Read `L5H1`, `5.1`, `a5.h1`, `(5, 1)` or a pair of whole numbers.
 
-        Raises OptionError for anything else; the number 5.1 too, since 5.1 and 5.10 are one float.
+        Raises OptionError for anything else, including the float 5.1, since 5.1 and 5.10 are equal.
         """
         if isinstance(text, Head):
             return text
@@ -87,5 +87,7 @@ def _index(what: str, value: object) -> int:
     except TypeError:
         number = None
     if number is None or number < 0:
-        raise OptionError(f"the {what} of a head is a whole number from 0 on, not {value!r}")
+        raise OptionError(
+            f"the {what} of a head must be a whole number of at least 0, not {value!r}"
+        )
     return number

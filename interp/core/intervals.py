@@ -1,4 +1,4 @@
-"""Confidence intervals of means of few numbers, whose spread is known from these numbers alone."""
+"""Confidence intervals of sums of means that are estimated from few values."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from interp.core.errors import OptionError
 
 Array = np.ndarray
 ErrorPart = tuple[Float[Array, "*x"] | float, float]
-"""A standard error and its degrees of freedom: one less than the numbers it was estimated from."""
+"""Standard error and its degrees of freedom: one less than the values it was estimated from."""
 
 
 def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, "*x"]:
-    """Half the width of the interval of a sum whose errors are independent.
+    """Return half the width of the interval of a sum whose errors are independent.
 
-    The t quantile at the degrees of freedom of Welch and Satterthwaite: (sum of s²)² over the sum
-    of s⁴ / df. With many numbers it is the normal quantile; with four it is 3.18 in place of 1.96,
-    since four numbers hardly tell how far they spread. NaN where an error is unknown.
+    The t quantile has the degrees of freedom of Welch and Satterthwaite: (sum of s²)² divided by
+    the sum of s⁴ / df. With many values it approaches the normal quantile 1.96; with four it is
+    3.18, because four values estimate their spread poorly. NaN where a standard error is unknown.
 
     Raises:
-        OptionError: a level outside 0 to 1.
+        OptionError: the level is not between 0 and 1.
     """
     from scipy.stats import t as student
 
     if not 0 < level < 1:
-        raise OptionError(f"level={level}; a level lies between 0 and 1")
+        raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
     squares = [np.asarray(sem, dtype=float) ** 2 for sem, _ in parts]
     total = np.sum(np.stack(np.broadcast_arrays(*squares)), 0)
     dfs = [df if df > 0 else math.nan for _, df in parts]
@@ -43,6 +43,6 @@ def half_width(parts: Sequence[ErrorPart], level: float = 0.95) -> Float[Array, 
 def around(
     score: Float[Array, " x"], parts: Sequence[ErrorPart], level: float = 0.95
 ) -> Float[Array, "x 2"]:
-    """The interval of each score, low and high."""
+    """Return the interval of each score, low and high."""
     half = half_width(parts, level)
     return np.stack([score - half, score + half], -1)

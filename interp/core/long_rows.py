@@ -1,4 +1,4 @@
-"""Rows of results in their common columns, and the order in which the first of them are taken."""
+"""Standard columns of the rows of every result, and selection of the first rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STANDARD = ("model", "metric", "score", "sem", "low", "high", "null", "n", "unit")
-"""Columns that the rows of every result have, besides those that name the unit of analysis."""
+"""Columns of the rows of every result, besides those that name the unit of analysis."""
 
 _EMPTY = {"model": "", "metric": "", "unit": "", "n": 1}
 _ORDERS = ("score", "lowest", "abs", "null")
@@ -22,16 +22,17 @@ _ORDERS = ("score", "lowest", "abs", "null")
 def completed(
     frame: pd.DataFrame, units: Sequence[str], same_as: Mapping[str, str], facts: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Add the columns of `STANDARD` that a frame does not have, and put them in order.
+    """Add the missing columns of `STANDARD` to a frame and put the columns in order.
 
     Args:
-        units: columns that say what a row is about, such as layer and head.
+        frame: the rows, in a result's own columns.
+        units: columns that identify the unit of analysis of a row, such as layer and head.
         same_as: standard columns that repeat a column of the frame, such as score and "value".
-        facts: values of standard columns that are the same in every row.
+        facts: values of standard columns that are equal in every row.
 
     Returns:
-        A copy: model, `units`, the other standard columns, and what else the frame has. A number
-        that does not exist is NaN; n is 1 where nothing is said.
+        A copy with model, `units`, the other standard columns, and the remaining columns of the
+        frame. A number that does not exist is NaN; n is 1 where it is not given.
     """
     frame = frame.copy()
     for name in STANDARD:
@@ -47,7 +48,7 @@ def completed(
 
 
 def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
-    """Confidence interval of each row from its score, sem and n (or clusters), `[row, 2]`."""
+    """Compute the t interval of each row from score, sem and n (or clusters), `[row, 2]`."""
     import numpy as np
 
     from interp.core.intervals import half_width
@@ -56,9 +57,9 @@ def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
     score = frame["score"].to_numpy(float)
     df, sem = frame[column].to_numpy(float) - 1, frame["sem"].to_numpy(float)
     half = np.full(len(frame), math.nan)
-    # one quantile for each number of clusters; huge errors may overflow to an endless interval
+    # one quantile for each number of clusters; huge errors may overflow to an infinite interval
     if not 0 < level < 1:
-        half_width([(0.0, 1.0)], level)  # refuses the level
+        half_width([(0.0, 1.0)], level)  # raises for an invalid level
     with np.errstate(over="ignore", invalid="ignore"):
         for one in np.unique(df[~np.isnan(sem) & (df > 0)]):
             mine = (df == one) & ~np.isnan(sem)
@@ -67,20 +68,22 @@ def t_bounds(frame: pd.DataFrame, level: float) -> np.ndarray:
 
 
 def first_rows(frame: pd.DataFrame, k: int, by: str) -> list[int]:
-    """Numbers of the first k rows; equal ones as they stand, those without a number last.
+    """Return the indices of the first k rows; ties keep their order, NaN comes last.
 
     Args:
-        by: "score" or any column of numbers, the highest first; "lowest" score first; "abs", the
-            largest score of either sign; "null", the farthest from the null (from 0 without one).
+        frame: the rows.
+        k: the number of rows.
+        by: "score" or any numeric column, highest first; "lowest" score first; "abs", the largest
+            absolute score; "null", the largest distance from the null (from 0 without one).
 
     Raises:
         OptionError: k is negative.
-        UnknownName: there is no such order or column of numbers.
+        UnknownName: there is no such order or numeric column.
     """
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     if k < 0:
-        raise OptionError(f"k={k}; k is the number of rows to keep, 0 or more")
+        raise OptionError(f"k={k} is not a number of rows to keep; give 0 or more")
     numbers = [
         str(c) for c in frame.columns if is_numeric_dtype(frame[c]) and not is_bool_dtype(frame[c])
     ]

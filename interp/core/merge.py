@@ -1,4 +1,4 @@
-"""Tables of several runs as one: models told apart by their weights, the newest result shown."""
+"""Merging of tables of several runs: models are distinguished by their weights."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any
 
 from interp.core.table import HeadTable
 
-_SHOWN = 8  # letters of a hash
+_SHOWN = 8  # characters of a hash
 
 
 def merged(
     tables: Iterable[HeadTable], lead: HeadTable | None = None
 ) -> tuple[HeadTable, list[str]]:
-    """All rows, in order of first appearance; a later table replaces an earlier one's rows.
+    """Merge all rows in order of first appearance; later tables replace the rows of earlier ones.
 
-    Models of one name that have other weights keep their rows, each under `NAME@HASH`.
+    Models of one name with different weights keep their rows, each under `NAME@HASH`.
 
     Args:
-        tables: the oldest first.
-        lead: the latest of all, whose rows come first.
+        tables: tables, the oldest first.
+        lead: the latest table, whose rows come first.
 
     Returns:
-        The table, and a sentence for every name that was changed and every result left out.
+        The table, and a sentence for every changed name and every omitted result.
     """
     parts, notes = told_apart([*tables, *([] if lead is None else [lead])])
     rows: dict[tuple[str, str], HeadTable] = {}
@@ -31,8 +31,8 @@ def merged(
             own = part.where(model=key[0], metric=key[1])
             if key in rows and rows[key] != own:
                 notes.append(
-                    f"{key[1]} of {key[0]} is shown as it was asked for last, and differs from an"
-                    f" earlier one in {_differing(rows[key].provenance[key], made)}"
+                    f"{key[1]} of {key[0]} is shown with its latest settings, which differ from"
+                    f" an earlier result in {_differing(rows[key].provenance[key], made)}"
                 )
             rows[key] = own
     ahead = parts[-1].provenance if lead is not None else {}
@@ -41,7 +41,7 @@ def merged(
 
 
 def told_apart(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]:
-    """The tables with other names for models of one name and other weights, and what was done."""
+    """Rename models of one name with different weights; return the tables and a note for each."""
     tables = list(tables)
     weights: dict[str, dict[str, None]] = {}
     for table in tables:
@@ -57,7 +57,7 @@ def told_apart(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]
 
 
 def renamed(table: HeadTable, names: Mapping[str, str]) -> HeadTable:
-    """The same rows with other names of models."""
+    """Return the rows with other model names."""
     frame = table.to_pandas()
     frame["model"] = [names.get(name, name) for name in frame["model"]]
     made = {(names.get(m, m), metric): about for (m, metric), about in table.provenance.items()}

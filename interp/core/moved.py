@@ -1,7 +1,7 @@
-"""Old import paths: an error that says where a module of version 0.1.0 is now.
+"""Import errors for module paths of version 0.1.0, with the present path.
 
 `from interp.circuit.find import find_circuit` raises `ModuleNotFoundError` with the new import.
-The table of old and new modules is `moved.json`; it is read only when such an import fails.
+`moved.json` maps old to new modules; it is read only when such an import fails.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from types import ModuleType
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT_SYSTEM = "importlib._bootstrap"
-_DECLARED = ("detectors", "weights", "experiments", "methods")  # a file there is a public name
+_DECLARED = ("detectors", "weights", "experiments", "methods")  # each file there is a public name
 
 
 class _Moved:
-    """The last finder that is asked: it finds nothing, and explains modules that moved."""
+    """Last finder on the import path: it loads no module, and raises for modules that moved."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -28,38 +28,38 @@ class _Moved:
         if fullname.startswith("interp."):
             message = where(_whole(fullname))
             if message:
-                # Without `name`, which would let `from interp import capture` drop the message.
+                # Without `name`: with it, `from interp import capture` would drop the message.
                 raise ModuleNotFoundError(message)
         return None
 
 
 def explain() -> None:
-    """Add the finder behind all others, once."""
+    """Add the finder after all others, once."""
     if not any(isinstance(finder, _Moved) for finder in sys.meta_path):
         sys.meta_path.append(_Moved())
 
 
 def where(old: str) -> str:
-    """Describe where a module of version 0.1.0 is now; empty if there was no such module."""
+    """Describe the present location of a module of version 0.1.0; empty for an unknown module."""
     table = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     new = table.get(old)
     if new is None or new == old:
         return ""
     if not new.startswith("interp."):
-        return f"{old} was a module of interp 0.1.0; it is no part of the package now, but {new}."
+        return f"{old} was a module of interp 0.1.0; it is not part of the package any more: {new}."
     found = _existing(new)
-    face = ".".join(found.split(".")[:2])  # the folder, from which public names are imported
+    face = ".".join(found.split(".")[:2])  # public names are imported from the folder
     names = sorted(set(_names(face, found)))
     use = f"from {face} import {', '.join(names[:5])}" if names else f"import {face}"
     more = ", ..." if len(names) > 5 else ""
     return (
-        f"{old} was a module of interp 0.1.0; in this version it is {found}."
+        f"{old} was a module of interp 0.1.0; it is now {found}."
         f" Public names are imported from their folder: {use}{more}"
     )
 
 
 def _whole(name: str) -> str:
-    """The module that an import statement names, of which `name` may be only a parent package."""
+    """Return the full module name of an import statement; `name` may be only its parent package."""
     frame = sys._getframe()
     longest = name
     while frame is not None:
@@ -72,7 +72,7 @@ def _whole(name: str) -> str:
 
 
 def _existing(module: str) -> str:
-    """The module itself, or the closest package of it that exists."""
+    """Return the module, or its closest existing parent package."""
     parts = module.split(".")
     while len(parts) > 1:
         at = _PACKAGE.joinpath(*parts[1:])
@@ -83,7 +83,7 @@ def _existing(module: str) -> str:
 
 
 def _names(face: str, module: str) -> Iterator[str]:
-    """Public names of a folder that a module of it holds."""
+    """Yield the public names of a folder that one of its modules defines."""
     inner, _, last = module.removeprefix(face).removeprefix(".").rpartition(".")
     if inner in _DECLARED:
         yield last

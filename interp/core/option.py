@@ -16,7 +16,7 @@ _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 @dataclass(frozen=True)
 class Option:
-    """A keyword-only parameter of a declared function; its default gives its type."""
+    """Keyword-only parameter of a declared function; its default determines its type."""
 
     name: str
     default: Any
@@ -31,7 +31,7 @@ class Option:
         """Read a value from the command line, as the type of the default.
 
         Raises:
-            OptionError: the text is not such a value.
+            OptionError: the text is not a value of this type.
         """
         kind = type(self.default)
         if kind is bool and text.lower() in _WORDS:
@@ -49,10 +49,10 @@ class Option:
         raise OptionError(f"option {self.name}={text!r} is not {self._expected()}")
 
     def checked(self, value: Any, owner: str) -> Any:
-        """Return a value given from Python, plain numbers and lists in place of NumPy's.
+        """Return a value given from Python, with NumPy values as plain numbers and lists.
 
         Raises:
-            OptionError: a value of another type than the default's.
+            OptionError: the value is of another type than the default.
         """
         value = value.tolist() if hasattr(value, "tolist") else value
         kind = type(self.default)
@@ -69,7 +69,7 @@ class Option:
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
-    """The keyword-only parameters of a function, by name.
+    """Return the keyword-only parameters of a function, by name.
 
     Raises:
         TypeError: one of them has no default.

@@ -1,4 +1,4 @@
-"""The order in which heads are shown: at the end of a metric's scale that means something."""
+"""Order in which heads are displayed, by the meaningful end of a metric's scale."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BY = ("end", "score", "abs", "null", "lowest")
 
 
 def signed(low: float | None, high: float | None) -> bool:
-    """True if a range has scores of both signs."""
+    """Return True if a range contains scores of both signs."""
     return (low is None or low < 0) and (high is None or high > 0)
 
 
 def end_of(score: pd.Series, declared: str | None) -> str:
-    """The end that is shown: the declared one, or both where there are scores of both signs."""
+    """Return the displayed end: the declared one, or both if there are scores of both signs."""
     if declared is not None:
         return declared
     return "both" if bool((score < 0).any() and (score > 0).any()) else "high"
@@ -29,30 +29,32 @@ def end_of(score: pd.Series, declared: str | None) -> str:
 def first_of_each(
     frame: pd.DataFrame, k: int, by: str, declared: Mapping[str, str | None]
 ) -> pd.DataFrame:
-    """The k rows of each metric that are shown; see `first`.
+    """Return the k displayed rows of each metric; see `first`.
 
     Raises:
-        UnknownName: no such order.
-        OptionError: k below 0.
+        UnknownName: there is no such order.
+        OptionError: k is negative.
     """
     import pandas as pd
 
     if by not in BY:
         raise UnknownName("order", by, BY)
     if k < 0:
-        raise OptionError(f"k is how many heads to keep, 0 or more, not {k}")
+        raise OptionError(f"k is the number of heads to keep, 0 or more, not {k}")
     groups = frame.loc[frame["n"] > 0].groupby("metric", sort=False)
     parts = [first(rows, k, by, declared[str(name)]) for name, rows in groups]
     return pd.concat(parts) if parts else frame.iloc[:0]
 
 
 def first(rows: pd.DataFrame, k: int, by: str, declared: str | None = None) -> pd.DataFrame:
-    """The k rows of one metric that are shown, in their order; equal ones as they stand.
+    """Return the k displayed rows of one metric, in their order; ties keep the order of the rows.
 
     Args:
-        by: one of `BY`; "end" is what the metric declares.
+        rows: the rows of one metric.
+        k: the number of rows.
+        by: one of `BY`; "end" is the end that the metric declares.
         declared: "high"; "low", the lowest score first; or "both": half of the k from each end, the
-            odd one from the high end, in falling order, so that the lowest score stands last.
+            odd one from the high end, in descending order, so that the lowest score comes last.
     """
     score: Any = rows["score"]
     gap = score - rows["null"].fillna(0.0)

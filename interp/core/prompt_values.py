@@ -1,4 +1,4 @@
-"""Values of heads on each prompt: what the means and errors of a table of heads are made of."""
+"""Values of heads on each prompt, from which the means and errors of a table are computed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Prompts as token ids, and the generators whose right answer is known.
+"""Prompts as token ids, and generators of synthetic prompts with known answers.
 
-Synthetic prompts are ids from the start and are fed as ids: decoding and re-encoding random
-tokens destroys the repetition they were made for.
+Synthetic prompts stay token ids: decoding and re-encoding random tokens would change the repetition
+that they are made for.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Token ids, one tuple per prompt, and where they come from.
+    """Token ids, one tuple per prompt, and a description of their origin.
 
-    `targets` are the tokens that token-dependent predicates look at; they differ from `ids` only
-    on a null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
-    labels what prompts share (a period, a template): standard errors are over clusters. Without
-    labels every prompt is a cluster.
+    `targets` are the tokens that token-dependent predicates read. They differ from `ids` only for a
+    null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
+    labels what prompts share (a period, a template); standard errors are computed over clusters.
+    Without labels every prompt is its own cluster.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -52,10 +52,10 @@ class Prompts:
 
     @classmethod
     def of(cls, prompts: Any, model: TokenModel) -> Prompts:
-        """Prompts from prompts, a text, texts, id lists or an id tensor.
+        """Make prompts from prompts, a text, texts, id lists or an id tensor.
 
         Raises:
-            PromptError: no prompts, or text for a model without a tokenizer.
+            PromptError: there are no prompts, or text is given for a model without a tokenizer.
         """
         if isinstance(prompts, Prompts):
             return prompts
@@ -69,7 +69,7 @@ class Prompts:
         if all(isinstance(p, str) for p in prompts):
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
-            # `check` says what is too long for the model; the tokenizer need not warn of it
+            # `check` reports prompts that are too long; the tokenizer's warning would repeat it
             ids = (model.tokenizer(p, verbose=False)["input_ids"] for p in prompts)
             return cls(tuple(map(tuple, ids)), "text")
         if all(isinstance(p, (int, np.integer)) for p in prompts):
@@ -77,10 +77,12 @@ class Prompts:
         try:
             return cls(tuple(tuple(operator.index(t) for t in p) for p in prompts))
         except (TypeError, ValueError) as error:
-            raise PromptError("prompts are texts or lists of token ids, all of one kind") from error
+            raise PromptError(
+                "prompts must be texts or lists of token ids, all of one kind"
+            ) from error
 
     def check(self, model: TokenModel) -> None:
-        """Raise where the model could not run them.
+        """Raise if the model cannot run these prompts.
 
         Raises:
             PromptError: an empty prompt, ids outside the vocabulary, or more tokens than the
@@ -88,7 +90,7 @@ class Prompts:
         """
         if not self.ids:
             raise PromptError("no prompts given")
-        known = model.d_vocab  # read once: it is looked up in the config
+        known = model.d_vocab  # read once: each access searches the config
         for i, ids in enumerate(self.ids):
             if not ids:
                 raise PromptError(f"prompt {i} is empty")
@@ -100,11 +102,11 @@ class Prompts:
             if model.limit is not None and len(ids) > model.limit:
                 raise PromptError(
                     f"prompt {i} has {len(ids)} tokens; {model.name} has positions for "
-                    f"{model.limit}, shorten it"
+                    f"{model.limit}; shorten it"
                 )
 
     def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
-        """Ids in one rectangle (padded with `pad`) and which of them are real."""
+        """Return ids as one rectangle, padded with `pad`, and a mask of the real tokens."""
         longest = max(map(len, self.ids))
         ids = torch.full((len(self.ids), longest), pad, dtype=torch.long)
         real = torch.zeros(len(self.ids), longest, dtype=torch.bool)
@@ -117,13 +119,14 @@ class Prompts:
         return ids, real
 
     def batches(self, size: int, *, padded: bool = True) -> Iterator[Prompts]:
-        """The prompts in their order, at most `size` at a time.
+        """Yield the prompts in their order, at most `size` at a time.
 
         Args:
+            size: the largest number of prompts of a batch.
             padded: prompts of different lengths may share a batch.
         """
         if size < 1:
-            raise OptionError(f"batch size {size}; it is at least 1")
+            raise OptionError(f"batch size {size} is too small; give at least 1")
         end = 0
         while end < len(self.ids):
             start, end = end, min(end + size, len(self.ids))
@@ -133,7 +136,7 @@ class Prompts:
             yield self.part(range(start, end))
 
     def part(self, which: Sequence[int]) -> Prompts:
-        """Some of the prompts, with what is said of each."""
+        """Return some of the prompts, with their targets and clusters."""
         ids, targets, clusters = (
             None if x is None else tuple(x[i] for i in which)
             for x in (self.ids, self.targets, self.clusters)
@@ -141,14 +144,15 @@ class Prompts:
         return replace(self, ids=ids or (), targets=targets, clusters=clusters)
 
     def looked_at(self) -> tuple[tuple[int, ...], ...]:
-        """The tokens that predicates see."""
+        """Return the tokens that predicates read."""
         return self.ids if self.targets is None else self.targets
 
     def shuffled(self, seed: int, keep_first: bool) -> Prompts:
-        """The null: each prompt's tokens in random order, scored on the original ones.
+        """Return the null: each prompt's tokens in random order, scored on the original ones.
 
         Args:
-            keep_first: leave the first token (a BOS) where it is.
+            seed: seed of the random order.
+            keep_first: leave the first token (a BOS) in its place.
         """
         rng = np.random.default_rng(seed)
         first = int(keep_first)
@@ -165,7 +169,7 @@ class Prompts:
 
 
 def bos_id(model: TokenModel) -> int | None:
-    """The token a prompt begins with: BOS, or CLS of an encoder; None if the model knows none."""
+    """Return the token that a prompt begins with: BOS, or CLS of an encoder; None without one."""
     for holder in (model.tokenizer, model.config):
         for name in ("bos_token_id", "cls_token_id"):
             value = getattr(holder, name, None)
@@ -175,7 +179,7 @@ def bos_id(model: TokenModel) -> int | None:
 
 
 def ordinary_ids(model: TokenModel) -> np.ndarray:
-    """Token ids that stand for something: the vocabulary without special tokens."""
+    """Return the ids of the vocabulary without special tokens."""
     special = set(getattr(model.tokenizer, "all_special_ids", None) or [])
     for name in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"):
         value = getattr(model.config, name, None)
@@ -194,17 +198,22 @@ def repeats(
     seed: int = 0,
     beyond: bool = False,
 ) -> Prompts:
-    """`[BOS] r r`: random tokens, then the same again; the period differs from prompt to prompt.
+    """Generate `[BOS] r r`: random tokens followed by their repetition, with varying periods.
 
-    Tokens are drawn without replacement where the vocabulary allows. Periods run from half of
-    `longest` to `longest` (a single prompt takes the longest), so that a head that attends a fixed
-    distance back scores low. Prompts of one period are a cluster.
+    Tokens are drawn without replacement where the vocabulary is large enough. Periods range from
+    half of `longest` to `longest` (a single prompt has period `longest`), so that a head that
+    attends at a fixed distance gets a low score. Prompts of one period are a cluster.
 
     Args:
+        model: the loaded model, for its vocabulary and context length.
+        n: number of prompts.
+        longest: longest period, in tokens.
+        copies: number of copies of the random tokens in a prompt.
+        seed: seed of the random tokens and periods.
         beyond: where positions are computed, allow more tokens than the config states.
 
     Raises:
-        PromptError: the model's context has no room for two copies of two tokens.
+        PromptError: the model's context has no room for `copies` copies of two tokens.
     """
     if isinstance(model, str):
         raise OptionError(
@@ -235,10 +244,15 @@ def repeats(
 
 
 def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
-    """The texts of a file: one prompt per line, or the whole file cut to `context` tokens.
+    """Read the texts of a file: one prompt per line, or the whole file cut to `context` tokens.
+
+    Args:
+        path: the text file, in UTF-8.
+        model: the loaded model, for its tokenizer.
+        context: length of a single prompt, in tokens; by default each line is a prompt.
 
     Raises:
-        PromptError: no file, no text, or a model without a tokenizer.
+        PromptError: the file is missing or empty, or the model has no tokenizer.
     """
     path = Path(path)
     try:
@@ -257,13 +271,14 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
     whole = Prompts.of([text], model)
     if len(whole.ids[0]) < context:
         raise PromptError(
-            f"{path} has {len(whole.ids[0])} tokens; --context {context} asks for more"
+            f"{path} has {len(whole.ids[0])} tokens, fewer than --context {context}; give a "
+            "smaller --context"
         )
     return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
 
 
 def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:
-    """Tokens as text for people; ids in brackets where there is no tokenizer."""
+    """Decode tokens to text, one by one; ids in brackets where there is no tokenizer."""
     if model.tokenizer is None:
         return [f"<{t}>" for t in prompts]
     return [model.tokenizer.decode([t]) for t in prompts]

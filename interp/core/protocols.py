@@ -1,4 +1,4 @@
-"""Parts of a model that core reads, as protocols: core knows no model class."""
+"""Protocols of the model attributes that core uses, so that it imports no model class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class TokenModel(Protocol):
-    """Model as prompts see it: a vocabulary, a tokenizer if there is one, and length limits."""
+    """Model attributes that prompts need: vocabulary, optional tokenizer and length limits."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class TokenModel(Protocol):
 
 
 class IdentifiedModel(Protocol):
-    """Model as provenance sees it: its origin, its weights' hash, and the way it is run."""
+    """Model attributes that provenance needs: origin, hash of the weights, and way of running."""
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Draws from torch's global generator that leave it as it was."""
+"""Seeded draws from torch's global generator that restore its state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _drawing = RLock()
 
 @contextmanager
 def drawn_with(seed: int | None) -> Iterator[None]:
-    """In the block torch's global CPU generator starts from the seed; afterwards it is as it was.
+    """Seed torch's global CPU generator inside the block and restore its state afterwards.
 
-    Without a seed it starts from where it is. There is one generator for all threads, and draws of
-    two would mix, so one thread at a time is let in.
+    Without a seed the generator continues from its present state. All threads share one generator,
+    so only one thread at a time may enter the block.
     """
     with _drawing, torch.random.fork_rng(devices=[]):
         if seed is not None:

@@ -1,10 +1,11 @@
-"""The registries: every file of their folders declares the function of its name.
+"""Registries of metrics, attribution methods and circuit methods, read from their folders.
 
-Listing reads the files without running them, so names, options and help cost no import of torch,
-and a file that does not parse is reported instead of hiding the others.
+Every file of these folders declares the function of the file's name. Listing reads the files
+without running them, so names, options and help do not import torch, and a file that does not parse
+is reported without hiding the others.
 
-A registry is a mapping from names to entries; `load` imports a declaration. A folder is named, and
-so is the module that declares its entries, because both lie above this file.
+A registry is a mapping from names to entries; `load` imports a declaration. Folders and the module
+that reads declarations are given by name, because they lie in later packages.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ HERE = Path(__file__).parents[1]
 
 
 class Registry(Mapping[str, Entry]):
-    """What the files of some folders declare, by name.
+    """Mapping from names to the entries that the files of some folders declare.
 
     Args:
-        noun: for error messages, such as "metric".
+        noun: noun for error messages, such as "metric".
         groups: name of a group of entries -> the packages whose files declare them.
-        kinds: decorator -> what it fills in by itself.
-        reader: "module:function" that takes a user-supplied object as a declaration; the module
+        kinds: decorator -> the arguments that it sets by itself.
+        reader: "module:function" that turns a user-supplied object into a declaration; the module
             defines the decorators.
-        usual: groups that are meant where nothing is named; all unless given.
+        usual: groups that are used where none is named; all unless given.
         renamed: earlier name of a group -> the present one.
     """
 
@@ -83,11 +84,11 @@ class Registry(Mapping[str, Entry]):
         return len(self._entries)
 
     def usual(self) -> list[str]:
-        """Names that are meant where none is given."""
+        """Return the names that are used where none is given."""
         return [name for name, e in self.items() if e.group in self._usual]
 
     def expand(self, names: Iterable[str]) -> list[str]:
-        """Put the names of its entries in place of a group, or of `all`; others stay as given."""
+        """Replace the name of a group, or `all`, by the names of its entries."""
         names, found = list(names), []
         for text in names:
             if text in ("all", *self.groups):
@@ -97,10 +98,10 @@ class Registry(Mapping[str, Entry]):
         return list(dict.fromkeys(found)) if {"all", *self.groups} & set(names) else found
 
     def load(self, name: str) -> Any:
-        """Import a declaration; a path ending in .py runs a file of the caller's own.
+        """Import a declaration; a path ending in .py runs a user-supplied file.
 
         Raises:
-            UnknownName: nothing of that name, with the nearest.
+            UnknownName: there is no such name; the message lists the closest ones.
             OptionError: the file declares none.
         """
         if name.endswith(".py"):
@@ -109,18 +110,18 @@ class Registry(Mapping[str, Entry]):
         return getattr(import_module(found.package), found.name)
 
     def explained(self, name: str) -> Entry:
-        """Find an entry; a path ending in .py runs a file of the caller's own.
+        """Return an entry; a path ending in .py runs a user-supplied file.
 
         Raises:
-            UnknownName: nothing of that name, with the nearest.
-            OptionError: there is no such file, its code raises, or it declares none.
+            UnknownName: there is no such name; the message lists the closest ones.
+            OptionError: the file does not exist, its code raises, or it declares none.
         """
         if not name.endswith(".py"):
             return self[name]
         return declared_entry(self._from_file(Path(name)), Path(name))
 
     def parse(self, text: str) -> Any:
-        """Bind a declaration as written: `name` or `name:option=value,option=value`.
+        """Bind a declaration written as `name` or `name:option=value,option=value`.
 
         Raises:
             UnknownName: the name or an option does not exist.
@@ -136,11 +137,11 @@ class Registry(Mapping[str, Entry]):
         return found.bind(**values)
 
     def ranges(self) -> dict[str, tuple[float | None, float | None]]:
-        """The range of each entry's values, for colour scales."""
+        """Return the range of each entry's values, for colour scales."""
         return {name: (e.low, e.high) for name, e in self.items()}
 
     def _from_file(self, path: Path) -> Any:
-        """The one declaration of a file of the caller's own, or the one of the file's name."""
+        """Return the only declaration of a user-supplied file, or the one of the file's name."""
         declared = getattr(import_module(self.module), self._reader)
         decorators = " or ".join(f"@{kind}" for kind in self.kinds)
         if not path.is_file():
@@ -154,7 +155,8 @@ class Registry(Mapping[str, Entry]):
             for x in vars(module).values()
             if isinstance(x, Declaration) and x.kind in self.kinds
         }
-        own = [x for x in found.values() if not is_registered(x.function)]  # not what it imports
+        # not those that it imports
+        own = [x for x in found.values() if not is_registered(x.function)]
         if len(own) == 1:
             return own[0]
         if own:

@@ -1,4 +1,4 @@
-"""Where `data/` and `circuits/` are: at the top of a checkout, in the package once installed."""
+"""Location of `data/` and `circuits/`: top of a checkout, or inside the installed package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def folder(name: str) -> Path:
-    """The folder `data` or `circuits` of the project.
+    """Return the folder `data` or `circuits` of the project.
 
     Raises:
-        LoadError: this copy of interp came without it.
+        LoadError: this installation does not contain the folder.
     """
-    # A wheel carries them in the package; in a checkout that place does not exist.
+    # A wheel contains them in the package; a checkout has no such folder.
     for place in (_PACKAGE / "_repository" / name, _PACKAGE.parent / name):
         if place.is_dir() and (place / "README.md").is_file():
             return place

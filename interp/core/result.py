@@ -1,4 +1,4 @@
-"""The one protocol of results: rows with errors and nulls, their order, files and provenance."""
+"""Common base class of results: rows with errors and nulls, order, files and provenance."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 class Result(Displayed):
-    """Something computed: rows with their errors, and how they were made.
+    """Rows with their errors, and a record of how they were computed.
 
-    Every public computation returns one. A class joins by deriving from `Result` and giving:
+    Every public computation returns a result. A subclass defines:
 
-    - `_rows()`: a DataFrame with one row per unit of analysis (a head, an edge, a token ...). The
-      columns of `interp.core.long_rows.STANDARD` that it does not have are added by `to_pandas`;
-      `_same_as` names those under another name, `_facts()` gives those that are the same in all
-      rows (the model comes from the provenance).
-    - `provenance`: a mapping, a field or a property; see `interp.model.content`.
+    - `_rows()`: a DataFrame with one row per unit of analysis (a head, an edge, a token ...).
+      Missing columns of `interp.core.long_rows.STANDARD` are added by `to_pandas`; `_same_as` names
+      those that have another name, `_facts()` gives values that are equal in all rows (the model is
+      read from the provenance).
+    - `provenance`: a mapping, as field or property; see `interp.model.content`.
     - `per_prompt`: an array `[row, prompt]`, or the class attribute None with the reason in
       `why_no_per_prompt`. `clusters` may label the prompts.
 
     and, where they apply:
 
     - `_units`: the columns that name the unit of analysis. Rows with `layer` and `head` are heads.
-    - `_per_row`: the names of dataclass fields with one entry per row, which `top` cuts; or a
-      method `_take` of its own.
+    - `_per_row`: the names of dataclass fields with one entry per row, which `top` cuts; or its own
+      method `_take`.
     - `bounds(level)`: an interval other than the t interval of score, sem and n.
     - `plot()`, `_by` (the default order of `top`), `shown()`, `__repr__`.
-    - `_holds`: dataclasses among the values of its fields, which `load` makes again.
-    - `_svg()`, `_graphml()`: the text of a file of this suffix, for `save`.
+    - `_holds`: dataclasses among the values of its fields, which `load` recreates.
+    - `_svg()`, `_graphml()`: the text of a file with this suffix, for `save`.
 
-    A dataclass must say `repr=False` or have a `__repr__`. `tests/core/test_result_contract.py`
-    runs over all subclasses and asks for one line there that makes an example.
+    A dataclass must set `repr=False` or define `__repr__`. `tests/core/test_result_contract.py`
+    covers all subclasses; a new one needs one line there that makes an example.
     """
 
     provenance: Any
@@ -59,23 +59,23 @@ class Result(Displayed):
     _kept: Sequence[int] | None = None
 
     def _rows(self) -> pd.DataFrame:
-        """All rows, in their own columns."""
+        """Return all rows, in the result's own columns."""
         raise AssertionError(f"{type(self).__name__} has no _rows()")
 
     def _facts(self) -> Mapping[str, Any]:
-        """Values of standard columns that are the same in every row."""
+        """Return values of standard columns that are equal in every row."""
         return {}
 
     def wide(self) -> pd.DataFrame:
-        """Rows in this result's own columns only: what is displayed and what its pages hold."""
+        """Return the rows in the result's own columns, as displayed and as written to pages."""
         frame = self._rows()
         return frame if self._kept is None else frame.iloc[list(self._kept)]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Rows with model, unit of analysis, metric, score, sem, low, high, null, n, unit.
+        """Return rows with model, unit of analysis, metric, score, sem, low, high, null, n, unit.
 
-        Further columns are the result's own. `low` and `high` are the 95 % interval; a number that
-        does not exist is NaN.
+        Further columns are specific to the result. `low` and `high` bound the 95 % interval; a
+        number that does not exist is NaN.
         """
         frame = self._completed(self._rows())
         if self._kept is not None:
@@ -95,14 +95,15 @@ class Result(Displayed):
         return t_bounds(frame, level)
 
     def bounds(self, level: float = 0.95) -> np.ndarray:
-        """Low and high end of the confidence interval of each row, `[row, 2]`; see `interval`."""
+        """Return the confidence interval of each row, `[row, 2]`; see `interval`."""
         return self._bounds_of(self.to_pandas(), level)
 
     def interval(self, level: float = 0.95) -> pd.DataFrame:
-        """The rows with `low` and `high` at another level than 95 %.
+        """Return the rows with `low` and `high` at another confidence level than 95 %.
 
-        Score and standard error times a t quantile with one degree of freedom less than there are
-        clusters of prompts, unless `bounds` of the class says otherwise. NaN without an error.
+        The interval is the score plus and minus its standard error times a t quantile, whose
+        degrees of freedom are one less than the number of clusters of prompts, unless the class
+        overrides `bounds`. NaN without a standard error.
 
         Raises:
             OptionError: the level does not lie between 0 and 1.
@@ -111,12 +112,12 @@ class Result(Displayed):
         return self.to_pandas().assign(low=bounds[:, 0], high=bounds[:, 1])
 
     def top(self, k: int = 5, *, by: str | None = None) -> Self:
-        """The first k rows, as a result of the same type that displays all of them.
+        """Return the first k rows, as a result of the same type that displays all of them.
 
         Args:
             k: the number of rows.
-            by: "score" or any column of numbers, highest first; "lowest", "abs", "null"; see
-                `interp.core.long_rows.first_rows`. The default is the class's own order.
+            by: "score" or any numeric column, highest first; "lowest", "abs", "null"; see
+                `interp.core.long_rows.first_rows`. The default is the order of the class.
 
         Raises:
             OptionError: k is negative.
@@ -127,7 +128,7 @@ class Result(Displayed):
         return part
 
     def heads(self) -> tuple[Head, ...]:
-        """The heads that the rows are about, each once, with their stack.
+        """Return the heads of the rows, each once, with their stack.
 
         They are accepted by edits such as `zero(...)`, by `heads=` and, printed, by `--heads`.
 
@@ -148,21 +149,21 @@ class Result(Displayed):
         return tuple(dict.fromkeys(Head(int(layer), int(h), stack) for layer, h, stack in rows))
 
     def compare(self, other: Result) -> Differences:
-        """Differences to another result on the same prompts, `self - other`, row by row.
+        """Compute the row-wise differences `self - other` to another result on the same prompts.
 
-        Paired over prompts, or over their clusters: the t test and interval of the mean difference,
-        with Holm's correction over the rows.
+        Differences are paired over prompts, or over their clusters: t test and interval of the mean
+        difference, with Holm's correction over the rows.
 
         Raises:
-            OptionError: the prompts differ, one of the two kept no values per prompt, or no rows
-                are about the same thing.
+            OptionError: the prompts differ, one of the results has no values per prompt, or no rows
+                have the same unit of analysis.
         """
         from interp.core.differences import differences
 
         return Differences(*differences(self, other))
 
     def plot(self, k: int = 20) -> go.Figure:
-        """Bars of the first k rows, with their 95 % intervals."""
+        """Plot the first k rows as bars with their 95 % intervals."""
         from interp.core.doors import behind
 
         rows = self.top(k).to_pandas()
@@ -173,13 +174,14 @@ class Result(Displayed):
         return behind("Result.bars")(rows, names, title=title, unit=unit)
 
     def save(self, path: str | os.PathLike) -> Any:
-        """Write a file whose suffix says the format: parquet, csv, json, toml or html.
+        """Write a file whose suffix gives the format: parquet, csv, json, toml or html.
 
-        Some results also know svg or graphml. The first four hold the rows for other programs, and
-        beside them what `load` reads back to an equal result. The file appears whole or not at all.
+        Some results also support svg or graphml. The first four contain the rows for other
+        programs, and all values for `load`, which returns an equal result. The file appears whole
+        or not at all.
 
         Raises:
-            UnknownName: another suffix; the message lists the known ones.
+            UnknownName: the suffix is unknown; the message lists the known ones.
             StoreError: the folder or disk refuses.
         """
         from interp.core.result_files import write_result
@@ -191,15 +193,15 @@ class Result(Displayed):
         """Read a parquet, csv, json or toml file that `save` of this class wrote.
 
         Raises:
-            StoreError: the file cannot be read, is damaged, or holds something else.
-            UnknownName: another suffix.
+            StoreError: the file cannot be read, is damaged, or holds another kind of result.
+            UnknownName: the suffix is unknown.
         """
         from interp.core.result_files import read_result
 
         return read_result(cls, path)
 
     def equals(self, other: object) -> bool:
-        """True if the other is of the same type and holds the same values, NaN equal to NaN."""
+        """Return True for a result of the same type with the same values, NaN equal to NaN."""
         from interp.core.encoding import encoded
 
         if type(self) is not type(other):
@@ -208,29 +210,29 @@ class Result(Displayed):
 
     @classmethod
     def _types(cls) -> tuple[type, ...]:
-        """The types in `_holds`; for a class that must not import them when it is defined."""
+        """Return the types in `_holds`; overridden where importing them early must be avoided."""
         return cls._holds
 
     def _stored(self) -> Self:
-        """What files hold: the result itself, unless its values lie elsewhere."""
+        """Return the result that files hold: itself, unless its values are stored elsewhere."""
         return self
 
     def __iter__(self) -> Iterator[Any]:
-        """One mapping of columns to values per row."""
+        """Yield one mapping of columns to values per row."""
         yield from self.to_pandas().to_dict("records")
 
     def __len__(self) -> int:
         return len(self.to_pandas())
 
     def __getitem__(self, metric: str) -> Self:
-        """The rows of one metric; raises UnknownName."""
+        """Return the rows of one metric; raises UnknownName."""
         named = self.to_pandas()["metric"].tolist()
         if metric not in named:
             raise UnknownName("metric", str(metric), dict.fromkeys(named))
         return self._take([row for row, name in enumerate(named) if name == metric])
 
     def _take(self, rows: Sequence[int]) -> Self:
-        """Some of the rows, in the given order."""
+        """Return some of the rows, in the given order."""
         part = copy.copy(self)
         if self._per_row:
             cut = {name: _picked(getattr(self, name), rows) for name in self._per_row}
@@ -256,11 +258,11 @@ class Differences(Result):
     """Mean paired difference of each row, with its t test and Holm's correction over the rows.
 
     Args:
-        rows: what each row is about, both scores (`first`, `second`) and the unit.
-        per_prompt: the differences, `[row, prompt]`; NaN where one of the two has no value.
+        rows: unit of analysis of each row, both scores (`first`, `second`) and the unit.
+        per_prompt: the differences, `[row, prompt]`; NaN where either result has no value.
         clusters: a label per prompt where prompts share something.
         provenance: of both results, under "first" and "second".
-        p_holm: the corrected p of each row; it is that over all rows also where `top` left some.
+        p_holm: corrected p of each row; the correction always covers all rows, also after `top`.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -284,7 +286,7 @@ class Differences(Result):
         return tuple(c for c in (self.rows[0] if self.rows else {}) if c not in apart)
 
     def _rows(self) -> pd.DataFrame:
-        """What each row is about, both scores, difference, error, p and corrected p."""
+        """Return unit of analysis, both scores, difference, error, p and corrected p."""
         from interp.core.differences import tested
 
         found = tested(self.rows, self.per_prompt, self.clusters)

@@ -1,4 +1,4 @@
-"""Files of results: parquet, csv, json and toml with the rows and all values, and pages."""
+"""Files of results: parquet, csv, json and toml with rows and all values, and HTML pages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Writable(Protocol):
-    """What is asked of a result that is written."""
+    """Interface of a result that can be written to a file."""
 
     def to_pandas(self) -> pd.DataFrame:
         """Rows in the common columns."""
@@ -40,7 +40,7 @@ _TEXTS = {".svg": "_svg", ".graphml": "_graphml"}
 
 
 def suffixes(cls: type) -> tuple[str, ...]:
-    """The suffixes of the files that `save` of a class writes."""
+    """Return the suffixes of the files that `save` of a class writes."""
     return (*READ, ".html", *(end for end, method in _TEXTS.items() if hasattr(cls, method)))
 
 
@@ -61,7 +61,7 @@ def write_result(result: Writable, path: str | os.PathLike) -> None:
 
 
 def read_result(cls: Any, path: str | os.PathLike) -> Any:
-    """Read a result that `write` wrote; see `Result.load`."""
+    """Read a result that `write_result` wrote; see `Result.load`."""
     path = Path(path)
     if path.suffix.lower() not in READ:
         raise UnknownName(f"file format of {cls.__name__}", path.suffix or path.name, READ)
@@ -94,7 +94,7 @@ def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 
 def _records(result: Writable) -> list[dict[str, Any]]:
-    """The rows as plain data: NaN is null."""
+    """Return the rows as plain data: NaN is null."""
     frame = result.to_pandas().astype(object)
     frame = frame.where(frame.notna(), None)
     return json.loads(json.dumps(frame.to_dict("records"), default=_plain))
@@ -148,7 +148,7 @@ def _to_parquet(result: Writable) -> bytes:
     table = pa.Table.from_pandas(result.to_pandas(), preserve_index=False)
     notes = {"interp": FORMAT, "interp.values": json.dumps(_state(result), allow_nan=False)}
     sink = pa.BufferOutputStream()
-    # checksums: a flipped bit on disk is then an error, not a slightly different score
+    # with checksums, a flipped bit on disk is an error instead of a slightly different score
     pq.write_table(table.replace_schema_metadata(notes), sink, write_page_checksum=True)
     return sink.getvalue().to_pybytes()
 
@@ -163,7 +163,7 @@ def _from_parquet(content: bytes) -> tuple[str, Mapping[str, Any]]:
         raise ValueError(str(error).splitlines()[0]) from error
     notes = table.schema.metadata or {}
     if b"interp.values" not in notes:
-        raise ValueError("it is a Parquet file of something else")
+        raise ValueError("it is a Parquet file with other contents")
     return _checked(json.loads(notes[b"interp.values"]))
 
 

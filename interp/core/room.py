@@ -1,4 +1,4 @@
-"""A room: a package whose every file declares one analysis, importable under the file's name."""
+"""Package type in which every file declares one analysis, importable under the file's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Room(ModuleType):
-    """`from interp.heads.detectors import induction` gives the analysis, not its file."""
+    """Package type: `from interp.heads.detectors import induction` imports the analysis."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in dir(self):
@@ -21,7 +21,7 @@ class Room(ModuleType):
         return self.__dict__[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # importing a submodule stores it on its package: the analysis of that name takes its place
+        # importing a submodule sets it as an attribute: the analysis of that name replaces it
         if isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}":
             value = value.__dict__.get(name, value)
         super().__setattr__(name, value)
@@ -33,5 +33,5 @@ class Room(ModuleType):
 
 
 def furnish(name: str) -> None:
-    """Make the package `name` a room."""
+    """Turn the package `name` into a `Room`."""
     sys.modules[name].__class__ = Room

@@ -1,4 +1,4 @@
-"""The one sign of causal scores, and tables of earlier versions brought to it."""
+"""Sign convention of causal scores, and conversion of tables of earlier versions to it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELPS = "(+ helps)"
-"""Text after the unit of a score with a sign; `SIGN` says it in full."""
+"""Text after the unit of a signed score; `SIGN` states it in full."""
 ALONE = "(+ better than the whole layer)"
 """Text after the unit of `all_but_one`."""
 SIGN = "positive: the task goes better with the head than without it"
 
 
 def sign_of(of: str, higher_is_better: bool, magnitude: bool = False) -> int:
-    """The factor that turns a change of the task into a score that is positive where heads help."""
+    """Return the factor that turns a change of the task into a score positive for helpful heads."""
     return 1 if magnitude or (of == "presence") == higher_is_better else -1
 
 
 def with_todays_sign(
     frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> tuple[pd.DataFrame, dict[tuple[str, str], dict[str, Any]]]:
-    """Rows and provenance in which every causal score is positive where the head helps.
+    """Convert rows and provenance so that every causal score is positive where the head helps.
 
-    Earlier versions gave what taking a head out, or putting it in, did to the value of the task, so
-    that the sign of a helpful head hung on the method and on the task; the provenance of such a
-    score says which of them it was (`of`, `higher_is_better`) and names no `sign`. Magnitudes have
-    none and stay as they are, as do scores that are not causal.
+    Earlier versions stored the change of the task value under removal or insertion of a head, so
+    the sign of a helpful head depended on the method and the task. The provenance of such a score
+    states both (`of`, `higher_is_better`) and has no `sign`. Magnitudes and scores that are not
+    causal stay unchanged.
     """
     made = {key: dict(told) for key, told in provenance.items()}
     for (model, metric), told in made.items():

@@ -1,9 +1,9 @@
-"""Bootstraps, rank statistics, permutation tests and corrections for many tests.
+"""Bootstraps, rank statistics, permutation tests and corrections for multiple tests.
 
-Every random draw takes its generator or its seed from the caller, so results repeat. scipy supplies
-ranks, rank tests and distributions. Neither scipy nor scikit-learn has Holm's correction, sign
-flips of which all can be enumerated by one product, or a bootstrap that draws whole clusters and is
-shared by everything that is compared: these are here.
+The caller supplies the generator or seed of every random draw, so results are reproducible. scipy
+supplies ranks, rank tests and distributions. This module adds what neither scipy nor scikit-learn
+provides: Holm's correction, exact sign-flip tests by a single matrix product, and a cluster
+bootstrap whose draws are shared by all compared scores.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from interp.core.errors import OptionError
 
 Array = np.ndarray
 TAILS = (0.025, 0.975)
-"""The shares of draws below and above which a 95 % interval ends."""
+"""Quantiles of the draws at which a 95 % interval ends."""
 DRAWS = 2000
-"""Bootstrap draws unless a caller asks for others."""
+"""Default number of bootstrap draws."""
 EXACT_FLIPS = 14
-"""Largest number of differences for which every arrangement of signs is counted."""
+"""Largest number of differences for which all sign arrangements are enumerated."""
 RANDOM_FLIPS = 19_999
-"""Random arrangements of signs for more differences."""
-_ALL_PAIRS = 256  # items; float32 counts their pairs exactly
+"""Number of random sign arrangements for more differences."""
+_ALL_PAIRS = 256  # items, up to which float32 counts their pairs exactly
 
 
 def redraw(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
-    """Draw units with replacement: the index of every unit drawn, in the order of drawing."""
+    """Draw units with replacement; return the index of every drawn unit, in order."""
     return rng.integers(number, size=(draws, number))
 
 
@@ -41,28 +41,29 @@ def redraw_columns(number: int, draws: int, rng: np.random.Generator) -> Int[Arr
 
 
 def redraw_counts(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
-    """Draw units with replacement: how often each draw holds each unit."""
+    """Draw units with replacement; return the number of times each draw contains each unit."""
     return rng.multinomial(number, np.full(number, 1 / max(number, 1)), size=draws)
 
 
 def counts_of(drawn: Int[Array, "draw number"]) -> Int[Array, "draw number"]:
-    """Count how often each draw of `redraw` holds each unit."""
+    """Count the times each draw of `redraw` contains each unit."""
     return np.stack([np.bincount(row, minlength=drawn.shape[1]) for row in drawn])
 
 
 def tails_of(level: float) -> tuple[float, float]:
-    """Shares of draws at which the interval of this level ends."""
+    """Return the quantiles of the draws at which the interval of this level ends."""
     return (1 - level) / 2, (1 + level) / 2
 
 
 def percentile_interval(
     drawn: Float[Array, "*draws"], tails: tuple[float, float] = TAILS, axis: int | None = None
 ) -> Float[Array, "2 *x"]:
-    """Low and high end of the middle of bootstrap draws.
+    """Return the percentile interval of bootstrap draws, low and high.
 
     Args:
-        tails: the shares of draws at the two ends, as `tails_of` gives them.
-        axis: of the draws; None where all numbers are draws of one score.
+        drawn: the bootstrap draws.
+        tails: the quantiles of the two ends, as returned by `tails_of`.
+        axis: axis of the draws; None where all numbers are draws of one score.
     """
     return np.quantile(drawn, tails, axis=axis)
 
@@ -76,22 +77,28 @@ def bootstrap_interval(
     seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> Float[Array, "score 2"]:
-    """Bootstrap interval of the mean of every score over trials, the same draws for all scores.
+    """Compute the bootstrap interval of the mean of every score over trials, with shared draws.
 
     Args:
+        values: one row per trial, one column per score.
+        level: confidence level.
         method: "percentile", or "bca", which corrects the percentiles for bias and skew (Efron
             1987, "Better Bootstrap Confidence Intervals").
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
         clusters: a label per trial; whole clusters are drawn.
 
     Raises:
-        OptionError: one trial or cluster, fewer than two draws, a level outside 0 to 1, or another
-            method.
+        OptionError: there is one trial or cluster, fewer than two draws, a level outside 0 to 1, or
+            an unknown method.
     """
     n = values.shape[1]
     which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
     require_two(n, number)
     if not 0 < level < 1 or draws < 2:
-        raise OptionError(f"level={level}, n_boot={draws}; a level is in (0, 1), n_boot at least 2")
+        raise OptionError(
+            f"level={level}, n_boot={draws}; level must be in (0, 1) and n_boot at least 2"
+        )
     if method not in ("percentile", "bca"):
         raise OptionError(f"interval method {method!r}; known: t, percentile, bca")
     times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
@@ -102,7 +109,7 @@ def bootstrap_interval(
     from scipy.stats import norm
 
     score = values.mean(1, keepdims=True)
-    # how far the middle of the draws is from the score, and how fast its error changes with it
+    # bias of the draws' median from the score, and acceleration: the change of its error with it
     below = ((means < score).mean(1) + (means <= score).mean(1)) / 2
     bias = norm.ppf(below.clip(1 / (2 * draws), 1 - 1 / (2 * draws)))[:, None]
     sums = np.zeros((number, len(values)))
@@ -117,25 +124,25 @@ def bootstrap_interval(
 
 
 def require_two(n: int, clusters: int) -> None:
-    """Refuse an interval over one prompt or one cluster of prompts.
+    """Raise if an interval would rest on one prompt or one cluster of prompts.
 
     Raises:
-        OptionError: fewer than two of either.
+        OptionError: there are fewer than two of either.
     """
     if n < 2:
         raise OptionError("a confidence interval over prompts needs at least two of them")
     if clusters < 2:
         raise OptionError(
-            f"all {n} prompts are one cluster, which says nothing of how far clusters differ; a"
+            f"all {n} prompts are one cluster, so the variation between clusters is unknown; a"
             " confidence interval needs prompts of at least two clusters"
         )
 
 
 class RatioBootstrap:
-    """Bootstrap of ratios of sums over units, with the same draws for everything compared.
+    """Bootstrap of ratios of sums over units, with the same draws for all compared ratios.
 
     Args:
-        n: units, such as sentences, that are drawn with replacement.
+        n: number of units, such as sentences, that are drawn with replacement.
     """
 
     def __init__(self, n: int, *, draws: int = 5000, seed: int = 0) -> None:
@@ -145,14 +152,14 @@ class RatioBootstrap:
     def ratios(
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> Float[Array, " draw"]:
-        """Ratio of the sums in every draw; NaN where the total of a draw is 0."""
+        """Compute the ratio of the sums in every draw; NaN where the total of a draw is 0."""
         with np.errstate(invalid="ignore"):
             return (self.weights @ part) / (self.weights @ total)
 
     def interval(
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> tuple[float, float]:
-        """The 95 % percentile interval of a ratio."""
+        """Return the 95 % percentile interval of a ratio."""
         return _finite_interval(self.ratios(part, total))
 
     def gain(
@@ -161,10 +168,11 @@ class RatioBootstrap:
         other: Float[Array, " unit"],
         total: Float[Array, " unit"],
     ) -> tuple[tuple[float, float], float]:
-        """The interval of the difference of two ratios, and its two-sided p value.
+        """Return the interval of the difference of two ratios, and its two-sided p value.
 
-        The p value is never below that of all signs alike, 2 ** (1 - n) with n units that differ:
-        draws of a few units that all agree would otherwise claim more than these can show.
+        The p value is at least 2 ** (1 - n), where n is the number of units that differ: this is
+        the chance that all their signs agree, and bootstrap draws of few units would otherwise
+        claim more.
         """  # fmt: skip
         drawn = self.ratios(part - other, total)
         drawn = drawn[np.isfinite(drawn)]
@@ -184,32 +192,32 @@ def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
 
 
 def ranks(scores: Float[Array, "*x item"]) -> Float[Array, "*x item"]:
-    """Ranks along the last axis from 1 for the smallest, with mid-ranks for ties."""
+    """Rank along the last axis from 1 for the smallest, with mid-ranks for ties."""
     from scipy.stats import rankdata
 
     return rankdata(scores, axis=-1)
 
 
 def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
-    """Spearman's rank correlation of every pair of rankings, with mid-ranks for ties.
+    """Compute Spearman's rank correlation of every pair of rankings, with mid-ranks for ties.
 
-    NaN where a ranking is constant, since it then orders nothing. Sums of products of ranks are
-    exact, so that a ranking and itself give exactly 1.
+    NaN where a ranking is constant. Sums of products of ranks are exact, so the correlation of a
+    ranking with itself is exactly 1.
     """
     around_zero = ranks(scores) - (scores.shape[1] + 1) / 2
     return _normalised(around_zero @ around_zero.T)
 
 
 def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
-    """Kendall's tau-b of every pair of rankings; tied pairs of items count for neither side.
+    """Compute Kendall's tau-b of every pair of rankings; tied pairs count for neither side.
 
     NaN where a ranking is constant.
     """
     m, n = scores.shape
-    if n <= _ALL_PAIRS:  # signs of all differences at once: one product for all rankings
+    if n <= _ALL_PAIRS:  # signs of all differences at once: one matrix product for all rankings
         sign = np.sign(scores[:, :, None] - scores[:, None]).reshape(m, -1).astype(np.float32)
         return _normalised((sign @ sign.T).astype(np.float64))
-    from scipy.stats import kendalltau  # sorts: slow to start, but grows as n log n
+    from scipy.stats import kendalltau  # uses sorting: larger fixed cost, but grows as n log n
 
     found = np.full((m, m), np.nan)
     varied = np.flatnonzero(np.ptp(scores, axis=1) > 0).tolist()
@@ -220,20 +228,20 @@ def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranki
 
 
 def _normalised(products: Array) -> Array:
-    """Products of pairs over the lengths of both; NaN where a length is 0."""
+    """Divide products of pairs by the lengths of both; NaN where a length is 0."""
     squares = np.diag(products)
-    scale = np.sqrt(np.outer(squares, squares))  # so that a ranking and itself give exactly 1
+    scale = np.sqrt(np.outer(squares, squares))  # a ranking with itself gives exactly 1
     found = np.full(products.shape, np.nan)
     return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
 
 
 def top_k(scores: Float[Array, " item"], k: int) -> set[int]:
-    """The k items that rank first; equal scores keep the order of the items."""
+    """Return the k items with the largest scores; ties keep the order of the items."""
     return set(np.argsort(-scores, kind="stable")[:k].tolist())
 
 
 def overlap_p(overlap: int, k: int, n: int) -> float:
-    """Probability that two random top-k lists of n items share at least this many."""
+    """Compute the probability that two random top-k lists of n items share at least `overlap`."""
     from scipy.stats import hypergeom
 
     return float(hypergeom.sf(overlap - 1, n, k, k))
@@ -242,13 +250,13 @@ def overlap_p(overlap: int, k: int, n: int) -> float:
 def jaccard_by_k(
     first: Float[Array, " item"], second: Float[Array, " item"]
 ) -> Float[Array, " item"]:
-    """Jaccard overlap of the top k of two rankings by size, for k = 1, 2, ... all items.
+    """Compute the Jaccard overlap of the top k of two rankings by magnitude, for every k.
 
-    Items are ordered by the absolute value of their score, equal ones in the given order.
+    Items are ordered by the absolute value of their score; ties keep the given order.
     """
     n = len(first)
     counts = np.arange(1, n + 1)
-    # an item is in both lists from the larger of its two places on
+    # an item is in both lists from the larger of its two ranks on
     both = np.bincount(np.maximum(_places(first), _places(second)), minlength=n).cumsum()
     return both / (2 * counts - both)
 
@@ -260,17 +268,17 @@ def _places(score: Float[Array, " item"]) -> Int[Array, " item"]:
 
 
 def auroc(score: Float[Array, " item"], truth: Bool[Array, " item"]) -> float:
-    """Area under the ROC curve: the probability that a true item scores above another.
+    """Compute the area under the ROC curve: the probability that a true item scores above another.
 
-    It is the U statistic of Mann and Whitney over the number of pairs: ties count half. NaN where
-    all items or none are true.
+    It is the U statistic of Mann and Whitney divided by the number of pairs; ties count half. NaN
+    where all items or none are true.
     """
     from scipy.stats import mannwhitneyu
 
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
         return float("nan")
-    with np.errstate(divide="ignore", invalid="ignore"):  # of the p value, where all are equal
+    with np.errstate(divide="ignore", invalid="ignore"):  # p value where all values are equal
         test = mannwhitneyu(inside, outside, method="asymptotic")
     return float(test.statistic) / (len(inside) * len(outside))
 
@@ -281,8 +289,17 @@ def auroc_interval(
     *,
     draws: int = DRAWS,
     seed: int = 0,
+    tails: tuple[float, float] = TAILS,
 ) -> tuple[float, float]:
-    """The 95 % percentile interval of the AUROC when true and other items are drawn anew."""
+    """Return the percentile interval of the AUROC over redrawn true and other items.
+
+    Args:
+        score: scores of the items.
+        truth: True for the true items.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+        tails: the shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
+    """
     inside, outside = score[truth], score[~truth]
     if not len(inside) or not len(outside):
         return float("nan"), float("nan")
@@ -290,18 +307,23 @@ def auroc_interval(
     for _ in range(draws):
         for group, kept in zip((inside, outside), times, strict=True):
             kept.append(counts_of(redraw(len(group), 1, rng))[0])
-    # every pair of a true and another item counts as often as both are in the draw
+    # each pair of a true and another item is weighted by the counts of both in the draw
     wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
     first, second = (np.array(kept, dtype=float) for kept in times)
     found = ((first @ wins) * second).sum(1) / wins.size
-    low, high = percentile_interval(found)
+    low, high = percentile_interval(found, tails)
     return float(low), float(high)
 
 
 def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0) -> float:
-    """Two-sided p value of a mean of paired differences under random signs.
+    """Compute the two-sided p value of a mean of paired differences under random sign flips.
 
-    Exact up to 14 differences, else from random arrangements of signs.
+    Exact up to 14 differences, otherwise from random arrangements of signs.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements.
+        seed: seed of the arrangements.
     """
     n = len(x)
     if n == 0 or not np.any(x):
@@ -311,22 +333,23 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
         extra = 0
     else:
         signs = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n))
-        extra = 1  # the arrangement that was seen is one of them
+        extra = 1  # the observed arrangement is one of them
     null, seen = np.abs(signs @ x), abs(x.sum())
     return float(((null >= seen * (1 - 1e-12)).sum() + extra) / (len(signs) + extra))
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:
-    """Smallest p value that `sign_flip_p` can give for n differences: all have one sign."""
+    """Return the smallest p value that `sign_flip_p` can give for n differences."""
     if n == 0:
         return 1.0
     return 2.0 / 2**n if n <= EXACT_FLIPS else 1.0 / (flips + 1)
 
 
 def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
-    """Correct p values for many tests by Holm's step-down method (1979).
+    """Correct p values for multiple tests by Holm's step-down method (1979).
 
-    Corrected values are never below the given ones and never above 1. NaN is no test and stays NaN.
+    Corrected values are at least as large as the given ones and at most 1. NaN does not count as a
+    test and stays NaN.
     """
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]

@@ -1,4 +1,4 @@
-"""Steps of a run: in one SQLite file while it is unfinished, then in one Parquet file.
+"""Checkpoints of a run: one SQLite file while it is unfinished, then one Parquet file.
 
 with finishing():                              # moves them to Parquet, unless it raises
     steps = Store(folder).steps("coalitions", weights, settings)
@@ -28,15 +28,15 @@ _TABLE = """CREATE TABLE IF NOT EXISTS steps
 _ADD = """INSERT INTO steps VALUES (?1, ?2, ?3, crc32(?3)) ON CONFLICT DO
     UPDATE SET value = ?3, checksum = crc32(?3) WHERE crc32(value) != checksum"""
 _FIND = "SELECT value, crc32(value) = checksum FROM steps WHERE run = ? AND name = ?"
-_WAIT_S = 60.0  # for another process, which locks the file for one piece of work at a time
+_WAIT_S = 60.0  # wait for another process, which locks the file for one transaction at a time
 _open: ContextVar[list[Steps] | None] = ContextVar("interp_open_steps", default=None)
 
 
 class Steps:
-    """Named rows of bytes that belong to one run, found by its identity.
+    """Named rows of bytes that belong to one run, found by the run's identity.
 
-    Several processes may add to one folder: what one has added, all find. Damaged rows and files
-    are reported (DamagedKept) and computed again.
+    Several processes may add to one folder, and each finds the rows that the others added. Damaged
+    rows and files are reported (DamagedKept) and recomputed.
 
     Raises:
         StoreError: the folder cannot be written, or holds steps in the format of version 0.1.0.
@@ -46,18 +46,18 @@ class Steps:
         self.finished, self.path = finished, finished.with_name(UNFINISHED)
         self.notes, self.version = dict(notes), ""
         self._run = finished.name.split(".")[2]
-        self._held: dict[str, bytes] = {}  # rows of the Parquet file, as it was at `_stamp`
+        self._held: dict[str, bytes] = {}  # rows of the Parquet file at the time of `_stamp`
         self._stamp: tuple[int, ...] = ()
         refuse_steps(finished.parent)
-        if not os.path.exists(finished):  # false in a folder that may not be searched
+        if not os.path.exists(finished):  # false in a folder without search permission
             files.require_writable(finished.parent)
         if (opened := _open.get()) is not None:
             opened.append(self)
 
     def find(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The rows of these names that are there."""
+        """Return the stored rows among these names."""
         names = list(names)
-        # In this order: what leaves the SQLite file is in the Parquet file before.
+        # In this order: rows are in the Parquet file before they leave the SQLite file.
         found = self._with(lambda db: self._select(db, names)) or {}
         if len(found) < len(names):
             self._read_finished()
@@ -65,7 +65,7 @@ class Steps:
         return found
 
     def add(self, rows: Mapping[str, bytes]) -> None:
-        """Keep rows, on disk when this returns; of two with one name the first one stays."""
+        """Store rows; they are on disk when this returns. An existing row of one name stays."""
 
         def insert(db: sqlite3.Connection) -> None:
             db.execute(_TABLE)
@@ -75,9 +75,9 @@ class Steps:
             self._with(insert, "IMMEDIATE")
 
     def finish(self, *, keep: bool = True) -> None:
-        """Move the rows to the Parquet file; the SQLite file goes with the last row of any run.
+        """Move the rows to the Parquet file; the SQLite file is removed with its last row.
 
-        With `keep=False` the rows go, too: what they were steps to is kept elsewhere.
+        With `keep=False` the rows are deleted, because their final result is stored elsewhere.
         """
 
         def close(db: sqlite3.Connection) -> None:
@@ -87,9 +87,9 @@ class Steps:
                 self._held |= self._select(db, names)
                 files.write_atomically(self.finished, files.rows_to_parquet(self._held, self.notes))
             if db.execute("SELECT 1 FROM steps WHERE run != ?", [self._run]).fetchone() is None:
-                # Nothing was written in this transaction, so it has no journal to be left behind.
-                # SQLite tells processes that wait for the lock that their file has moved.
-                with contextlib.suppress(PermissionError):  # Windows keeps files that are open
+                # This transaction wrote nothing, so it leaves no journal behind. SQLite reports to
+                # processes that wait for the lock that their file has moved.
+                with contextlib.suppress(PermissionError):  # Windows does not delete open files
                     return os.unlink(self.path)
             db.execute("DELETE FROM steps WHERE run = ?", [self._run])
             return None
@@ -108,7 +108,7 @@ class Steps:
         return found
 
     def _read_finished(self) -> None:
-        """Read the Parquet file, unless it is as it was."""
+        """Read the Parquet file unless it is unchanged."""
         with contextlib.suppress(FileNotFoundError):
             stat = self.finished.stat()
             if (stamp := (stat.st_ino, stat.st_mtime_ns, stat.st_size)) == self._stamp:
@@ -116,15 +116,15 @@ class Steps:
             try:
                 rows, notes = files.rows_from_parquet(self.finished.read_bytes())
                 if notes["key"] != self.notes["key"]:
-                    raise ValueError("it is of another run")
+                    raise ValueError("it belongs to another run")
                 self._held, self._stamp, self.version = rows, stamp, notes["version"]
             except (ValueError, KeyError) as error:
                 files.set_aside(self.finished, error)
 
     def _with(self, work: Callable[[sqlite3.Connection], Any], begin: str = "") -> Any:
-        """Work in a transaction, or without one where it only reads; None where no file is.
+        """Run work on a connection, in a transaction if `begin` is given; None without a file.
 
-        A connection lasts for one piece of work, so no thread and no fork inherits one.
+        A connection lasts for one call, so no thread and no forked process inherits one.
         """
         mode = "rwc" if begin == "IMMEDIATE" else "rw"
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
@@ -138,7 +138,7 @@ class Steps:
                     if begin == "EXCLUSIVE" and _inode(self.path) != before:
                         continue  # another process has finished and removed the file
                     if mode == "rw" and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
-                        return None  # a process was killed before there was a table
+                        return None  # a process was killed before it created the table
                     found = work(db)
                     if begin:
                         db.execute("COMMIT")
@@ -156,9 +156,9 @@ class Steps:
 
 @contextlib.contextmanager
 def finishing() -> Iterator[None]:
-    """Finish the steps of the run inside the block at its end, unless it raises.
+    """Finish the steps opened inside the block at its end, unless it raises.
 
-    Inside another such block this does nothing: the outer one ends the run.
+    Nested inside another such block this does nothing: the outer one finishes the steps.
     """
     opened: list[Steps] = []
     token = _open.set(opened if _open.get() is None else _open.get())

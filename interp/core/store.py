@@ -1,4 +1,4 @@
-"""A folder of results: one Parquet file per model and metric, so that a broken-off run resumes."""
+"""Folder of results: one Parquet file per model and metric, so that runs can resume."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 
 @dataclass(frozen=True, eq=False)
 class Key:
-    """Identity of a result: a run with an equal key gives the same numbers.
+    """Identity of a result: runs with equal keys give the same numbers.
 
-    `weights` is the content hash of the model; `settings` is all else that moves the numbers: the
-    rest of its identity (`interp.model.identity`), prompts hash, seed, null kind, ...
-    Raises OptionError when settings are not plain JSON data.
+    `weights` is the content hash of the model; `settings` holds everything else that changes the
+    numbers: the rest of the model's identity (`interp.model.identity`), the hash of the prompts,
+    seed, kind of null, ... Raises OptionError when settings are not plain JSON data.
     """
 
     model: str
@@ -43,7 +43,7 @@ class Key:
         try:
             plain = json.loads(json.dumps(dict(self.settings), allow_nan=False))
         except (TypeError, ValueError) as error:
-            text = f"settings of {self.metric!r} are no plain JSON data: {error}"
+            text = f"settings of {self.metric!r} are not plain JSON data: {error}"
             raise OptionError(text) from None
         object.__setattr__(self, "settings", plain)
 
@@ -54,13 +54,13 @@ class Key:
         return hash(self.as_json())
 
     def as_json(self) -> str:
-        """The key as one line, the same for the same settings in any order."""
+        """Return the key as one line that does not depend on the order of the settings."""
         return json.dumps(vars(self), sort_keys=True)
 
     @property
     def file_name(self) -> str:
-        """ASCII, no longer than 100 letters, safe on every file system; different for every key."""
-        # The words are for people. The digest is in lower case, as file systems may fold case.
+        """ASCII file name, at most 100 characters, safe on every file system, unique per key."""
+        # The words are for readers. The digest is in lower case, since file systems may fold case.
         model, metric = (
             re.sub(r"[^a-z0-9]+", "-", s.lower()).strip("-") for s in (self.model, self.metric)
         )
@@ -71,9 +71,9 @@ class Key:
 class Store:
     """Results in a folder, written one (model, metric) at a time, each whole or not at all.
 
-    Any number of processes may write to one folder at once: for the same key the last one wins.
-    `index.json` lists the files for people; it is never read, and may be deleted.
-    `version` is interp's own, to tell results that another one made.
+    Several processes may write to one folder at once: for equal keys the last one wins.
+    `index.json` lists the files for readers; the package never reads it, and it may be deleted.
+    `version` is the version of interp, to detect results of other versions.
     """
 
     def __init__(self, folder: str | os.PathLike, *, version: str = __version__) -> None:
@@ -82,33 +82,33 @@ class Store:
         self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
 
     def prepare(self) -> None:
-        """Make the folder and write a trial file, before hours of work; raises StoreError."""
+        """Create the folder and write a trial file, to fail before long work; raises StoreError."""
         files.require_writable(self.folder)
 
     def steps(self, what: str, weights: str, settings: Mapping[str, Any]) -> Steps:
-        """The steps of an unfinished or finished run, whose numbers follow from these settings."""
+        """Return the checkpoints of a run, finished or not, identified by its settings."""
         key = Key(weights[:8], weights, what, settings)
-        path = (self.folder / key.file_name).with_suffix(".rows.parquet")  # it is no table
+        path = (self.folder / key.file_name).with_suffix(".rows.parquet")  # it is not a table
         return Steps(path, {"key": key.as_json(), "version": self.version})
 
     def find(self, key: Key) -> HeadTable | None:
-        """The result, or None where it is not there; it counts as the one asked for last.
+        """Return the stored result, or None; it then counts as the most recently used one.
 
-        A damaged file is set aside with a warning (DamagedKept), and its result is not there.
+        A damaged file is renamed with a warning (DamagedKept) and counts as missing.
         """
         path = self.folder / key.file_name
         if path not in self._names():
             return None
         table = self._table(path)
         if table is not None:
-            with contextlib.suppress(OSError):  # in a folder that may only be read
+            with contextlib.suppress(OSError):  # in a read-only folder
                 os.utime(path)
         return table
 
     def write(self, key: Key, table: HeadTable) -> Path:
-        """Keep a table, all of one model and metric, under key; raises StoreError, OptionError."""
+        """Store a table of one model and metric under key; raises StoreError, OptionError."""
         whole = tuple(m for m in table.metrics if not m.startswith(f"{key.metric} ["))
-        if (table.models, whole) != ((key.model,), (key.metric,)):  # and its parts by cluster
+        if (table.models, whole) != ((key.model,), (key.metric,)):  # besides its parts per cluster
             raise OptionError(
                 f"a file holds one model and metric, {key.model!r} and {key.metric!r};"
                 f" this table has {table.models} and {table.metrics}"
@@ -122,20 +122,20 @@ class Store:
         return path
 
     def keys(self) -> tuple[Key, ...]:
-        """The keys of all results, in order of file name; raises StoreError for damaged files."""
+        """Return the keys of all results, by file name; raises StoreError for damaged files."""
         return tuple(self._paths())
 
     def read(
         self, keys: Iterable[Key] | None = None, *, lead: HeadTable | None = None
     ) -> HeadTable:
-        """The results of these keys, or of all, as one table; warns OtherVersion.
+        """Return the results of these keys, or of all, as one table; warns OtherVersion.
 
-        Of all, a model and metric made with several settings is the one asked for last, and models
-        of one name with other weights get names of their own; warns OtherResults. The rows of
-        `lead`, which were asked for last, come first.
+        Without keys, of several results for one model and metric the most recently used one is
+        returned, and models of one name with different weights are renamed; warns OtherResults. The
+        rows of `lead`, the latest table, come first.
 
-        Raises StoreError: a damaged file (each is named), a key that is not there, or keys of two
-        results of one model and metric, made with different settings.
+        Raises StoreError: a damaged file (each is named), a key without a result, or keys of two
+        results for one model and metric with different settings.
         """
         paths = self._paths()
         last = sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns)
@@ -147,7 +147,7 @@ class Store:
         for version, count in Counter(self._notes(path)["version"] for path in found).items():
             if version not in {"", self.version}:
                 note = f"{count} results in {self.folder} were made by interp {version}, this is"
-                note += f" {self.version}; they are kept, and computed again when asked for"
+                note += f" {self.version}; they are kept, and recomputed when they are needed"
                 warnings.warn(note, OtherVersion, stacklevel=2)
         table, notes = merged(tables, lead)
         if notes and keys is not None:
@@ -157,12 +157,12 @@ class Store:
         return table
 
     def set_damaged_aside(self) -> None:
-        """Rename every damaged file, with a warning (DamagedKept) each."""
+        """Rename every damaged file, with a warning (DamagedKept) for each."""
         for path in self._names():
             self._table(path)
 
     def _table(self, path: Path) -> HeadTable | None:
-        """The table of a file; None where it was damaged and is now set aside."""
+        """Read the table of a file; None if it was damaged and has been renamed."""
         try:
             self._notes(path)
             return HeadTable.from_parquet(path)
@@ -171,11 +171,11 @@ class Store:
             return None
 
     def _names(self) -> list[Path]:
-        # Other tables, pages and notes may lie in the folder too.
+        # The folder may also contain other tables, pages and notes.
         return [path for path in files.listed(self.folder) if _OWN_NAME.fullmatch(path.name)]
 
     def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
-        """What each file gives; raises DamagedResult, which names all that are damaged."""
+        """Apply `read` to each file; raises DamagedResult, which names all damaged ones."""
         found, damaged = [], []
         for path in paths:
             try:
@@ -197,7 +197,7 @@ class Store:
         return {Key(**json.loads(n["key"])): path for n, path in zip(notes, names, strict=True)}
 
     def _notes(self, path: Path) -> dict[str, str]:
-        """Key and version of a file, from its last bytes; StoreError when it is damaged."""
+        """Read key and version of a file from its last bytes; StoreError when it is damaged."""
         try:
             stat = path.stat()
             stamp = (path.name, stat.st_mtime_ns, stat.st_size)
@@ -217,7 +217,7 @@ class Store:
                 notes = self._notes(path)
                 made = {"interp": notes["version"], "bytes": path.stat().st_size}
                 entries.append({"file": path.name, **json.loads(notes["key"]), **made})
-            except StoreError as error:  # an older file: this result must not fail for it
+            except StoreError as error:  # a damaged older file must not make this write fail
                 entries.append({"file": path.name, "damaged": str(error)})
         text = json.dumps({"results": entries}, indent=1, ensure_ascii=False)
         files.write_atomically(self.folder / "index.json", text.encode())

@@ -1,4 +1,4 @@
-"""HeadTable: what every head analysis returns, one row per head and metric, and how it was made."""
+"""HeadTable: scores of heads, one row per head and metric, with provenance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from interp.core.order import first_of_each
 from interp.core.prompt_values import PromptValues
 from interp.core.result import Result
 
-if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: listing stays fast
+# pandas, numpy and plotly are imported where they are used, so that listing stays fast
+if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
@@ -32,13 +33,14 @@ if TYPE_CHECKING:  # pandas, numpy and plotly are imported where they are used: 
 
 
 class HeadTable(Result):
-    """Scores of heads: frozen, one row per (model, stack, layer, head, metric), and provenance.
+    """Immutable table of head scores, one row per (model, stack, layer, head, metric).
 
-    `sem` is the standard error of `score` over the `clusters` that its `n` prompts make up, in the
-    score's unit; NaN for one cluster, or when the score is exact because it was read from weights.
-    `null` is the same score where there is nothing to find (see provenance), `null_sem` the error
-    of that mean and `null_sd` the spread of one such head; `p` is the chance of a score as far
-    from it. A score is NaN only where n is 0: there is no mean, and 0 would be a claim.
+    `sem` is the standard error of `score` over the `clusters` of its `n` prompts, in the score's
+    unit; NaN for one cluster, or when the score is exact because it was computed from weights.
+    `null` is the score under the null hypothesis (see provenance), `null_sem` the standard error of
+    that mean and `null_sd` the standard deviation of a single head under the null; `p` is the
+    probability of a score at least as far from it. A score is NaN exactly where n is 0: then there
+    is no mean.
 
     Raises OptionError for missing or wrong columns, a repeated row, or rows without provenance.
     """
@@ -64,11 +66,11 @@ class HeadTable(Result):
     def from_records(
         cls, records: Iterable[Mapping[str, Any]], provenance: Mapping[tuple[str, str], Mapping]
     ) -> HeadTable:
-        """One mapping per row, or per site with `score` as [head] array and no `head`.
+        """Build a table from one mapping per row, or per site with a [head] array as `score`.
 
-        model, layer, metric and score are needed; `kv_head` defaults to the head, or follows from
-        `n_kv_heads` (head h reads kv head h // (n_heads // n_kv_heads), as in repeat_kv).
-        Numbers given per site are spread over its heads; None is as good as absent. Raises
+        model, layer, metric and score are required; a site has no `head`. `kv_head` defaults to the
+        head, or follows from `n_kv_heads` (head h reads kv head h // (n_heads // n_kv_heads), as in
+        repeat_kv). Numbers given per site apply to all its heads; None counts as absent. Raises
         OptionError for unknown fields.
         """
         return cls(rows_of_records(records), provenance)
@@ -85,10 +87,20 @@ class HeadTable(Result):
         n_kv_heads: int | None = None,
         **columns: Any,
     ) -> HeadTable:
-        """One metric of one stack from a [layer, head] array, or one [head] array per layer.
+        """Build one metric of one stack from a [layer, head] array, or one [head] array per layer.
 
-        `sem`, `n`, `null`, `null_sem`: one number for all, or the shape of `score`. `unit`: a text.
-        `provenance` is that of this (model, metric). Raises OptionError for shapes that differ.
+        `sem`, `n`, `null`, `null_sem`: one number for all, or an array of the shape of `score`.
+        `unit`: a text. `provenance` is that of this (model, metric). Raises OptionError for shapes
+        that differ.
+
+        Args:
+            model: name of the model.
+            metric: label of the metric.
+            score: the scores.
+            provenance: record of how the scores were made.
+            stack: name of the attention stack.
+            n_kv_heads: number of key-value heads, for `kv_head`.
+            **columns: further columns, as above.
         """
         records = records_of_scores(
             score, model=model, metric=metric, stack=stack, n_kv_heads=n_kv_heads, columns=columns
@@ -97,7 +109,7 @@ class HeadTable(Result):
 
     @classmethod
     def concat(cls, tables: Iterable[HeadTable]) -> HeadTable:
-        """All rows of all tables, in order; raises OptionError where two claim one row."""
+        """Concatenate all rows of all tables, in order; raises OptionError for repeated rows."""
         tables = list(tables)
         made = cls(*joined([(table._frame, table._provenance) for table in tables]))
         return made.with_prompt_values(
@@ -107,7 +119,7 @@ class HeadTable(Result):
     def with_prompt_values(self, values: Mapping[tuple[str, str], PromptValues]) -> HeadTable:
         """Return this table with the values per prompt of some metrics, keyed by (model, metric).
 
-        They are not written to files and not part of a comparison for equality.
+        They are not written to files, and equality of tables does not depend on them.
         """
         table = copy.copy(self)
         object.__setattr__(table, "_prompt_values", dict(values))
@@ -115,19 +127,19 @@ class HeadTable(Result):
 
     @property
     def per_prompt(self) -> Float[np.ndarray, "row prompt"] | None:
-        """The values behind the means, in a table of one metric of one model that has them."""
+        """Values behind the means, in a table of one metric of one model that has them."""
         values = self._only_values()
         return None if values is None else values.of_rows(self._frame)
 
     @property
     def clusters(self) -> tuple[str, ...] | None:
-        """The label of each prompt of `per_prompt`, where prompts share something."""
+        """Label of each prompt of `per_prompt`, where prompts share something."""
         values = self._only_values()
         return None if values is None else values.clusters
 
     @property
     def why_no_per_prompt(self) -> str:  # type: ignore[override]
-        """The reason for which `per_prompt` is None."""
+        """Reason for which `per_prompt` is None."""
         if len(self._provenance) > 1:
             return "each metric and model has its own values; choose one, as in table['induction']"
         return "the table was read from a file, which holds means, or its scores are of weights"
@@ -153,7 +165,7 @@ class HeadTable(Result):
 
     @property
     def provenance(self) -> Provenance:
-        """A copy of how each (model, metric) was made."""
+        """Copy of the record of how each (model, metric) was made."""
         return copy.deepcopy(self._provenance)
 
     def where(
@@ -165,7 +177,15 @@ class HeadTable(Result):
         layer: int | Collection[int] | None = None,
         head: int | Collection[int] | None = None,
     ) -> HeadTable:
-        """The rows with these values (one, or any of several); raises UnknownName for others."""
+        """Select the rows with these values (one, or several); raises UnknownName for others.
+
+        Args:
+            metric: label or labels of metrics.
+            model: name or names of models.
+            stack: name or names of attention stacks.
+            layer: layer or layers.
+            head: head or heads within a layer.
+        """
         keep = self._frame["layer"] >= 0
         asked = {"metric": metric, "model": model, "stack": stack, "layer": layer, "head": head}
         for name, wanted in asked.items():
@@ -190,14 +210,22 @@ class HeadTable(Result):
         *,
         by: str | None = None,
     ) -> HeadTable:
-        """The k heads that are shown first of a metric, or of each: units differ between metrics.
+        """Return the first k heads of one metric, or of each: units differ between metrics.
 
-        `by` is "end" (the default), the end of the scale that the metric declares: highest first,
-        lowest first, or half of the k from either end of a signed metric (where the table does not
-        say, of one with scores of both signs); or "score" for the highest, "lowest", "abs" for the
-        largest either way, "null" for the farthest from the null either way (from 0 where there is
-        none). Equal scores keep the table's order; heads without a score (n = 0) never count.
-        Raises OptionError, UnknownName.
+        Ties keep the table's order; heads without a score (n = 0) are excluded.
+
+        Args:
+            k: the number of heads.
+            metric: the metric; by default each.
+            by: "end" (the default), the end of the scale that the metric declares: highest first,
+                lowest first, or half of the k from each end of a signed metric (if the table does
+                not state it, of one with scores of both signs); "score" for the highest, "lowest",
+                "abs" for the largest magnitude, "null" for the largest distance from the null (from
+                0 without one).
+
+        Raises:
+            OptionError: k is negative.
+            UnknownName: there is no such metric or order.
         """
         frame = (self if metric is None else self.where(metric=metric))._frame
         ends = {metric: made.get("end") for (_, metric), made in self._provenance.items()}
@@ -211,10 +239,16 @@ class HeadTable(Result):
         stack: str | None = None,
         column: str = "score",
     ) -> np.ndarray:
-        """One column as [layer, head] float64, NaN where the table has no row.
+        """Return one column as [layer, head] float64, NaN where the table has no row.
 
-        All metrics of one model and stack get one shape. Raises OptionError where the table has
+        All metrics of one model and stack have one shape. Raises OptionError where the table has
         several models or stacks and none is named.
+
+        Args:
+            metric: label of the metric.
+            model: name of the model, where there are several.
+            stack: name of the stack, where there are several.
+            column: any numeric column.
         """
         import numpy as np
 
@@ -231,11 +265,11 @@ class HeadTable(Result):
         return grid
 
     def plot(self, metric: str | None = None, **options: Any) -> go.Figure:
-        """A plotly heat map, layers x heads, one panel per (model, stack); see interp.draw.plot.
+        """Draw a plotly heat map, layers x heads, one panel per (model, stack).
 
         Args:
-            metric: the first of the table unless given: metrics have different units.
-            options: of `interp.draw.plot.heatmap`.
+            metric: the metric to draw; by default the first of the table, since units differ.
+            **options: options of `interp.draw.plot.heatmap`.
 
         Raises:
             OptionError: the table has no rows.
@@ -250,14 +284,14 @@ class HeadTable(Result):
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
         """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
 
-        Colours span the scores; `interp.report.write_report` takes the ranges of metrics.
+        Colour scales span the scores; `interp.report.write_report` accepts the ranges of metrics.
         """
         from interp.core.doors import behind
 
         behind("Result.report")(self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
-        """A copy of the rows as a DataFrame, with the 95 % interval of each score: low and high."""
+        """Return a copy of the rows as a DataFrame, with `low` and `high` of the 95 % interval."""
         frame = self._frame.copy()
         bounds = self.bounds()
         frame.insert(frame.columns.get_loc("sem") + 1, "low", bounds[:, 0])  # type: ignore[arg-type]
@@ -265,14 +299,14 @@ class HeadTable(Result):
         return frame
 
     def wide(self) -> pd.DataFrame:
-        """A copy of the columns that files hold: `interp.core.columns.COLUMNS`."""
+        """Return a copy of the columns that files hold: `interp.core.columns.COLUMNS`."""
         return self._frame.copy()
 
     def bounds(self, level: float = 0.95) -> np.ndarray:
-        """Low and high end of each score's interval, by t quantiles over clusters of prompts.
+        """Return low and high end of each score's t interval over clusters of prompts.
 
-        The standard error of the table is taken as it is; that of sampling methods is in it, but
-        not the number of samples: `Importance.interval` knows both.
+        The standard error of the table is used as it is. For sampling methods it includes the Monte
+        Carlo error, but the number of samples is unknown here; `Importance.interval` uses both.
         """
         return t_bounds(self._frame, level)
 
@@ -285,22 +319,22 @@ class HeadTable(Result):
         return table_files.table_as_text(self, ".json", path)
 
     def to_parquet(self, path: str | os.PathLike) -> None:
-        """Write Parquet, provenance in the file's metadata; raises StoreError."""
+        """Write Parquet, with provenance in the file's metadata; raises StoreError."""
         table_files.write_table(self, path, ".parquet")
 
     @classmethod
     def from_csv(cls, path: str | os.PathLike) -> HeadTable:
-        """Read what `to_csv` wrote; raises StoreError."""
+        """Read a file of `to_csv`; raises StoreError."""
         return table_files.read_table(cls, path, ".csv")
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> HeadTable:
-        """Read what `to_json` wrote; raises StoreError."""
+        """Read a file of `to_json`; raises StoreError."""
         return table_files.read_table(cls, path, ".json")
 
     @classmethod
     def from_parquet(cls, path: str | os.PathLike) -> HeadTable:
-        """Read what `to_parquet` wrote; raises StoreError."""
+        """Read a file of `to_parquet`; raises StoreError."""
         return table_files.read_table(cls, path, ".parquet")
 
     @classmethod
@@ -327,7 +361,7 @@ class HeadTable(Result):
         """
         return table_files.read_table(cls, path)
 
-    read = load  # as it was called before
+    read = load  # name in version 0.1.0
 
     def __len__(self) -> int:
         return len(self._frame)
@@ -337,7 +371,7 @@ class HeadTable(Result):
             return NotImplemented
         return self._provenance == other._provenance and self._frame.equals(other._frame)
 
-    __hash__ = None  # type: ignore[assignment]  # it compares by its rows, as a list does
+    __hash__ = None  # type: ignore[assignment]  # equality compares rows, as for a list
 
     def __repr__(self) -> str:
         from interp.core.table_display import table_text

@@ -45,14 +45,15 @@ class TableDisplay(Protocol):
     def __len__(self) -> int: ...
 
 
-FIRST = 3  # heads of each metric, where nobody asked for a number of them
+FIRST = 3  # heads of each metric, unless `top` was called with a number
 
 
 def table_text(table: TableDisplay, asked: int | None) -> str:
-    """The heads that `top` was asked for, in its order; of a whole table the first of each metric.
+    """Format the heads that `top` selected, or the first of each metric of a whole table.
 
     Args:
-        asked: how many heads of each metric; None for a table that nobody cut.
+        table: the table.
+        asked: number of heads of each metric; None for a table that was not cut.
     """
     lines = [table_size(table, asked)]
     for metric, unit, rows in _blocks(table, asked):
@@ -63,7 +64,7 @@ def table_text(table: TableDisplay, asked: int | None) -> str:
 
 
 def as_html(table: TableDisplay, asked: int | None) -> str:
-    """The same as a table for a notebook, every name escaped."""
+    """Format a table as HTML for a notebook, with every name escaped."""
     names = ("metric", "head", "score", "null", "n")
     lines = [f"<tr>{''.join(f'<th>{name}</th>' for name in names)}</tr>"]
     for metric, unit, rows in _blocks(table, asked):
@@ -74,7 +75,7 @@ def as_html(table: TableDisplay, asked: int | None) -> str:
 
 
 def table_size(table: TableDisplay, asked: int | None) -> str:
-    """Size of the table, and how many of its rows are shown where not all are."""
+    """Describe the size of the table, and the number of rows shown where not all are."""
     counts = {"row": len(table), "model": len(table.models), "metric": len(table.metrics)}
     told = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
     shown = sum(len(rows) for _, _, rows in _blocks(table, asked))
@@ -87,11 +88,11 @@ def table_size(table: TableDisplay, asked: int | None) -> str:
 def _blocks(
     table: TableDisplay, asked: int | None
 ) -> Iterator[tuple[str, str, list[tuple[str, str, str, str]]]]:
-    """Per metric its name, its unit, and of each head: where, score, null, n."""
+    """Yield per metric its name, its unit, and position, score, null and n of each head."""
     several = len(table.models) > 1, len(table.stacks) > 1
     for metric in table.metrics:
         of = table.where(metric=metric)
-        best = of.top(FIRST) if asked is None else of  # what was cut has the order it was cut by
+        best = of.top(FIRST) if asked is None else of  # a table that was cut is already in order
         rows = best.to_pandas().to_dict("records")
         shown = [
             (

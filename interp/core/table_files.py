@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class _Table(Protocol):
-    """What is asked of a table that is written."""
+    """Interface of a table that can be written to a file."""
 
     @property
     def provenance(self) -> Provenance:
-        """How each metric was made."""
+        """Record of how each metric was made."""
         ...
 
     def wide(self) -> pd.DataFrame:
-        """The columns that files hold."""
+        """Return the columns that files hold."""
         ...
 
     def save_html(self, path: str | os.PathLike) -> None:
@@ -48,7 +48,7 @@ _READERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def table_as_text(table: _Table, suffix: str, path: str | os.PathLike | None = None) -> str:
-    """Give the table as text in a format, and write it where a path is given."""
+    """Format the table as text, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
         files.write_atomically(Path(path), text.encode())
@@ -84,7 +84,7 @@ def read_table(cls: Any, path: str | os.PathLike, suffix: str | None = None) -> 
     try:
         return _made(cls, *_READERS[suffix](content))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
-        raise StoreError(f"{path} is no table of head scores, or is damaged: {error}") from error
+        raise StoreError(f"{path} is not a table of head scores, or is damaged: {error}") from error
 
 
 def of_json(cls: Any, text: str) -> Any:

@@ -1,4 +1,4 @@
-"""Single tokens by their text, and their texts."""
+"""Conversion between single tokens and their texts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 def token_id(model: TokenModel, token: str | int) -> int:
-    """The id of a token given as an id or as a text.
+    """Return the id of a token given as an id or as a text.
 
     Raises:
-        PromptError: it is not in the vocabulary, or is several tokens, with what it splits into.
+        PromptError: the token is not in the vocabulary, or the text splits into several tokens.
     """
     if isinstance(token, int):
         if not 0 <= token < model.d_vocab:
-            raise PromptError(f"token id {token}; {model.name} knows 0 to {model.d_vocab - 1}")
+            raise PromptError(
+                f"token id {token} is not in the vocabulary; {model.name} knows 0 "
+                f"to {model.d_vocab - 1}"
+            )
         return token
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give target tokens as ids")
@@ -29,18 +32,18 @@ def token_id(model: TokenModel, token: str | int) -> int:
         return int(ids[0])
     parts = [show(model, i) for i in ids]
     raise PromptError(
-        f"{token!r} is no single token of {model.name}: it reads {' '.join(parts)}; "
-        "take one of these (mind the space in front), or an id"
+        f"{token!r} is not a single token of {model.name}: it splits into {' '.join(parts)}; "
+        "give one of these (with its leading space), or an id"
     )
 
 
 def show(model: TokenModel, index: int) -> str:
-    """A token as a quoted text, or its id."""
+    """Return a token as a quoted text, or its id."""
     return f"token {index}" if model.tokenizer is None else repr(model.tokenizer.decode([index]))
 
 
 def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as texts, in the form in which they stand in the text; ids without a tokenizer."""
+    """Decode tokens to the texts that appear in the prompt; ids without a tokenizer."""
     if model.tokenizer is None:
         return tuple(map(str, ids))
     return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)

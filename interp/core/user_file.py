@@ -1,4 +1,4 @@
-"""Python files of the caller's own, which declare a metric, make a task or hold a model's class."""
+"""User-supplied Python files, which declare a metric, define a task or define a model class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interp.core.errors import InterpError, OptionError
 
 
 def run_file(path: Path, kind: str) -> ModuleType:
-    """The module that a file makes, kept as `interp_{kind}_{its name}`.
+    """Run a file as the module `interp_{kind}_{its name}` and return the module.
 
     Raises:
         OptionError: the file does not parse, or its code raises; names the line.
@@ -30,10 +30,10 @@ def run_file(path: Path, kind: str) -> ModuleType:
 
 @contextmanager
 def own_code(path: Path) -> Iterator[None]:
-    """Leaves no `__pycache__` beside the file, and says in one line where it raised.
+    """Run user-supplied code without writing `__pycache__`, and report in one line where it raised.
 
     Raises:
-        OptionError: the code raised something that was not meant for the caller.
+        OptionError: the code raised an error that was not meant for the caller.
     """
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:

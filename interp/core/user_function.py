@@ -1,4 +1,4 @@
-"""Functions of the caller's own as declarations: their names, and a hash of what they compute."""
+"""User-supplied functions as declarations: names, and a hash of what they compute."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from interp.core.errors import OptionError
 
 _LAMBDA = "<lambda>"
-_NAME = re.compile(r"[A-Za-z_][\w-]*")  # "name:option=value,option=value" must be read back
-DIGITS = 8  # of a hash in a name
-_DEEP = 12  # objects inside objects that a hash follows
+_NAME = re.compile(r"[A-Za-z_][\w-]*")  # must be readable in "name:option=value,option=value"
+DIGITS = 8  # digits of a hash in a name
+_DEEP = 12  # depth of nested objects that a hash follows
 _PLAIN = (bool, int, float, complex, str, bytes, range, type(...))
 _FIELDS = {
     types.ModuleType: ("__name__",),
@@ -23,41 +23,41 @@ _FIELDS = {
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
 }
-_LIBRARIES = ("interp", "torch", "numpy")  # told by their versions
+_LIBRARIES = ("interp", "torch", "numpy")  # identified by their versions
 
 
 def is_registered(function: Any) -> bool:
-    """True if a function is declared in this package, where the folder is the registry."""
+    """Return True if a function is declared in this package, where folders are the registry."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "interp"
 
 
 def require_registrable(function: Callable) -> None:
     """Check that a function of this package has a docstring and the name of its file.
 
-    A function of the caller's own, in a script, a module, a notebook or a file given by path, is
-    found by the object itself and may be called and documented as its author likes.
+    A user-supplied function, in a script, a module, a notebook or a file given by path, is used as
+    an object, and its name and docstring are free.
 
     Raises:
-        TypeError: it has not.
+        TypeError: the docstring is missing or the name differs.
     """
     if not is_registered(function):
         return
     name, file = function.__name__, function.__module__.rpartition(".")[2]
     if not function.__doc__:
-        raise TypeError(f"{name}: the docstring is the help, so there must be one")
+        raise TypeError(f"{name}: it has no docstring, which is its help text; write one")
     if file != name:
-        raise TypeError(f"{name} is declared in {file}.py; give both one name")
+        raise TypeError(f"{name} is declared in {file}.py; give the function and its file one name")
 
 
 def name_of(function: Callable, name: str | None = None) -> str:
-    """The name that tables give a declared function.
+    """Return the name of a declared function in tables.
 
-    Its own, unless `name` is given. A lambda, a `functools.partial` or a callable object has none
-    that tells it from others: it is named after its kind and a hash of what it computes, such as
-    `lambda_3f9c21aa`, so that the results of two of them are never taken for one another.
+    It is the function's own name unless `name` is given. A lambda, a `functools.partial` or a
+    callable object has no distinctive name: it is named after its type and a hash of what it
+    computes, such as `lambda_3f9c21aa`, so that the results of two of them are never confused.
 
     Raises:
-        OptionError: a name that an option or a list of metrics would be cut out of.
+        OptionError: the name contains characters that separate options or metrics.
     """
     if name is None:
         found = getattr(function, "__name__", None)
@@ -74,7 +74,7 @@ def name_of(function: Callable, name: str | None = None) -> str:
 
 
 def takes_tokens(function: Callable, name: str) -> bool:
-    """True if a predicate over positions also takes the tokens, as its third parameter.
+    """Return True if a predicate over positions also takes the tokens, as its third parameter.
 
     Raises:
         OptionError: its parameters are other than `(query, key)` or `(query, key, tokens)`, with
@@ -92,8 +92,8 @@ def takes_tokens(function: Callable, name: str) -> bool:
     names = [p.name for p in taken]
     several = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
     swapped = names[:2] == ["key", "query"] or "tokens" in names[:2]
-    # A third with a default may be an option that its author did not put after a `*`; tokens in
-    # its place would give numbers that mean nothing.
+    # A third parameter with a default may be an option that lacks the `*` before it; passing
+    # tokens to it would give meaningless numbers.
     option = [p.name for p in taken[2:] if p.default is not p.empty and p.name != "tokens"]
     if option:
         raise OptionError(
@@ -109,11 +109,11 @@ def takes_tokens(function: Callable, name: str) -> bool:
 
 
 def digest(function: Any) -> str:
-    """Hash of what a function computes, in hexadecimal.
+    """Compute a hexadecimal hash of what a function computes.
 
-    Covers its code, constants, defaults, the values it closes over and the globals it names, and
-    of functions among these the same again. Lambdas that differ only in a variable of the cell or
-    loop that made them differ in it. Code of another version of Python has another hash.
+    It covers code, constants, defaults, closure values and the globals that the code names, and the
+    same of functions among these. Lambdas that differ only in a captured variable therefore have
+    different hashes. The hash depends on the version of Python.
     """
     state = hashlib.sha256()
     _add(state, function, frozenset())
@@ -121,7 +121,7 @@ def digest(function: Any) -> str:
 
 
 def _add(state: Any, x: Any, seen: frozenset[int]) -> None:
-    """Add a value to a hash; what is met again inside itself is not followed again."""
+    """Add a value to a hash; a value nested inside itself is not followed again."""
     kind = type(x)
     state.update(f"({kind.__module__}.{kind.__qualname__} ".encode())
     if x is None or isinstance(x, _PLAIN):
@@ -140,7 +140,7 @@ def _add(state: Any, x: Any, seen: frozenset[int]) -> None:
 
 
 def _parts(x: Any, deep: bool) -> Iterator[Any]:
-    """Contents of a value, as far as they may change what a function computes with it."""
+    """Yield the contents of a value that can change what a function computes with it."""
     fields = next((names for kind, names in _FIELDS.items() if isinstance(x, kind)), None)
     if fields is not None:
         yield from (getattr(x, name) for name in fields)
@@ -161,7 +161,7 @@ def _parts(x: Any, deep: bool) -> Iterator[Any]:
             yield {n: v for n, v in vars(x).items() if isinstance(v, types.FunctionType)}
     else:
         yield type(x)
-        # A model is told by its class: its weights are no part of a declaration.
+        # A model is identified by its class: its weights are not part of a declaration.
         if not hasattr(x, "state_dict") and not deep:
             yield getattr(x, "__dict__", {})
 
@@ -173,12 +173,12 @@ def _first(pair: tuple[str, Any]) -> str:
 def _inside(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that is not yet assigned
+    except ValueError:  # a variable that is not assigned yet
         return None
 
 
 def _globals_of(code: types.CodeType, known: Mapping[str, Any]) -> list[str]:
-    """The globals that code names, in itself or in functions defined inside it."""
+    """Return the globals that code names, in itself or in functions defined inside it."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     names = {n for n in code.co_names if n in known}
     return sorted(names.union(*(_globals_of(c, known) for c in inner)))

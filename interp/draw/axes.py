@@ -1,4 +1,4 @@
-"""The axes of a static figure: places of values, ticks, labels and grid lines."""
+"""Axes of a static figure: positions of values, ticks, labels and grid lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW = 4  # plots beside and below each other
 
 
 class Axis:
-    """One axis between two places in pixels; names stand in the order in which they come."""
+    """Axis between two positions in pixels, with names in their order of appearance."""
 
     def __init__(self, layout: Any, name: str, values: list[Any], place: tuple[float, float]):
         self.layout, self.name, self.upright = layout, name, name[0] == "y"
@@ -39,12 +39,12 @@ class Axis:
             self.low, self.high = low - pad * (low != 0 or self.upright), high + pad
 
     def over_cells(self, count: int) -> None:
-        """Give each of so many rows or columns of a map the same room."""
+        """Give all rows or columns of a map the same size."""
         if not self.names:
             self.low, self.high, self.cells = -0.5, count - 0.5, True
 
     def __call__(self, value: Any) -> float:
-        """Place a value, in pixels."""
+        """Return the position of a value in pixels."""
         number = self.at[value] if isinstance(value, str) else self._scaled(value)
         part = (number - self.low) / ((self.high - self.low) or 1.0)
         if self.reversed != self.upright:
@@ -56,15 +56,15 @@ class Axis:
 
     @property
     def step(self) -> float:
-        """Pixels of one name or one unit."""
+        """Pixels per name or unit."""
         return (self.last - self.first) / max(abs(self.high - self.low), 1e-9)
 
     def spelled(self, value: Any) -> str:
-        """A value for people."""
+        """Return a value as text, numbers with four digits."""
         return html.unescape(value) if isinstance(value, str) else f"{float(value):.4g}"
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places and labels, as many as there is room for."""
+        """Return positions and labels, as many as fit."""
         room = (16 if self.names else 32) if self.upright else 22 if self.names else 64
         room = min(room, abs(self.last - self.first) / 2.5)
         if self.layout.tickvals is not None:
@@ -82,14 +82,14 @@ class Axis:
             numbers = [i * unit for i in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
             return [(self(v), f"{round(v, 10):g}") for v in numbers]
         kept: list[tuple[float, str]] = []
-        for at, label in reversed(found):  # the last always, others where there is room
+        for at, label in reversed(found):  # the last label always, others where they fit
             wide = room if self.upright or self.names else 7 * len(label) + 10
             if not kept or abs(kept[-1][0] - at) >= wide:
                 kept.append((at, label))
         return kept[::-1]
 
     def drawn(self, other: Axis) -> list[Markup]:
-        """Draw the grid lines, ticks and title, beside or below the plot that `other` spans."""
+        """Draw the grid lines, ticks and title, beside or below the plot along `other`."""
         if self.layout.visible is False:
             return []
         out, turned = [], False
@@ -126,7 +126,7 @@ class Axis:
 def axes(
     layout: Any, traces: Sequence[Any], size: tuple[float, float], top: float
 ) -> dict[int, tuple[Axis, Axis]]:
-    """The two axes of every trace, by its number; traces of one plot share them."""
+    """Return the two axes of every trace by its index; traces of one plot share them."""
     wide, tall = size
     used: dict[str, list[Any]] = {}
     over: dict[str, int] = {}
@@ -168,14 +168,14 @@ def axes(
         if name in over:
             made[name].over_cells(over[name])
     found = {i: (made[t.xaxis or "x"], made[t.yaxis or "y"]) for i, t in enumerate(traces)}
-    if len(set(found.values())) > _FEW:  # in a grid, only the outer axes have room for numbers
+    if len(set(found.values())) > _FEW:  # in a grid, numbers fit on the outer axes only
         for x, y in found.values():
             x.labelled, y.labelled = y.last >= tall - bottom - 1, x.first <= left + 1
     return found
 
 
 def _ends(trace: Any, values: Sequence[float], letter: str) -> list[float]:
-    """What a bar reaches with its error; bars begin at zero."""
+    """Return the ends of bars with their errors; bars begin at zero."""
     error = getattr(trace, f"error_{letter}")
     if error.visible is False or error.array is None:
         return [0.0]

@@ -17,10 +17,10 @@ def bars(rows: pd.DataFrame, names: Sequence[str], *, title: str, unit: str) -> 
     """Draw one bar per row with its confidence interval, where every row has one.
 
     Args:
-        rows: columns `score`, `low` and `high`.
-        names: a name for each row.
-        title: above the figure.
-        unit: beside the axis of the scores.
+        rows: A frame with the columns `score`, `low` and `high`.
+        names: A name for each row.
+        title: The title above the figure.
+        unit: The unit beside the axis of the scores.
     """
     import plotly.graph_objects as go
 

@@ -1,4 +1,4 @@
-"""Colours that mean a score: scales, palettes of both themes, and their style rules."""
+"""Colours of scores: scales, palettes of both themes, and their style rules."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     import numpy as np
 
-# An end of a range is None (or infinite) where the metric has no bound there.
+# An end of a range is None or infinite where the metric has no bound.
 Range = tuple[float | None, float | None]
 Theme = Literal["light", "dark"]
 
 # Okabe and Ito 2008, "Color Universal Design": distinguishable with every common kind of colour
-# blindness. Dashes and markers differ too, so that a grey print can be read.
+# blindness. Dashes and markers differ too, so that a grey print is readable.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GREY, BAND = "#6b6b6b", "rgba(107,107,107,0.20)"
-BINS = 33  # odd: zero has a colour of its own on a signed scale
+BINS = 33  # odd, so that zero has one colour on a signed scale
 
-# Blue for above zero and orange for below are told apart by every common kind of colour blindness,
-# and the steps differ in lightness, so that they are also told apart on a grey print. The weakest
-# score is close to the page it lies on: what stands out is what scores high.
+# Blue above zero and orange below differ for every common kind of colour blindness, and the steps
+# differ in lightness, so that they also differ on a grey print. The lowest score is close to the
+# background, so that high scores stand out.
 _BLUES = {"light": ("#f1f5f8", "#4a98c9", "#06264f"), "dark": ("#262d34", "#2b7bba", "#d9f0ff")}
 _ORANGES = {"light": ("#6b2a00", "#df8a3e"), "dark": ("#ffe0b8", "#c4661c")}
 
@@ -34,8 +34,7 @@ _ORANGES = {"light": ("#6b2a00", "#df8a3e"), "dark": ("#ffe0b8", "#c4661c")}
 class Scale:
     """Mapping of scores to the BINS colours: from low to high, signed ones around zero.
 
-    `note` says in words where the ends come from that the metric does not state; "" where it
-    states both.
+    `note` states the origin of the ends that the metric does not declare; "" if it declares both.
     """
 
     low: float
@@ -45,9 +44,10 @@ class Scale:
 
     @classmethod
     def fit(cls, scores: Iterable[float], declared: Range | None = None) -> Scale:
-        """The declared range of a metric; an end that it leaves open comes from the scores.
+        """Return the declared range of a metric, with open ends taken from the scores.
 
-        Raises OptionError when the ends are the wrong way round.
+        Raises:
+            OptionError: The low end is above the high end.
         """
         low, high = given = tuple(_bound(end) for end in declared or (None, None))
         seen = [score for score in scores if math.isfinite(score)]
@@ -57,33 +57,41 @@ class Scale:
         if high is None:
             high = max([0.0, *seen] if signed else [low, *seen])
         if high < low:
-            raise OptionError(f"a colour range goes from low to high, not from {low} to {high}")
+            raise OptionError(
+                f"A colour range goes from low to high, not from {low} to {high}. Swap its ends."
+            )
         if signed:
             size = max(-low, high)
             return cls(-size, size, True, _even(size, given))
         top = high if high > low else low + 1.0
         return cls(low, top, False, _one_way(low, top, given, seen))
 
+    @classmethod
+    def around(cls, size: float, *, signed: bool) -> Scale:
+        """Return a scale from 0, or from minus `size` if it is signed, to `size`."""
+        end = float(size) or 1.0
+        return cls(-end if signed else 0.0, end, signed)
+
     def bins(self, scores: np.ndarray) -> np.ndarray:
-        """The number of each score's colour, 0 to BINS - 1; -1 for NaN. Beyond an end is at it."""
+        """Return the index of each score's colour, clipped to 0 to BINS - 1; -1 for NaN."""
         import numpy as np
 
         part = np.clip((scores - self.low) / (self.high - self.low), 0.0, 1.0)
         return np.where(np.isnan(part), -1, np.rint(np.nan_to_num(part) * (BINS - 1))).astype(int)
 
     def beyond(self, scores: np.ndarray) -> int:
-        """How many scores lie outside, and are shown as the nearest end."""
-        slack = 1e-6 * (self.high - self.low)  # rounding in float32 is no finding
+        """Count the scores outside the scale, which are shown as the nearest end."""
+        slack = 1e-6 * (self.high - self.low)  # tolerates rounding in float32
         return int(((scores < self.low - slack) | (scores > self.high + slack)).sum())
 
 
 def declared_range(ranges: Mapping[str, Range], metric: str) -> Range | None:
-    """The range of a metric label; `name:option=value` has that of `name` if it has none itself."""
+    """Return the range of a metric label, or of `name` for a label `name:option=value`."""
     return ranges.get(metric, ranges.get(metric.partition(":")[0]))
 
 
 def palette(signed: bool, theme: Theme = "light") -> list[str]:
-    """BINS colours as #rrggbb, in equal steps to the eye (linear in OKLab) between few anchors."""
+    """Return BINS colours as #rrggbb, in perceptually equal steps (linear in OKLab)."""
     anchors = [_oklab(colour) for colour in (_ORANGES[theme] if signed else ()) + _BLUES[theme]]
     colours = []
     for step in range(BINS):
@@ -95,9 +103,9 @@ def palette(signed: bool, theme: Theme = "light") -> list[str]:
 
 
 def rules(theme: Theme) -> str:
-    """The palettes as style rules: `--c` of the class of a bin is its colour, `--i` an ink on it.
+    """Return the palettes as style rules: per class the colour `--c` and a readable ink `--i`.
 
-    Classes begin with q for scores in one direction and with d for signed ones.
+    Classes begin with q for scores in one direction and with d for signed scores.
     """
     lines = []
     for letter, signed in (("q", False), ("d", True)):
@@ -108,29 +116,29 @@ def rules(theme: Theme) -> str:
 
 
 def ink(colour: str) -> str:
-    """Black or white, whichever can be read on a colour."""
+    """Return black or white, whichever is readable on a colour."""
     return "#fff" if luminance(colour) < 0.22 else "#111"
 
 
 def faded(colour: str, share: float) -> str:
-    """A colour `#rrggbb` with this opacity."""
+    """Return a colour `#rrggbb` with an opacity."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{share})"
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance (WCAG 2.2), 0 to 1."""
+    """Compute the relative luminance (WCAG 2.2), 0 to 1."""
     red, green, blue = _linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def scale_ends(scale: Scale) -> tuple[str, str]:
-    """The two ends of a scale as text."""
+    """Return the two ends of a scale as text."""
     return f"{scale.low:.3g}", f"{scale.high:.3g}"
 
 
 def _even(size: float, declared: tuple[float | None, ...]) -> str:
-    """Why a scale around zero ends where it does; "" for a metric whose range is just that."""
+    """Return the origin of the ends of a signed scale; "" if the metric declares them."""
     low, high = declared
     if high == size and low == -size:
         return ""
@@ -145,7 +153,7 @@ def _even(size: float, declared: tuple[float | None, ...]) -> str:
 
 
 def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: list[float]) -> str:
-    """Why a scale in one direction ends where it does; "" where the metric states both ends."""
+    """Return the origin of the ends of an unsigned scale; "" if the metric declares both."""
     if None not in declared:
         return ""
     parts = [f"colours: from {low:.3g}", f" to {high:.3g}"]

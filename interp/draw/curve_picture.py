@@ -1,4 +1,4 @@
-"""Faithfulness over sizes as a figure: the first heads or edges alone, beside random orders."""
+"""Figure of faithfulness over sizes: the first heads or edges alone, beside random orders."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-_LEAST, _MOST = -1.0, 2.0  # beyond, a curve is cut: heads that hurt a task can take it far
+_LEAST, _MOST = -1.0, 2.0  # curves are cut off beyond, since harmful heads can have large effects
 
 
 def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
-    """The columns `faithfulness` and `random` with its band, on a scale of doublings.
+    """Draw the columns `faithfulness` and `random` with its band, on a logarithmic scale.
 
     Args:
-        rows: what an evaluation's `to_pandas` gives.
-        what: the column of sizes, `heads` or `edges`.
+        rows: The rows of an evaluation.
+        what: The column of sizes, `heads` or `edges`.
+        title: The title above the figure.
     """
     import plotly.graph_objects as go
 

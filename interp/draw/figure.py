@@ -1,4 +1,4 @@
-"""A plotly figure as a static picture: lines, markers, bars, areas and maps without its script."""
+"""Static SVG pictures of plotly figures: lines, markers, bars, areas and heat maps."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 WIDE = 960
-CELLS = 2_500  # of a map with an element and a number for each; more are an image
+CELLS = 2_500  # of a map whose cells are elements with numbers; a larger map is an image
 _ROW = 20  # of a legend
 _DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "8 3 2 3", "longdash": "11 4"}
 _BLANK = "#b9b9b9"  # of a cell without a value
 
 
 def svg(figure: go.Figure) -> Markup:
-    """Draw what a figure of this package shows: its traces, lines, titles, axes and legend.
+    """Draw a figure of this package: its traces, lines, titles, axes and legend.
 
-    Numbers that plotly shows under the pointer are titles of the marks.
+    Hover texts of plotly become titles of the marks.
     """
     shown: Any = figure
     layout, title = shown.layout, _lines(shown.layout.title.text)
@@ -59,7 +59,7 @@ def svg(figure: go.Figure) -> Markup:
 
 
 def _lines(text: str | None) -> list[str]:
-    """The lines of a text in plotly's markup."""
+    """Return the lines of a text in plotly's markup."""
     parts = re.split(r"<br ?/?>", text or "")
     return [html.unescape(re.sub(r"</?[bi]>", "", part)) for part in parts if part]
 
@@ -69,7 +69,7 @@ def _texts(lines: Sequence[str], x: float, y: float, **style: Any) -> list[Marku
 
 
 def _colour(trace: Any, at: int) -> str:
-    """The one colour of a trace; black is the ink of the page, which is light on a dark one."""
+    """Return the colour of a trace; black becomes the text colour of the page."""
     given = getattr(trace.line if trace.type == "scatter" else None, "color", None)
     given = given or getattr(getattr(trace, "marker", None), "color", None)
     colour = given if isinstance(given, str) else COLOURS[at % len(COLOURS)]
@@ -193,7 +193,7 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
 
 
 def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Markup]:
-    """Horizontal lines across a plot, with their texts."""
+    """Return horizontal lines across a plot, with their texts."""
     found = []
     for shape in layout.shapes:
         if shape.yref in named and shape.type == "line" and shape.y0 == shape.y1:
@@ -209,7 +209,7 @@ def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Marku
 
 
 def _legend(entries: Sequence[tuple[int, Any]], y: float) -> tuple[list[Markup], float]:
-    """Marks with their names in rows from y on, and where the last row ends."""
+    """Return the legend in rows from y on, and the end of its last row."""
     parts: list[Markup] = []
     x, y = WIDE, y + 12 - _ROW
     for i, trace in entries:

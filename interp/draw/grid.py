@@ -1,4 +1,4 @@
-"""A grid of numbers as a heat map."""
+"""Heat map of a grid of numbers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def grid(
     """Draw numbers row by row, the first row at the bottom.
 
     Args:
-        values: NaN leaves a cell empty.
-        rows: names of the rows.
-        columns: names of the columns, which may repeat.
-        hover: what is shown at each cell.
-        title: above the figure.
-        unit: beside the colours.
+        values: The numbers; NaN leaves a cell empty.
+        rows: Names of the rows.
+        columns: Names of the columns, which may repeat.
+        hover: The text of each cell.
+        title: The title above the figure.
+        unit: The unit beside the colours.
     """
     import plotly.graph_objects as go
 

@@ -1,4 +1,4 @@
-"""Heat maps of layers x heads as static pictures, their colour bars, and bars of single scores."""
+"""Heat maps of layers by heads as static pictures, their colour bars, and bars of scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-_LEFT, _TOP = 44, 34  # room for the numbers of layers and heads, and for their names
+_LEFT, _TOP = 44, 34  # margins for the numbers of layers and heads, and for their names
 _NO_SCORE = {"light": "#b9b9b9", "dark": "#5a5f66"}
 _KEYS = "; arrow keys move from head to head, Enter opens a head's card"
 
@@ -33,12 +33,16 @@ def panel(
     detail: int,
     data: Any = "",
 ) -> Markup:
-    """A figure: caption, map, colour bar, and the line where a script writes the head pointed at.
+    """Return a figure: caption, map, colour bar, and an output line for the selected head.
 
     Args:
+        rows: The scores of one metric.
+        name: The caption.
+        shape: The numbers of layers and heads.
+        scale: The colours.
         detail: 2 for an element with a tooltip per head, 1 for a picture and the numbers, 0 for a
             picture.
-        data: a link to the same numbers.
+        data: A link to the numbers.
     """
     import numpy as np
 
@@ -73,14 +77,17 @@ def head_map(
     titles: Mapping[tuple[int, int], str] | None,
     **attributes: Any,
 ) -> Markup:
-    """A map of `[layer, head]` colours, layer 0 on top; -1 is no score.
+    """Return a map of `[layer, head]` colours, layer 0 on top.
 
     Args:
-        what: it shows, for those who do not see it.
-        titles: a tooltip per (layer, head) that is drawn; without them the map is one image.
+        bins: The index of each head's colour, -1 for a head without a score.
+        what: A description of the map for screen readers.
+        signed: True for the colours of signed scores.
+        titles: A tooltip per (layer, head) to draw; without them the map is one image.
+        attributes: Further attributes of the `<svg>`.
     """
     n_layers, n_heads = bins.shape
-    # easy to hit with a finger; two maps of 64 heads beside each other
+    # large enough for a finger; two maps of 64 heads fit side by side
     cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
     size = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
     if titles is None:
@@ -97,12 +104,12 @@ def head_map(
 
 
 def colour_class(at: int, signed: bool) -> str:
-    """The style class of a bin of a scale."""
+    """Return the style class of a bin of a scale."""
     return "none" if at < 0 else f"{'d' if signed else 'q'}{at}"
 
 
 def colour_bar(scale: Scale) -> Markup:
-    """The colours from end to end, with the numbers at both."""
+    """Return the colours of a scale between its two ends."""
     low, high = scale_ends(scale)
     ramp = element("i", class_=f"bar bar-{'d' if scale.signed else 'q'}")
     return element("div", element("span", low), ramp, element("span", high), class_="scale")
@@ -111,10 +118,14 @@ def colour_bar(scale: Scale) -> Markup:
 def bar(
     value: float, scale: Scale, *, sem: Any = None, null: float = math.nan, width: int = 160
 ) -> Markup:
-    """A score as a bar from zero (or the low end), with its error and an upright line at its null.
+    """Draw a score as a bar from zero (or the low end), with its error and a line at its null.
 
     Args:
-        sem: one standard error, or both ends of an interval.
+        value: The score.
+        scale: The range of the bar.
+        sem: One standard error, or both ends of an interval.
+        null: The score of the null, NaN if there is none.
+        width: The width in pixels.
     """
 
     def x(v: float) -> float:
@@ -168,7 +179,7 @@ def _images(bins: np.ndarray, signed: bool, cell: int) -> Markup:
 
 
 def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> dict[str, str]:
-    """Per head, row by row: score, error, null; and n, once where all heads have the same."""
+    """Return score, error and null per head, and n, once if all heads have the same n."""
     size = shape[0] * shape[1]
     places = (rows["layer"] * shape[1] + rows["head"]).tolist()
 

@@ -24,11 +24,19 @@ def heatmap(
     stack: str | None = None,
     declared: Range | None = None,
 ) -> go.Figure:
-    """A plotly figure, layers (0 on top) x heads, one panel per (model, stack), one colour range.
+    """Draw layers (0 on top) by heads, one panel per model and stack, with one colour range.
 
-    `declared` is the metric's range; an end that it leaves open comes from the scores, and the
-    line above the figure says so, as it says how many scores lie beyond the colours. Raises
-    UnknownName.
+    A line above the figure states the origin of the colour range, and the number of scores beyond.
+
+    Args:
+        table: The scores.
+        metric: The metric to draw.
+        model: The model to draw; all models by default.
+        stack: The stack to draw; all stacks by default.
+        declared: The range of the metric; open ends are taken from the scores.
+
+    Raises:
+        UnknownName: The table has no such metric, model or stack.
     """
     import numpy as np
     from plotly.subplots import make_subplots
@@ -37,7 +45,7 @@ def heatmap(
     frame = table.to_pandas()
     scale = Scale.fit(frame["score"], declared)
     sites = list(dict.fromkeys(zip(frame["model"], frame["stack"], strict=True)))
-    # Plotly reads a title as HTML; a model's name is text.
+    # plotly reads titles as HTML, and the name of a model is text
     titles = [text(" ".join(site)) for site in sites]
     figure = make_subplots(rows=len(sites), cols=1, subplot_titles=titles)
     for row, (one_model, one_stack) in enumerate(sites, start=1):
@@ -46,7 +54,7 @@ def heatmap(
         hover = np.full(grid.shape, "", dtype=object)
         for record in rows:
             hover[record["layer"], record["head"]] = text(tooltip(record))
-        # float32: typed arrays travel as bytes, a fifth of the size of a list of numbers.
+        # float32 arrays are stored as bytes, a fifth of the size of a list of numbers
         panel = {"z": grid.astype(np.float32), "coloraxis": "coloraxis", "text": hover}
         figure.add_heatmap(**panel, hovertemplate="%{text}<extra></extra>", row=row, col=1)
         figure.update_xaxes(title_text="head", dtick=max(1, grid.shape[1] // 16), row=row, col=1)
@@ -72,7 +80,7 @@ def heatmap(
 
 
 def tooltip(row: Mapping[str, Any]) -> str:
-    """One head in one line: name, score ± standard error and unit, null, number of prompts."""
+    """Return a line on one head: name, score ± standard error and unit, null, prompts."""
     name = f"L{row['layer']}H{row['head']}"
     if row["kv_head"] != row["head"]:
         name += f" (kv head {row['kv_head']})"

@@ -1,4 +1,4 @@
-"""Pictures that need no script: every head's pattern as a thumbnail, in one PNG."""
+"""PNG pictures: the patterns of all heads as thumbnails, and images."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PIXELS = 2_500_000  # of all thumbnails of a stack
 
 
 def side(shape: tuple[int, int], n: int) -> int:
-    """Pixels of a thumbnail's longer side: no more than tokens, fewer with many heads."""
+    """Return the pixels of a thumbnail's longer side: at most the tokens, fewer for many heads."""
     return max(4, min(*[max(shape), LARGEST], int((PIXELS / max(n, 1)) ** 0.5)))
 
 
 def shrunk(weights: Float[np.ndarray, "query_pos key_pos"], side: int) -> Float[np.ndarray, "y x"]:
-    """At most side x side pixels, each the largest weight of what it stands for."""
+    """Reduce weights to at most side x side pixels, each the largest weight of its cells."""
     for axis in (0, 1):
         size = weights.shape[axis]
         if size > side:
@@ -29,7 +29,7 @@ def shrunk(weights: Float[np.ndarray, "query_pos key_pos"], side: int) -> Float[
 
 
 def bins(weights: Float[np.ndarray, "..."], n: int) -> UInt8[np.ndarray, "..."]:
-    """Which of n colours: even steps of the square root, so that weights of 0.01 can be seen."""
+    """Return the index of n colours, even in the square root, so that 0.01 is visible."""
     return np.rint(np.sqrt(weights) * (n - 1)).astype(np.uint8)
 
 
@@ -38,7 +38,7 @@ def thumbnails(
     shape: tuple[int, int],
     colours: list[str],
 ) -> bytes:
-    """A PNG of all heads, rows of the list below each other; None leaves a place empty."""
+    """Return a PNG of all heads, one row of heads per row of the list; None is empty."""
     count = sum(w is not None for row in grid for w in row)
     small = shrunk(np.zeros(shape, np.float32), side(shape, count)).shape
     blank = len(colours)
@@ -55,18 +55,18 @@ def thumbnails(
 
 
 def indexed_png(pixels: UInt8[np.ndarray, "height width"], colours: list[str]) -> bytes:
-    """A picture of palette colours (PNG, RFC 2083)."""
+    """Encode a picture of palette colours (PNG, RFC 2083)."""
     palette = _chunk(b"PLTE", b"".join(bytes.fromhex(colour[1:]) for colour in colours))
     return _png(pixels, 3, palette)
 
 
 def colour_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
-    """A picture of red, green and blue."""
+    """Encode a picture of red, green and blue."""
     return _png(pixels, 2, b"")
 
 
 def data_url(png: bytes) -> str:
-    """The picture as part of a page."""
+    """Return the picture as a data URL."""
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 

@@ -1,4 +1,4 @@
-"""Elements of SVG and HTML as text; every attribute and every child is escaped here."""
+"""Elements of SVG and HTML as text, with all attributes and children escaped."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ def element(name: str, *children: Any, **attributes: Any) -> Markup:
     """Write one element.
 
     Args:
-        children: texts, which are escaped, and other elements, which are not.
-        attributes: an underscore stands for a hyphen, and one at the end for nothing (`class_`);
-            None leaves the attribute out, and floats have two decimals.
+        name: The name of the element.
+        children: Texts, which are escaped, and elements, which are not.
+        attributes: An underscore becomes a hyphen, and a final underscore is removed (`class_`);
+            None omits the attribute, and floats have two decimals.
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
@@ -30,21 +31,22 @@ _EMPTY = {"rect", "path", "circle", "line", "polyline", "polygon", "image", "img
 
 
 def number(x: float) -> str:
-    """A coordinate with two decimals at most."""
+    """Return a coordinate with at most two decimals."""
     return f"{round(float(x), 2):.10g}"
 
 
 def svg_picture(width: float, height: float, *children: Any, **attributes: Any) -> Markup:
-    """Write an `<svg>` of this size, in pixels where the page does not shrink it."""
+    """Write an `<svg>` of this size in pixels."""
     size = {"viewBox": f"0 0 {number(width)} {number(height)}", "width": width, "height": height}
     return element("svg", *children, **attributes, **size)
 
 
 def standing(svg: Markup, *, style: bool = False) -> str:
-    """Make an `<svg>` a file of its own, on white.
+    """Make an `<svg>` a complete file on white.
 
     Args:
-        style: bring the style that a page gives to figures.
+        svg: The `<svg>` element.
+        style: True to include the style that a page gives to figures.
     """
     start, _, rest = str(svg).partition(">")
     ground = element("rect", width="100%", height="100%", fill="#ffffff")

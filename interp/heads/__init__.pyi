@@ -1,4 +1,4 @@
-from . import needle, outliers
+from . import needle, outliers, patterns
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -31,6 +31,7 @@ __all__ = [
     "experiment",
     "needle",
     "outliers",
+    "patterns",
     "picture",
     "readable",
     "score",

@@ -1,4 +1,4 @@
-"""Declare a metric of heads once; the call, the command, its options and help follow from it.
+"""Decorators that declare a metric of heads once, with its call, command, options and help.
 
 Four declarations, one per way a head can be scored:
 
@@ -7,7 +7,7 @@ Four declarations, one per way a head can be scored:
 `@weights`     a function of the weights alone.
 `@experiment`  a function that makes its own prompts, runs the model and scores every head.
 
-See `interp.core.declaration` for names, options and help. Nothing here imports torch.
+See `interp.core.declaration` for names, options and help. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 
 
 Tell = Callable[[str, int, int], None]
-"""Told what runs, how much of it is done and how much there is."""
+"""Callback that receives the name of the current step, the steps done and their total."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Everything an experiment is run with; on a null, notes that take time are left out."""
+    """Inputs of an experiment; slow diagnostic notes are omitted when it runs on a null."""
 
     seed: int
     tell: Tell
@@ -53,20 +53,20 @@ class Lab:
 
 @dataclass(frozen=True)
 class Trials:
-    """What an experiment found.
+    """Result of an experiment.
 
     Args:
-        values: per attention the score of every head in every trial, `[trial, head]`; NaN in a
-            whole row where a trial says nothing (it is then not counted).
-        null: the same where there is nothing to find, if the experiment has its own such trials;
-            otherwise it is run again on random weights. `null_kind` says what they are.
-        notes: what to know besides, such as how many trials the model failed.
-        settled: options that the experiment chose by itself on this model; a null on random
-            weights is run with the same.
-        headline: one line that the scores must not be read without, such as the task chosen or
-            the reason why there are no scores.
-        clusters: what trials share (a needle, a period, an order), a label per trial: the standard
-            error is that of clusters. Without labels every trial is a cluster.
+        values: per attention the score of every head in every trial, `[trial, head]`; a trial
+            without information is a row of NaN and is not counted.
+        null: the same scores on the experiment's own null trials, if it has any; otherwise it is
+            run again on random weights. `null_kind` describes them.
+        notes: additional diagnostics, such as the number of trials that the model failed.
+        settled: options that the experiment chose for this model; a null on random weights uses the
+            same ones.
+        headline: one line that is shown with the scores, such as the chosen task or the reason why
+            there are no scores.
+        clusters: one label per trial for what trials share (a needle, a period, an order); the
+            standard error is over clusters. Without labels every trial is its own cluster.
     """
 
     values: Mapping[Site, Tensor]
@@ -89,21 +89,22 @@ class Analysis(Declaration):
     chance: str
     # of weights: see `interp.model.locate.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
-    end: End | None = None  # where the range says it: both of a signed range, else the high one
+    # derived from the range: both ends of a signed range, otherwise the high one
+    end: End | None = None
 
     @cached_property
     def shown_end(self) -> End:
-        """The end of the scale at which heads are listed."""
+        """End of the scale at which heads are listed."""
         return self.end or ("both" if signed(self.low, self.high) else "high")
 
     @cached_property
     def reads_tokens(self) -> bool:
-        """Whether what counts as a target depends on the tokens, not on positions alone."""
+        """True if the targets depend on the tokens, not on positions alone."""
         return self.kind == "detector" and takes_tokens(self.function, self.name)
 
     @property
     def default_null(self) -> Null:
-        """The null that scores at chance: shuffled tokens leave a positional head as it is."""
+        """Null of the metric: shuffled tokens, or random weights if it does not read tokens."""
         return "shuffled-tokens" if self.reads_tokens else "random-init"
 
     def __call__(
@@ -122,13 +123,13 @@ class Analysis(Declaration):
         )
 
     def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
-        """Of a detector: which of these (query, key) pairs an ideal head would attend to."""
+        """Return the (query, key) pairs to which an ideal head of a detector attends."""
         given = (tokens,) if self.reads_tokens else ()
         return self.function(query, key, *given, **(dict(self.bind(**options).options)))
 
 
 class BoundAnalysis(Bound[Analysis]):
-    """A metric with its options chosen; `label` is its name in tables."""
+    """Metric with its options chosen; `label` is its name in tables."""
 
     @property
     def analysis(self) -> Analysis:
@@ -136,14 +137,15 @@ class BoundAnalysis(Bound[Analysis]):
         return self.declaration
 
     def reductions(self) -> list[Reduction]:
-        """What to ask of a pattern: first the values, then how many targets each row has."""
+        """Return the reductions of a pattern: the values, then the number of targets per row."""
         from interp_kernels.reductions import Mass, Targets
 
         if self.analysis.kind == "statistic":
             return [self.analysis.function(**self.options)]
         if self.analysis.kind != "detector":
             raise OptionError(
-                f"{self.label} is a score from {self.analysis.kind}; it asks nothing of a pattern"
+                f"{self.label} is a score from {self.analysis.kind}; it does not use attention "
+                f"patterns"
             )
 
         def predicate(query: Any, key: Any, tokens: Any = None) -> Any:
@@ -152,19 +154,19 @@ class BoundAnalysis(Bound[Analysis]):
         return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
 
     def patterned(self) -> bool:
-        """Whether it is scored on attention patterns of given prompts."""
+        """Return True if it is scored on attention patterns of given prompts."""
         return self.analysis.kind in ("detector", "statistic")
 
     def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
-        """Run an experiment: every head's score in every trial."""
+        """Run an experiment and return every head's score in every trial."""
         return self.analysis.function(model, Lab(seed, tell, notes), **self.options)
 
     def settled(self, options: Mapping[str, Any]) -> BoundAnalysis:
-        """The same with options that an experiment chose in place of "auto"."""
+        """Return this metric with the options that an experiment chose in place of "auto"."""
         return self.analysis.bind(**(dict(self.options) | dict(options)))
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
-        """Scores of every head, `[head]` per attention."""
+        """Return the scores of every head, `[head]` per attention."""
         return self.analysis.function(model, **self.options)
 
 
@@ -187,19 +189,22 @@ def detector(
     name: str | None = None,
     chance: str = "mass of the null",
 ) -> Any:
-    """Declare a kind of head by the positions an ideal one attends to.
+    """Declare a kind of head by the positions to which an ideal one attends.
 
-    The function gets broadcasting index arrays `query` and `key`, positions of one prompt without
-    its padding, and, if it has a third parameter, the prompt's `tokens`; it returns where the
-    target is, by elementwise operations alone. Score = mean over the query rows that have a target
-    of the attention mass on it, averaged over prompts: 1 for an ideal head on any prompt.
+    The function receives broadcasting index arrays `query` and `key`, positions of one prompt
+    without its padding, and, if it has a third parameter, the prompt's `tokens`. It returns a
+    boolean mask of the targets and may use elementwise operations only. Score = mean over the query
+    rows that have a target of the attention mass on it, averaged over prompts: 1 for an ideal head
+    on any prompt.
 
     Args:
-        name: of the metric; the function's name unless given. A lambda has none: it is called
-            `lambda_` and a hash of its code and of the values it uses.
+        function: predicate of `(query, key)` or `(query, key, tokens)`.
+        name: name of the metric; by default the function's name. A lambda is called `lambda_`
+            followed by a hash of its code and of the values it uses.
+        chance: text that gives the expected score by chance.
 
     Raises:
-        OptionError: a function of other parameters, or a name that cannot be one.
+        OptionError: the function has other parameters, or its name is not a valid metric name.
     """
     about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance}
     return _declare("detector", function, name, **about)
@@ -213,9 +218,9 @@ def statistic(
     end: End | None = None,
     name: str | None = None,
 ) -> Any:
-    """Declare a statistic of attention rows: the function returns the reduction to ask for.
+    """Declare a statistic of attention rows; the function returns the reduction to compute.
 
-    Score = mean over query rows, averaged over prompts. `end` as of `experiment`.
+    Score = mean over query rows, averaged over prompts. For `end` see `experiment`.
     """
     about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
     return _declare("statistic", None, name, **about)
@@ -230,14 +235,16 @@ def weights(
     end: End | None = None,
     name: str | None = None,
 ) -> Any:
-    """Declare a score from weights alone: a function of the model, returning `{site: [head]}`.
+    """Declare a score from weights alone: a function of the model that returns `{site: [head]}`.
 
     Args:
-        unit: of the score; `low` and `high` are its range, None where it has no end.
-        requires: what a model must have to be scored: "qk" or "ov" circuits that are fixed
-            matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
-        end: as of `experiment`.
-        name: of the metric; the function's name unless given.
+        unit: unit of the score.
+        low: lower end of the score's range; None if it is unbounded.
+        high: upper end of the score's range; None if it is unbounded.
+        requires: properties that a model must have to be scored: "qk" or "ov" circuits that are
+            fixed matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
+        end: see `experiment`.
+        name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
     return _declare("weights", None, name, **about, chance="value of random weights")
@@ -255,26 +262,29 @@ def experiment(
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
 
-    For kinds of head that show only on prompts made for them, or only when something is changed.
+    For kinds of head that appear only on specially constructed prompts or under an intervention.
     Keyword-only parameters are options; all randomness comes from `lab.seed`.
 
     Args:
-        unit: of the score; `low` and `high` are its range, None where it has no end.
-        requires: what a model must have: "tokens" as input, "causal" attention, a "tokenizer".
-        chance: what a head scores that has nothing to do with it.
+        unit: unit of the score.
+        low: lower end of the score's range; None if it is unbounded.
+        high: upper end of the score's range; None if it is unbounded.
+        requires: properties that a model must have: "tokens" as input, "causal" attention, a
+            "tokenizer".
+        chance: text that gives the expected score of an unrelated head.
         end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
             both of a range with scores of both signs, else the high one.
-        name: of the metric; the function's name unless given.
+        name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
     return _declare("experiment", None, name, **about, end=end)
 
 
 def declared_metric(metric: Any, name: str | None = None) -> Analysis:
-    """The analysis that a metric given as an object is: itself, or a plain function's detector.
+    """Return the analysis for a metric given as an object or as a detector function.
 
     Raises:
-        OptionError: it is neither.
+        OptionError: it is neither of the two.
     """
     if isinstance(metric, Analysis):
         return metric
@@ -287,7 +297,7 @@ def declared_metric(metric: Any, name: str | None = None) -> Analysis:
 
 
 def picture(analysis: Analysis, text: str, **options: Any) -> None:
-    """Print where an ideal head attends: rows are queries, columns keys, `#` marks the target."""
+    """Print the targets of an ideal head: rows are queries, columns keys, `#` marks a target."""
     words = text.split()
     names = list(dict.fromkeys(words))
     tokens = np.array([names.index(w) for w in words])

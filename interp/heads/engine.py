@@ -1,9 +1,9 @@
-"""Run a model over prompts and reduce every attention pattern to numbers per prompt and head.
+"""Engine that runs a model over prompts and reduces every attention pattern per prompt and head.
 
-The patterns of one layer at a time are asked for the reductions that the analyses named, and are
-gone before the next layer runs. `stored` forms a layer's pattern whole; `streamed` never does;
-`fused` does not either, and its one pass also gives the attention's output, in place of the model's
-own kernel. All evaluate the same definitions, so they give the same numbers.
+The patterns of one layer at a time are reduced as the analyses request, and are freed before the
+next layer runs. `stored` holds the whole pattern of a layer in memory; `streamed` computes it in
+tiles; `fused` also uses tiles, and its single pass computes the attention output as well, in place
+of the model's own kernel. All evaluate the same definitions, so they give the same numbers.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
 
 @dataclass(eq=False)
 class PerPrompt:
-    """One metric: per site the mean over rows that count, `[prompt, head]`; NaN without rows."""
+    """Values of one metric: per site the mean over rows, `[prompt, head]`; NaN without rows."""
 
     bound: BoundAnalysis
     values: dict[Site, list[Tensor]] = field(default_factory=dict)
 
     def of(self, site: Site) -> Tensor:
-        """`[prompt, head]` in float64."""
+        """Return `[prompt, head]` in float64."""
         return torch.cat(self.values[site])
 
 
 def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
-    """Whether a metric means anything at a site.
+    """Return True if a metric is defined at a site.
 
     Positions of queries and keys can be compared only within one sequence, so detectors and
-    distances leave cross attention out; predicates that read tokens need a model that reads them.
+    distances exclude cross attention; predicates on tokens need a model with token input.
     """
     if bound.analysis.reads_tokens and not model.takes_text:
         return False
@@ -83,16 +83,20 @@ def reduce_patterns(
     engine: str = "stored",
     advance: Callable[[], None] = lambda: None,
 ) -> list[PerPrompt]:
-    """Values of every metric for every prompt and head, from one forward pass per batch.
+    """Compute every metric for every prompt and head in one forward pass per batch.
 
     Args:
-        engine: "stored", "streamed" or "fused"; obeyed, never swapped. The first two leave the
-            model's run bitwise as it is; "fused" moves activations by float rounding.
+        model: the model to run.
+        prompts: the prompts to score.
+        bounds: metrics with their options.
+        batch_size: prompts per forward pass.
+        engine: "stored", "streamed" or "fused"; never replaced by another one. The first two do not
+            change the model's forward pass in any bit; "fused" changes activations by rounding.
         advance: called after each layer of each batch.
 
     Raises:
-        OptionError: no such engine, or one that the model's attention code does not allow.
-        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+        OptionError: the engine does not exist, or the model's attention code does not allow it.
+        NonFiniteError: NaN or infinity in an attention output; the layer is named.
     """
     if engine != "streamed" or all(site.recorded for site in model.sites):
         require_engine(model, engine)  # "auto" streams the layers that can be streamed
@@ -108,7 +112,8 @@ def reduce_patterns(
         done.end()
         return found
 
-    if model.ranks is not None:  # alone, a process that goes on with less would leave the others
+    # with several processes, none may retry alone with smaller batches
+    if model.ranks is not None:
         parts = [run(batch) for batch in todo]
     else:
         parts = backing_off(todo, run, model.name)
@@ -127,7 +132,7 @@ def _reduced(
     engine: str,
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
-    """One batch on this machine."""
+    """Reduce one batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
     reducer = _Reducer(model, found, batch, engine, advance)
     model.read(batch, reducer.visit, last=1, fused=engine == "fused")  # scores need no logits
@@ -135,7 +140,7 @@ def _reduced(
 
 
 def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
-    """Every process's heads beside each other."""
+    """Combine the heads of all processes."""
     values = {ranks.whole_site(s): [ranks.gather(mine.of(s), s)] for s in mine.values}
     return PerPrompt(mine.bound, values)
 
@@ -146,7 +151,7 @@ def _reduced_elsewhere(
     bounds: Sequence[BoundAnalysis],
     advance: Callable[[], None],
 ) -> list[PerPrompt]:
-    """One batch where the model is: one run, `[prompt, head]` come back."""
+    """Reduce one batch where the model runs remotely; only `[prompt, head]` is sent back."""
     found = [PerPrompt(bound) for bound in bounds]
     asked = {
         site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
@@ -163,10 +168,10 @@ def _reduced_elsewhere(
 
 
 def require_engine(model: Model, engine: str) -> None:
-    """Raise where the engine is not known or cannot run on every layer of the model.
+    """Raise if the engine is not known or cannot run on every layer of the model.
 
     Raises:
-        OptionError: with the reason and the engine to use.
+        OptionError: the engine cannot run; the message gives the reason and the engine to use.
     """
     if engine not in ENGINES:
         raise OptionError(f"engine {engine!r} is not known; known: {', '.join(ENGINES)}")
@@ -175,26 +180,26 @@ def require_engine(model: Model, engine: str) -> None:
     recorded = [site.module for site in model.sites if site.recorded]
     if recorded:
         raise OptionError(
-            f"engine={engine!r}: {model.name} computes its attention in code of its own "
-            f"({recorded[0]}), which forms whole patterns; use engine='stored' or 'auto'"
+            f"engine={engine!r}: {model.name} computes its attention in custom code "
+            f"({recorded[0]}) that forms whole patterns; use engine='stored' or 'auto'"
         )
     watched = [site.module for site in model.sites if site.watched]
     if engine == "fused" and watched:
         raise OptionError(
-            f"engine='fused': {model.name} computes its attention in code of its own "
-            f"({watched[0]}), which cannot be replaced; use engine='streamed'"
+            f"engine='fused': {model.name} computes its attention in custom code ({watched[0]}) "
+            f"that cannot be replaced; use engine='streamed'"
         )
     if engine == "fused" and model.active_edits:
         raise OptionError(
-            "engine='fused' cannot run under edits, which need the kernel's own output first; "
-            "use engine='streamed'"
+            "engine='fused' cannot run under edits, which need the model's own attention output "
+            "first; use engine='streamed'"
         )
 
 
 def engine_used(model: Model, engine: str) -> str:
-    """The engine that runs when this one is asked for, in the words of provenance.
+    """Return the engine that runs when this one is requested, as provenance names it.
 
-    Attention whose own code forms the pattern is recorded, so it is stored whatever the engine.
+    Attention whose own code forms the pattern is recorded, so it is stored with any engine.
     """
     if model.elsewhere is not None:
         return "rows in blocks, where the model runs"
@@ -207,7 +212,7 @@ def engine_used(model: Model, engine: str) -> str:
 def batches(
     model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
 ) -> list[Prompts | Mapping[str, Tensor]]:
-    """Prompts in batches; given input tensors are one."""
+    """Split prompts into batches; given input tensors are one batch."""
     if isinstance(prompts, Mapping):
         return [prompts]
     prompts.check(model)
@@ -215,7 +220,7 @@ def batches(
 
 
 class _Reducer:
-    """Turns the attention calls of one batch into numbers, a layer at a time."""
+    """Reducer of the attention calls of one batch to numbers, one layer at a time."""
 
     def __init__(
         self,
@@ -237,7 +242,7 @@ class _Reducer:
         try:
             self._reduce(site, call, real)
         except TooLittleMemory:
-            raise  # fewer prompts at a time may do
+            raise  # a smaller batch may still fit
         except KernelError as error:
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
         self.model.require_finite(call, site)
@@ -264,14 +269,14 @@ class _Reducer:
             call.z = values[output[0].name]
 
     def _tokens(self, site: Site, call: Call) -> Tensor | None:
-        """The tokens that predicates see at a site; of given tensors the ids of its stack."""
+        """Return the tokens that predicates see at a site; of tensors the ids of its stack."""
         if isinstance(self.batch, Prompts):
             return self.looked_at
         ids = self.batch.get("input_ids")
         if site.stack == "decoder":
             ids = self.batch.get("decoder_input_ids", ids)
         elif site.stack != "encoder" and "text" not in site.stack:
-            return None  # a tower of images or sounds
+            return None  # a vision or audio tower
         here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
         return ids.to(self.model.device) if ids is not None and here else None
 
@@ -282,7 +287,7 @@ def _only(bound: BoundAnalysis) -> Reduction:
 
 
 def _looked_at(batch: Prompts, model: Model) -> Tensor:
-    """The tokens that predicates see, in the columns of the padded batch."""
+    """Return the tokens that predicates see, in the columns of the padded batch."""
     ids, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
     return ids.to(model.device)
 
@@ -290,7 +295,10 @@ def _looked_at(batch: Prompts, model: Model) -> Tensor:
 def _mean_over_rows(
     values: Any, targets: Tensor | None, real: Tensor, size: int
 ) -> Float[Tensor, "prompt head"]:
-    """The mean over real rows, of those with a target where there are any; NaN without rows."""
+    """Return the mean over real rows with a target (all real rows if targets are not used).
+
+    NaN without rows.
+    """
     values = values.weight if isinstance(values, Chosen) else values
     counts = real[:, None, :].expand_as(values)
     if targets is not None:
@@ -305,13 +313,13 @@ def _mean_over_rows(
     return torch.where(number > 0, total / number, torch.nan).cpu()
 
 
-# Pairs per query up to which looking them up is worth it; beyond, tiles of the pattern are formed.
+# Maximum number of pairs per query that are looked up; with more, tiles of the pattern are formed.
 PAIRS_PER_QUERY = 16
 
 
 @dataclass(eq=False)
 class FoundTargets:
-    """What one batch has found so far; dropped with the batch."""
+    """Cache of the targets found in one batch; dropped with the batch."""
 
     streamed: bool
     _kept: dict[tuple, tuple[object, dict[str, Reduction], dict[str, Tensor]]] = field(
@@ -321,11 +329,13 @@ class FoundTargets:
     def of(
         self, attention: Attention, bounds: Sequence[BoundAnalysis], mask: Tensor | None
     ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
-        """For each detector the reduction that gives its mass, and how many targets a row has.
+        """Return, per detector, the reductions for its mass and its number of targets per row.
 
         Args:
-            mask: the model's own mask that `attention.bias` is, or None where it was put together
-                for this layer: then nothing is remembered.
+            attention: the attention call.
+            bounds: detectors with their options.
+            mask: the model's own mask if `attention.bias` is that mask; None if it was built for
+                this layer, in which case nothing is cached.
         """
         same = (attention.bias is None) or (mask is not None)
         shape = attention.shape
@@ -339,7 +349,8 @@ class FoundTargets:
             return masses, counts
         masses, counts = self._find(attention, bounds)
         if same:
-            self._kept[key] = (mask, masses, counts)  # holding the mask keeps its address its own
+            # a reference to the mask keeps its memory address unique
+            self._kept[key] = (mask, masses, counts)
         return masses, counts
 
     def _find(

@@ -1,4 +1,4 @@
-"""What a run will take before it starts: which engine, how much memory beside the weights."""
+"""Estimate of engine and memory before a scoring run starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes beside the weights at the peak of one forward pass, to within a factor of about two."""
+    """Estimated bytes beside the weights at the peak of a forward pass, within a factor of two."""
 
     engine: str
     batch: int
@@ -32,7 +32,7 @@ class MemoryEstimate:
 
     @property
     def total_bytes(self) -> int:
-        """Activations of the forward pass and what the statistics of one layer take."""
+        """Bytes of the activations of the forward pass and of the statistics of one layer."""
         return self.forward_bytes + self.statistics_bytes
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class MemoryEstimate:
 
 
 def readable(size: int) -> str:
-    """Bytes for people."""
+    """Format bytes for display."""
     value = float(size)
     for unit in ("bytes", "KiB", "MiB"):
         if value < 1024:
@@ -60,7 +60,7 @@ def estimate_score(
     batch_size: int,
     engine: str = "auto",
 ) -> MemoryEstimate:
-    """What scoring the prompts will take; see `Estimate`."""
+    """Estimate the memory for scoring the prompts; see `MemoryEstimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)
     batch, length = largest_batch(prompts, batch_size)
     site = model.sites[0]
@@ -74,6 +74,6 @@ def estimate_score(
     statistics = estimate_memory(shape, asked or [Entropy()], ENGINES[chosen])
     widths = [m.out_features for m in model.module.modules() if isinstance(m, nn.Linear)]
     widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
-    # the stream, its norm, q, k, v, z and the branch's output; the MLP's gate and its product
+    # residual stream, its norm, q, k, v, z and the attention output; the MLP's gate and product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
     return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)

@@ -21,9 +21,9 @@ SiteValues = Mapping[Site, Float[Tensor, "prompt head"]]
 
 
 class PerHead(Result, ABC):
-    """A result that gives `_measured`: for every metric the values of each attention.
+    """Base of results that implement `_measured`: the values of each attention per metric.
 
-    Scores are means over prompts and errors are over prompts; intervals are t intervals.
+    Scores are means over prompts, standard errors are over prompts, and intervals are t intervals.
     """
 
     _units = ("stack", "layer", "head")
@@ -31,11 +31,11 @@ class PerHead(Result, ABC):
 
     @abstractmethod
     def _measured(self) -> Mapping[str, SiteValues]:
-        """The values behind the scores: metric, then attention, then `[prompt, head]`."""
+        """Return the values behind the scores: metric, then attention, then `[prompt, head]`."""
 
     @property
     def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
-        """The value of every row on every prompt."""
+        """Value of every row on every prompt."""
         values = self._all_values()
         return values if self._kept is None else values[list(self._kept)]
 
@@ -48,7 +48,7 @@ class PerHead(Result, ABC):
         return np.concatenate(parts) if parts else np.zeros((0, 0))
 
     def _rows(self) -> pd.DataFrame:
-        """One row per metric and head."""
+        """Return one row per metric and head."""
         import pandas as pd
 
         return pd.DataFrame(

@@ -1,5 +1,4 @@
-"""From the scores of every head in every trial to the rows of a table, each with its error, its
-null and the chance of being as far from it."""
+"""Table rows from per-trial head scores, with standard errors, nulls and p-values."""
 
 from __future__ import annotations
 
@@ -31,15 +30,15 @@ PerTrial = Mapping[Site, Float[np.ndarray, "trial head"]]
 
 @dataclass(frozen=True)
 class MetricScores:
-    """The scores that one metric found.
+    """Scores of one metric.
 
     Args:
-        values: of every head in every trial; one trial where the score is exact.
-        clusters: the cluster of each trial; None where every trial is its own.
-        null_kind: what the table's null is.
-        null: scores of the same trials where there is nothing to find, if that is the null.
-        draws: mean scores on each draw of random weights, by name of the site. They are the null
-            where there is no other, and every p is held against them.
+        values: score of every head in every trial; a single trial if the score is exact.
+        clusters: the cluster of each trial; None if every trial is its own cluster.
+        null_kind: description of the table's null.
+        null: scores of the corresponding null trials, if that is the null.
+        draws: mean scores on each draw of random weights, by name of the site. They are the null if
+            there is no other, and every p is computed against them.
     """
 
     values: PerTrial
@@ -50,7 +49,7 @@ class MetricScores:
 
 
 def means_by_site(values: PerTrial) -> dict[str, np.ndarray]:
-    """The mean of every head over trials, by name of the site."""
+    """Return the mean of every head over trials, by name of the site."""
     return {site.name: cluster_summary(x).score for site, x in values.items()}
 
 
@@ -62,11 +61,14 @@ def table_of(
     *,
     parts: bool = False,
 ) -> HeadTable:
-    """The rows of one metric.
+    """Return the table rows of one metric.
 
     Args:
-        about: more provenance.
-        parts: also rows of each cluster, as metrics such as `induction [period 12]`.
+        model: the scored model.
+        metric: the metric with its options.
+        found: its scores.
+        about: additional provenance.
+        parts: add rows per cluster, as metrics such as `induction [period 12]`.
     """
     made = model_provenance(model) | {
         "options": dict(metric.options),
@@ -132,14 +134,14 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
 
 
 def _drawn(site: Site, draws: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
-    """`[draw, head]`, without the draws on which nothing could be scored."""
+    """Return `[draw, head]`, without the draws on which nothing could be scored."""
     found = [each[site.name] for each in draws if site.name in each]
     kept = [x for x in found if not np.isnan(x).any()]
     return np.stack(kept) if kept else np.zeros((0, site.n_heads))
 
 
 def _null(site: Site, found: MetricScores, drawn: np.ndarray) -> Summary | None:
-    """The null of the table: trials of its own, or the draws, each of which counts as one."""
+    """Return the null of the table: separate null trials, or the draws, each counted as one."""
     if found.null is not None:
         return cluster_summary(found.null[site], found.clusters)
     return cluster_summary(drawn) if len(drawn) else None
@@ -148,7 +150,7 @@ def _null(site: Site, found: MetricScores, drawn: np.ndarray) -> Summary | None:
 def _against_draws(
     metric: BoundAnalysis, found: MetricScores, drawn: Mapping[Site, np.ndarray]
 ) -> dict[Site, np.ndarray]:
-    """p of one more head of one more draw; the layers of a stack are judged together."""
+    """Compute p against one more head of one more draw; layers of a stack are pooled."""
     out: dict[Site, np.ndarray] = {}
     for stack in dict.fromkeys(site.stack for site in found.values):
         sites = [s for s in found.values if s.stack == stack and len(drawn[s])]
@@ -163,7 +165,7 @@ def _against_draws(
 def _against_prompts(
     site: Site, values: np.ndarray, own: Summary, found: MetricScores, null: Summary
 ) -> np.ndarray:
-    """p of the difference from the null over prompts: of pairs where the null has the same ones."""
+    """Compute p of the difference from the null over prompts, paired if the prompts are equal."""
     from scipy.stats import t as student
 
     if found.null is not None and found.null[site].shape == values.shape:
@@ -179,7 +181,7 @@ def _against_prompts(
 
 
 def _larger(tests: Sequence[Any], like: np.ndarray, *, needs_draws: bool) -> np.ndarray:
-    """The largest p of the tests there are; NaN where the one against draws is needed and not."""
+    """Return the largest p of the tests; NaN if the required one against draws is missing."""
     there = [np.asarray(p) for p in tests if p is not None and not np.isnan(p).all()]
     draws = tests[0]
     if not there or (needs_draws and (draws is None or np.isnan(draws).all())):

@@ -1,4 +1,4 @@
-"""Score every head of a model: mean, standard error, sample count and the same score on a null."""
+"""Scores of every head of a model: mean, standard error, sample count and null baseline."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-STORED_BYTES = 2**24  # of patterns per layer, up to which "auto" stores them
+STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
 
 
 PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
@@ -49,40 +49,41 @@ def score(
     """Score every head of a model, or of several in one table.
 
     Args:
-        model: what `load` gave, or anything that it takes: a name, a folder, a hub id or a Hugging
-            Face model is loaded first. A list of these gives one table; models that are named are
-            loaded one after another.
-        metrics: names (`"induction"`, `"local_window:width=8"`), analyses, or functions of
-            `(query, key)` or `(query, key, tokens)`, each taken for a detector; by default all but
-            experiments (the room `interp.heads.experiments`).
+        model: a loaded model, or anything that `load` accepts: a name, a folder, a hub id or a
+            Hugging Face model. A list of these gives one table; models given by name are loaded one
+            after another.
+        metrics: names (`"induction"`, `"local_window:width=8"`), analyses, or functions of `(query,
+            key)` or `(query, key, tokens)`, each used as a detector; by default all but the
+            experiments (`interp.heads.experiments`).
         prompts: texts, ids or `Prompts`, or a mapping of input tensors; random tokens repeated
             twice by default (see `interp.core.prompts.repeats`).
-        null: what `null` is measured on: the same prompts with `shuffled-tokens`, scored where the
-            original tokens had their targets; the same architecture with `random-init` weights;
-            `auto`: shuffled tokens for detectors that read tokens, random weights for the rest,
-            and every head is held against random weights too.
-        seed: of default prompts, shuffling and random weights.
-        batch_size: prompts per forward pass; changes no number.
-        engine: "stored" forms a layer's patterns, "streamed" never does, "auto" decides by size.
-        null_draws: draws of random weights; the null is their mean, its error their spread, and
-            `p` of a head the chance that one more head of one more draw is as far from it. Fewer
-            than three give no p.
-        parts: also the score on each cluster of prompts, as metrics `induction [period 12]`.
+        null: the baseline: `shuffled-tokens` uses the same prompts with shuffled tokens, scored at
+            the targets of the original tokens; `random-init` uses the same architecture with random
+            weights; `auto` uses shuffled tokens for detectors that read tokens and random weights
+            for the rest, and compares every head with random weights as well.
+        seed: seed of default prompts, shuffling and random weights.
+        batch_size: prompts per forward pass; does not affect the numbers.
+        engine: "stored" holds a layer's patterns in memory, "streamed" computes them in tiles,
+            "auto" decides by size.
+        null_draws: number of draws of random weights; the null is their mean, its error their
+            spread, and `p` of a head the probability that one more head of one more draw is as far
+            from it. Fewer than three give no p.
+        parts: also report the score on each cluster of prompts, as metrics `induction [period 12]`.
         progress: see `Progress`.
 
     `sem` is the standard error over clusters of prompts: rows of one prompt are not independent,
     and neither are prompts that share a period, a needle or an order (see `Prompts.clusters`).
 
     Raises:
-        UnknownName: a metric or option that does not exist.
-        PromptError: prompts that do not fit the model.
-        OptionError: a metric that cannot be computed on this kind of model, an argument that is
-            no model or metric, or two models of one name.
-        LoadError: a model that cannot be loaded; see `load`.
+        UnknownName: a metric or option does not exist.
+        PromptError: the prompts do not fit the model.
+        OptionError: a metric cannot be computed on this kind of model, an argument is not a model
+            or metric, or two models have the same name.
+        LoadError: a model cannot be loaded; see `load`.
     """
     models, bounds = given_models(model), asked_metrics(metrics)
     if isinstance(prompts, Iterator):
-        prompts = list(prompts)  # every model reads them
+        prompts = list(prompts)  # the same prompts for every model
     options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
     options |= {"null_draws": null_draws, "parts": parts}
     tables: list[HeadTable] = []
@@ -97,12 +98,12 @@ def score(
 
 
 def why_not(model: Model, metric: BoundAnalysis) -> str | None:
-    """One line on why a metric cannot be computed on a model, or None where it can."""
+    """Return the reason why a metric cannot be computed on a model, or None if it can."""
     spread = model.ranks is not None and f"on {model.ranks.size} processes"
     where = (model.elsewhere and f"at {model.elsewhere}") or spread
     if where and not metric.patterned():
         need = "weights" if metric.analysis.kind == "weights" else "activations"
-        return f"{metric.label}: its {need} stay where {model.name} runs, {where}"
+        return f"{metric.label}: its {need} are not available here, since {model.name} runs {where}"
     if metric.analysis.kind == "weights":
         from interp.model.locate.weights import why_unreadable
 
@@ -111,14 +112,14 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
     if metric.analysis.kind == "experiment":
         return _lacks(model, metric)
     if not any(applies(metric, site, model) for site in model.sites):
-        return f"{metric.label} looks at tokens, and {model.name} reads {model.kind} input"
+        return f"{metric.label} needs tokens, but {model.name} reads {model.kind} input"
     return None
 
 
 def _lacks(model: Model, metric: BoundAnalysis) -> str | None:
-    """What an experiment needs and the model does not have."""
+    """Return the reason why the model lacks what an experiment needs."""
     lacks = {
-        "tokens": None if model.takes_text else "reads no tokens",
+        "tokens": None if model.takes_text else "does not read tokens",
         "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
         "tokenizer": "has no tokenizer" if model.tokenizer is None else None,
     }
@@ -127,7 +128,7 @@ def _lacks(model: Model, metric: BoundAnalysis) -> str | None:
 
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
-    """Random tokens repeated twice; noise for models that read no tokens."""
+    """Return random tokens repeated twice; noise for models without token input."""
     inputs = probe_inputs(model.module, seed)
     return (
         repeats(model, seed=seed) if set(inputs) <= {"input_ids", "decoder_input_ids"} else inputs
@@ -137,20 +138,20 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
 def choose_engine(
     model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
 ) -> str:
-    """The engine asked for; for "auto", streamed once a layer's patterns would pass 16 MiB.
+    """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
-    "auto" stores patterns that the model's own code forms anyway.
+    "auto" stores patterns that the model's own code computes anyway.
 
     Raises:
-        OptionError: an engine that the model does not have. Where it runs elsewhere, rows are
-            formed in blocks and reduced; code of its own forms whole patterns.
+        OptionError: the engine is not available for the model. A model that runs remotely computes
+            rows in blocks; custom attention code computes whole patterns.
     """
     if model.elsewhere is not None:
         if engine in ("auto", "stored"):
             return "stored"
         raise OptionError(
-            f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are formed "
-            "in blocks of rows; use engine='auto'"
+            f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are "
+            f"computed in blocks of rows; use engine='auto'"
         )
     if engine != "auto":
         require_engine(model, engine)
@@ -162,7 +163,7 @@ def choose_engine(
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:
-    """Prompts of the largest batch, and tokens of the longest prompt."""
+    """Return the number of prompts in the largest batch and the tokens of the longest prompt."""
     return min(batch_size, len(prompts)), max(map(len, prompts.ids))
 
 
@@ -180,10 +181,22 @@ def score_each(
     progress: Progress | None = None,
     random: RandomWeights | None = None,
 ) -> Iterator[tuple[str, HeadTable]]:
-    """Like `score`, one table per metric as soon as it is there; one run serves all patterns.
+    """Score like `score`, with one table per metric as soon as it is ready.
+
+    One run serves all patterns.
 
     Args:
-        random: draws of random weights that were made already.
+        model: the loaded model.
+        bounds: metrics with their options.
+        prompts: see `score`.
+        null: see `score`.
+        seed: see `score`.
+        batch_size: see `score`.
+        engine: see `score`.
+        null_draws: see `score`.
+        parts: see `score`.
+        progress: see `Progress`.
+        random: draws of random weights made earlier.
     """
     if null not in NULLS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
@@ -193,10 +206,12 @@ def score_each(
             raise OptionError(reason)
     labels = [b.label for b in bounds]
     if len(set(labels)) < len(labels):
-        raise OptionError(f"a metric is asked for twice: {', '.join(labels)}")
+        raise OptionError(f"a metric is given twice: {', '.join(labels)}; name each only once")
     tell = progress or (lambda what, done, total: None)
     if null_draws < 1:
-        raise OptionError(f"null_draws={null_draws}: at least 1; null='none' leaves the null out")
+        raise OptionError(
+            f"null_draws={null_draws}: it must be at least 1; null='none' omits the null"
+        )
     random = random or RandomWeights(model, seed, null_draws)
     patterned = [b for b in bounds if b.patterned()]
     if patterned:
@@ -221,8 +236,8 @@ def _from_patterns(
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
     beside = run.shuffled(shuffled) if shuffled else {}
-    # what tokens decide is held against random weights as well: a random head too may attend to
-    # equal tokens more, or less, than to others
+    # detectors that read tokens are compared with random weights as well: a random head may also
+    # attend to equal tokens more, or less, than to others
     drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
     draws = run.drawn(random, drawn_for) if drawn_for else []
     about, clusters = run.about(), run.clusters()
@@ -237,7 +252,7 @@ def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     if null != "auto":
         return null
     if model.elsewhere is not None and metric.analysis.default_null == "random-init":
-        return "none"  # random weights would need the room on this machine
+        return "none"  # random weights would need the memory of the model on this machine
     return metric.analysis.default_null
 
 
@@ -281,7 +296,7 @@ class _Run:
     def drawn(
         self, random: RandomWeights, bounds: Sequence[BoundAnalysis]
     ) -> list[dict[str, dict[str, np.ndarray]]]:
-        """Per draw of random weights, metric and site: the mean of every head."""
+        """Return, per draw of random weights, metric and site, the mean of every head."""
         found = []
         for draw, model in enumerate(random, 1):
             what = f"null: random weights {draw}/{len(random)}"
@@ -290,11 +305,11 @@ class _Run:
         return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
-        """The scores of the same prompts with their tokens in random order."""
+        """Return the scores of the same prompts with their tokens in random order."""
         if not isinstance(self.prompts, Prompts):
             raise PromptError(
-                f"{self.model.name} reads no tokens, so there are none to shuffle; "
-                "use null='random-init'"
+                f"{self.model.name} does not read tokens, so there are none to shuffle; use "
+                f"null='random-init'"
             )
         first = bos_id(self.model)
         keep = first is not None and all(p[0] == first for p in self.prompts.ids)
@@ -337,11 +352,11 @@ Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
 
 
 def bound(metric: Metric) -> BoundAnalysis:
-    """A metric with its options, from any way of naming it.
+    """Return a metric with its options, from any way of naming it.
 
     Raises:
-        UnknownName: there is no metric of that name.
-        OptionError: an object that is no metric, or a function that cannot be a detector.
+        UnknownName: no metric has that name.
+        OptionError: the object is not a metric, or the function cannot be a detector.
     """
     if isinstance(metric, str):
         return METRICS.parse(metric)
@@ -349,7 +364,7 @@ def bound(metric: Metric) -> BoundAnalysis:
 
 
 def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
-    """One metric or several; None where none is named. Raises what `bound` raises."""
+    """Return one metric or several; None if none is named. Raises the errors of `bound`."""
     if metrics is None:
         return None
     if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):

@@ -1,4 +1,4 @@
-"""Scores of metrics that are given no prompts: from weights, and from experiments."""
+"""Scores of metrics that need no prompts: from weights, and from experiments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def from_weights(
     tell: Tell,
 ) -> HeadTable:
     """Score the weights of every head, with random weights as the null."""
-    held = null in ("auto", "random-init")  # weights read no tokens
+    held = null in ("auto", "random-init")  # weights do not read tokens
     total = 1 + len(random) * held
     tell(metric.label, 0, total)
     values, draws = _exact(metric.from_weights(model)), []
@@ -50,15 +50,16 @@ def from_experiment(
     tell: Tell,
     parts: bool,
 ) -> HeadTable:
-    """Run an experiment, and again on its null.
+    """Run an experiment, and repeat it on its null.
 
     Raises:
-        OptionError: shuffled tokens as the null of an experiment, which makes its own prompts.
-        PromptError: random weights that cannot do it, where they are the only null.
+        OptionError: shuffled tokens are the null, but an experiment makes its own prompts.
+        PromptError: the experiment cannot run on random weights, and they are the only null.
     """
     if null == "shuffled-tokens":
         raise OptionError(
-            f"{metric.label} makes its own prompts; its null is auto, random-init or none"
+            f"{metric.label} makes its own prompts, so tokens cannot be shuffled; use null auto, "
+            f"random-init or none"
         )
     trials = metric.experiment(model, seed, tell)
     kind, beside, draws = "none", None, []
@@ -66,11 +67,11 @@ def from_experiment(
         kind, beside = trials.null_kind, _arrays(trials.null)
     elif null != "none":
         kind = "random-init"
-    settled = metric.settled(trials.settled)  # the null does the task of the scores
+    settled = metric.settled(trials.settled)  # the null uses the task of the scores
     for drawn in random if null != "none" else ():
         try:
             other = settled.experiment(drawn, seed, tell, notes=False)
-        except PromptError:  # what random weights cannot do has no score on them
+        except PromptError:  # an experiment that cannot run on random weights has no score there
             if beside is None:
                 raise
             break
@@ -88,5 +89,5 @@ def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
 
 
 def _exact(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:
-    """As one trial."""
+    """Return exact values as a single trial."""
     return {site: x[None] for site, x in _arrays(values).items()}

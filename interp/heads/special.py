@@ -1,16 +1,16 @@
-"""Which heads of a model are special, by every metric of a table at once, and how sure that is.
+"""Heads of a model that stand out, across all metrics of a table, with significance.
 
-A head stands out in a metric if it is farther from the null than chance allows over all heads and
-metrics of the model, and the difference is large: it goes more than half of the way from the null
-to the end of the metric's range, or far from the model's other heads on the side away from the
-null. Significance alone is not enough: trained weights differ from a null almost everywhere, and
-with many prompts any difference is significant. Size alone is not either: of any heads some are
+A head stands out in a metric if it differs from the null significantly, corrected for all heads and
+metrics of the model, and the difference is large: more than half of the distance from the null to
+the end of the metric's range, or far from the model's other heads on the side away from the null.
+Significance alone is not enough: trained weights differ from a null almost everywhere, and with
+many prompts any difference is significant. Size alone is not enough either: some heads always rank
 first.
 
-Chance is the p of the table: that of one more head of one more draw of random weights, and of the
-prompts (`interp.core.clusters`, `interp.heads.score_rows`). A table without it, of another
-analysis, is judged by the errors of score and null, unless its null is random weights: one draw
-of them says nothing of how far draws lie apart, and then nothing is claimed.
+Significance is the p of the table: against one more head of one more draw of random weights, and
+over the prompts (`interp.core.clusters`, `interp.heads.score_rows`). A table of another analysis
+without p is judged by the standard errors of score and null, unless its null is random weights: one
+draw does not show the spread between draws, and then no head is claimed.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ if TYPE_CHECKING:
 
     from interp.core.table import HeadTable
 
-LEVEL = 0.05  # chance that any head at all is called special where the null holds everywhere
-APART = 4.0  # from the other heads, in their robust standard deviations
-HALF = 0.5  # of the way from the null to the end of the range
-_TO_SPREAD = 1.4826  # of a Gaussian: standard deviation over median absolute deviation
+LEVEL = 0.05  # family-wise error rate: probability of any false claim if the null holds everywhere
+APART = 4.0  # distance from the other heads, in their robust standard deviations
+HALF = 0.5  # share of the distance from the null to the end of the range
+_TO_SPREAD = 1.4826  # standard deviation over median absolute deviation of a Gaussian
 
 
 @dataclass(frozen=True)
 class Special:
-    """One head in one metric.
+    """A head that stands out in one metric.
 
     Args:
-        p: the chance of a score as far from the null where there is nothing to find; `limit` is
-            what it must stay below.
-        distance: score - null over the spread of one head of the null and the error of the score,
-            or over the standard error of the difference where the spread is not known.
-        share: of the way from the null to the upper end of the metric's range; NaN without one.
-        apart: score - median of the model's heads, over their robust standard deviation.
+        p: probability of a score this far from the null under the null hypothesis; `limit` is the
+            threshold that it must stay below.
+        distance: score - null, divided by the combined spread of one null head and error of the
+            score, or by the standard error of the difference if the spread is not known.
+        share: share of the distance from the null to the upper end of the metric's range; NaN if it
+            has none.
+        apart: score - median of the model's heads, divided by their robust standard deviation.
         exact: the score has no sampling error.
     """
 
@@ -66,27 +67,27 @@ class Special:
 
     @property
     def size(self) -> float:
-        """How large the difference is, in what is asked for at least."""
+        """Size of the difference, relative to the required minimum."""
         return max(abs(self.apart) / APART, 0.0 if math.isnan(self.share) else self.share / HALF)
 
     @property
     def label(self) -> str:
-        """Such as L5H1."""
+        """Label such as L5H1."""
         return f"L{self.layer}H{self.head}"
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The special heads of one model, and how many chances there were to find one."""
+    """Special heads of one model, and the number of tests made."""
 
     special: tuple[Special, ...]
     tests: int
     heads: int
-    without_null: tuple[str, ...]  # metrics that have none, so nothing can stand out in them
-    one_draw: tuple[str, ...]  # metrics whose null is too few draws of random weights for a claim
+    without_null: tuple[str, ...]  # metrics without a null, in which no head can stand out
+    one_draw: tuple[str, ...]  # metrics whose null has too few draws of random weights for a claim
 
     def by_head(self) -> list[tuple[tuple[str, int, int], list[Special]]]:
-        """Each head with what it stands out in, the largest difference first."""
+        """Return each head with the metrics in which it stands out, largest difference first."""
         found: dict[tuple[str, int, int], list[Special]] = {}
         for x in sorted(self.special, key=lambda x: -x.size):
             found.setdefault((x.stack, x.layer, x.head), []).append(x)
@@ -94,12 +95,14 @@ class Catalogue:
 
 
 def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Catalogue:
-    """What stands out in a table of one model.
+    """Return the heads that stand out in a table of one model.
 
     Args:
-        ends: the upper end of each metric's range, where it has one.
+        table: scores of one model.
+        ends: the upper end of each metric's range, if it has one.
 
-    p must be below `LEVEL` over all heads times metrics that are judged (Bonferroni).
+    p must be below `LEVEL` divided by the number of heads times the number of judged metrics
+    (Bonferroni).
     """
     frame: Any = table.to_pandas()
     frame = frame[frame["n"] > 0]
@@ -116,7 +119,7 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
         apart = _apart(score)
         p = np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact))
         share = _share(rows, (ends or {}).get(str(metric)))
-        # a head below its null but above the others is no finding: both must point one way
+        # a head below its null but above the others is not a finding: both must agree in sign
         far = (np.abs(apart) > APART) & (np.sign(apart) == np.sign(distance))
         stands = (p < LEVEL / tests) & (far | (share > HALF))
         for at in np.flatnonzero(stands):
@@ -138,7 +141,10 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
 
 
 def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """From the null, in spreads of the null or errors; infinite where both are exact and differ."""
+    """Return distances from the null in spreads or errors; infinite if both are exact.
+
+    Zero if they are also equal.
+    """
     gap = (rows["score"] - rows["null"]).to_numpy()
     null = rows["null"].to_numpy()
     among = np.full(len(rows), null.std(ddof=1) if len(rows) > 1 else math.nan)
@@ -150,7 +156,7 @@ def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
 
 
 def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
-    """Interval of a table that states none: by the t distribution over clusters, or over heads."""
+    """Compute p for a table without it: by the t distribution over clusters, or over heads."""
     from scipy.stats import t as student
 
     freedom = np.full(len(rows), len(rows) - 1) if exact else rows["clusters"].to_numpy() - 1
@@ -158,7 +164,7 @@ def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
 
 
 def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:
-    """Of the way from the null to the end of the range."""
+    """Return the share of the distance from the null to the end of the range."""
     score, null = rows["score"].to_numpy(), rows["null"].to_numpy()
     if end is None or not math.isfinite(end):
         return np.full(len(rows), math.nan)
@@ -167,10 +173,10 @@ def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:
 
 
 def _apart(score: np.ndarray) -> np.ndarray:
-    """From the median of all heads, in robust standard deviations.
+    """Return the distance from the median of all heads, in robust standard deviations.
 
-    Where more than half of the heads have one score, the mean absolute deviation takes the place of
-    the median one; where all have, nothing is apart.
+    If more than half of the heads share one score, the mean absolute deviation replaces the median
+    one; if all do, every distance is zero.
     """
     off = score - np.median(score)
     spread = _TO_SPREAD * np.median(np.abs(off))

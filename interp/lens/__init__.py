@@ -1,4 +1,4 @@
-"""The residual stream read as logits: layer by layer, or split into what was added to it."""
+"""Logits of the residual stream: layer by layer, or split into contributions of its parts."""
 
 import lazy_loader
 

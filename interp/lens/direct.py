@@ -1,4 +1,4 @@
-"""Direct logit attribution: a logit as the sum of what every part adds to the stream."""
+"""Direct logit attribution: a logit as the sum of the contributions of all parts of the model."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from interp.model.locate.sites import Site
     from interp.model.model import Model
 
-_RESIDUAL = 1e-4  # of the sum of absolute parts: float32 in a stream of many layers
+_RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over many layers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DirectLogits(Result):
-    """Parts of one logit, or of a difference of two, at one position.
+    """Contributions to one logit, or to a difference of two, at one position.
 
     Args:
-        value: what the parts sum to: the model's own number, before a soft cap if it has one.
+        value: sum of the parts: the model's own number, before a soft cap if it has one.
         table: one row per head of the stack that writes logits.
-        mlps: by layer.
-        embedding: of the first stream, positions included.
-        bias: of attentions, norms and the unembedding.
-        residual: value less the sum of all parts.
+        mlps: contribution of each MLP, by layer.
+        embedding: contribution of the first stream, positions included.
+        bias: contribution of the biases of attention layers, norms and the unembedding.
+        residual: value minus the sum of all parts.
     """
 
     target: str
@@ -62,14 +62,14 @@ class DirectLogits(Result):
     residual: float
     notes: Mapping[str, Any] = field(default_factory=dict)
     per_prompt = None
-    why_no_per_prompt = "it is of one prompt"
+    why_no_per_prompt = "it has a single prompt"
     _units = ("part", "stack", "layer", "head")
     _by = "abs"
     _holds = (HeadTable,)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """How the parts were made."""
+        """Record of how the parts were made."""
         return next(iter(self.table.provenance.values()))
 
     def _facts(self) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ class DirectLogits(Result):
         return {"metric": "direct_logit", "unit": frame["unit"].iloc[0]}
 
     def _rows(self) -> pd.DataFrame:
-        """One row per head, MLP, the embedding and the biases, in this order."""
+        """Return one row per head, MLP, the embedding and the biases, in this order."""
         import pandas as pd
 
         frame = self.table.wide()
@@ -96,7 +96,7 @@ class DirectLogits(Result):
 
     @property
     def parts(self) -> dict[str, float]:
-        """Every part by name, the largest first."""
+        """All parts by name, the largest first."""
         frame = self.table.wide()
         several = len(self.table.stacks) > 1
         named = {
@@ -130,21 +130,23 @@ def direct_logit_attribution(
 ) -> DirectLogits:
     """Split a logit into what each head, each MLP, the embedding and the biases add to it directly.
 
-    The scale of the final norm is held at what it is on this input; its gain, centring and bias
-    are folded exactly, so that the parts sum to the logit to rounding, which is checked. What a
-    part does through later layers is not in it: a head that others read may show nothing here.
+    The scale of the final norm is held at its value on this input; its gain, centring and bias
+    are folded exactly, so that the parts sum to the logit up to rounding, which is checked. Effects
+    through later layers are not included: a head that acts through others may contribute nothing.
 
     Args:
-        target: a token, the model's own first choice unless given.
+        model: the loaded model.
+        prompt: one text, or token ids.
+        target: a token; by default the model's top prediction.
         contrast: a second token whose logit is subtracted.
-        position: where the logit is read.
+        position: position at which the logit is read.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 
     Raises:
-        UnreadableAttention: a stream that is no plain sum of attentions and MLPs (post-norm
-            models), or a nonlinear layer before the unembedding.
-        PromptError, OptionError: no such token or position.
+        UnreadableAttention: the stream is not a plain sum of attention and MLPs (post-norm
+            models), or a nonlinear layer precedes the unembedding.
+        PromptError, OptionError: the token or position does not exist.
 
     Unit: logit.
 
@@ -152,8 +154,8 @@ def direct_logit_attribution(
 
     Null: none: the parts sum to the logit, which is checked.
 
-    Not for: heads that other heads read, which show nothing here; nor post-norm models, which are
-    refused.
+    Not for: heads that act through other heads, which contribute nothing here; nor post-norm
+    models, which are refused.
     """
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     stacks = [s for s in model.stacks if s in (stack, "cross")]
@@ -198,7 +200,7 @@ def direct_logit_attribution(
     if abs(residual) > _RESIDUAL * size:
         raise UnreadableAttention(
             f"{model.name}: the parts sum to {sum(parts):.6g}, but the {name} is {value:.6g}: "
-            "something besides attentions and MLPs writes to the stream, or a norm stands in it "
+            "something besides attention and MLPs writes to the stream, or a norm is applied to it "
             "(post-norm)"
         )
     ids = inputs.get("decoder_input_ids", inputs["input_ids"])[0].tolist()
@@ -225,7 +227,7 @@ def direct_logit_attribution(
 def _of_heads(
     model: Model, cache: ActivationCache, site: Site, row: int, direction: Tensor
 ) -> tuple[Float[Tensor, " head"], float]:
-    """What each head of one attention adds to the logit, and what belongs to no head."""
+    """Return each head's contribution to the logit, and the part that belongs to no head."""
     weights = model.weights_of(site)
     writing = weights.layout.o
     if isinstance(writing, str):

@@ -1,4 +1,4 @@
-"""From the last stream to the logits: norms and matrices, then a factor or a soft cap."""
+"""Map from the last stream to the logits: norms and matrices, then a factor or a soft cap."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
     from interp.model.model import Model
 
-_CLOSE = 1e-3  # of the largest logit; float32 sums over the stream's width
+_CLOSE = 1e-3  # relative to the largest logit; float32 sums over the stream's width
 
 
 @dataclass(frozen=True, eq=False)
 class Finish:
-    """What a model does to its last stream.
+    """Final operations of a model, from its last stream to the logits.
 
     Args:
-        factor: all logits are multiplied by it (Cohere, Granite).
-        cap: logits are `cap * tanh(x / cap)` (Gemma 2); None where they are not.
+        factor: factor of all logits (Cohere, Granite).
+        cap: logits are `cap * tanh(x / cap)` (Gemma 2); None without a soft cap.
     """
 
     model: Model
@@ -40,7 +40,7 @@ class Finish:
     cap: float | None
 
     def __call__(self, stream: Float[Tensor, "*at d_model"]) -> Float[Tensor, "*at d_vocab"]:
-        """Logits of any stream, by the model's own modules."""
+        """Compute the logits of any stream, by the model's own modules."""
         x = stream
         for step in self.leaving.steps:
             x = self.module(step.module)(x)
@@ -48,19 +48,20 @@ class Finish:
         return x if self.cap is None else self.cap * (x / self.cap).tanh()
 
     def module(self, name: str) -> Any:
-        """A module of the model by its path."""
+        """Return a module of the model by its path."""
         return self.model.module.get_submodule(name)
 
     def norm(self, name: str, width: int) -> Norm:
-        """A norm on the way, as it was when the layout was found."""
+        """Return a norm on the path, as it was when the layout was found."""
         return norm_at(self.model.module, name, (width,))
 
     def back(
         self, direction: Float[Tensor, " d_vocab"], stream: Float[Tensor, " d_model"]
     ) -> tuple[Float[Tensor, " d_model"], float]:
-        """What `direction` over logits reads of the stream, with every norm's scale as it is here.
+        """Map a direction over logits to the stream, with every norm's scale held at its value.
 
-        Returns the direction in the stream and what biases add, before a cap; in float64.
+        Returns the direction in the stream and the contribution of the biases, before a cap; in
+        float64.
         """
         given = [stream]
         with torch.no_grad():
@@ -83,7 +84,7 @@ class Finish:
 
 
 def frozen_scale(norm: Norm, given: Tensor, returned: Tensor) -> float:
-    """What a norm multiplied this vector by, beside gain and centring."""
+    """Return the factor of a norm on this vector, apart from gain and centring."""
     x = given.double()
     x = (x - x.mean() if norm.centred else x) * norm.gain.double()
     y = returned.double() - norm.bias.double()
@@ -91,11 +92,11 @@ def frozen_scale(norm: Norm, given: Tensor, returned: Tensor) -> float:
 
 
 def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
-    """The way from the last stream of a run to its logits, held to that run.
+    """Return the map from the last stream of a run to its logits, checked on that run.
 
     Raises:
-        UnreadableAttention: there is no unembedding, or the way to it is not linear but for norms,
-            a factor and a soft cap.
+        UnreadableAttention: there is no unembedding, or the path to it has other operations than
+            linear maps, norms, a factor and a soft cap.
     """
     leaving = layouts(model).vocabulary.leaving
     if isinstance(leaving, str):
@@ -114,7 +115,8 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
         return Finish(model, leaving, 1.0 if abs(factor - 1) < 1e-4 else factor, None)
     raise UnreadableAttention(
         f"{model.name}: norm and unembedding of the last stream do not give the model's logits "
-        f"(off by {float((raw - logits).abs().max()):.2g}); something else stands before or after "
+        f"(off by {float((raw - logits).abs().max()):.2g}); another operation comes before or "
+        "after "
         "the unembedding"
     )
 
@@ -124,39 +126,41 @@ def _same(x: Tensor, y: Tensor) -> bool:
 
 
 def predicting_stack(model: Model) -> str:
-    """The stack whose stream the logits are made of."""
+    """Return the stack whose stream the logits are computed from."""
     return "decoder" if "decoder" in model.stacks else model.stacks[-1]
 
 
 def model_layers(model: Model, stack: str) -> list[int]:
-    """Layers of one stack, in order."""
+    """Return the layers of one stack, in order."""
     return sorted(s.layer for s in model.sites if s.stack == stack)
 
 
 def one_input(model: Model, prompt: Any) -> dict[str, Tensor]:
-    """The tensors of one prompt.
+    """Return the tensors of one prompt.
 
     Raises:
-        OptionError: several prompts, or padding.
+        OptionError: there are several prompts, or padding.
     """
     inputs = model.inputs(prompt)
     mask = inputs.get("attention_mask")
     if len(inputs["input_ids"]) != 1 or (mask is not None and not bool(mask.all())):
-        raise OptionError("a lens reads one prompt without padding at a time")
+        raise OptionError(
+            "a lens reads one prompt at a time, without padding; give a single prompt"
+        )
     return inputs
 
 
 def row_of(position: int, n: int) -> int:
-    """A position counted from the front.
+    """Convert a position to one counted from the front.
 
     Raises:
-        OptionError: it lies outside.
+        OptionError: it is out of range.
     """
     if not -n <= position < n:
-        raise OptionError(f"position {position} of {n} tokens")
+        raise OptionError(f"position {position} is out of range for {n} tokens")
     return position % n
 
 
 def texts(model: Model, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as texts."""
+    """Decode tokens to texts."""
     return words(model, ids)

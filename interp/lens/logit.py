@@ -1,4 +1,4 @@
-"""The logit lens: what the model would say if the layers above were left out."""
+"""The logit lens: final norm and unembedding applied to intermediate layers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Array = np.ndarray
 class LogitLens(Result):
     """Logits of the stream at every depth and position; depth 0 is the embedding.
 
-    The score of a row is the logit of the target, or without a target the largest one.
+    The score of a row is the logit of the target, or without a target the largest logit.
 
     Args:
         top_ids, top_logits: the k largest at each depth and position.
-        target_logit, target_rank: of the target token, where there is one; rank 0 is the first.
+        target_logit, target_rank: of the target token, if there is one; rank 0 is the highest.
         residual: largest difference of the deepest logits to the model's own.
     """
 
@@ -50,7 +50,7 @@ class LogitLens(Result):
     residual: float
     provenance: dict[str, Any] = field(default_factory=dict, repr=False)
     per_prompt = None
-    why_no_per_prompt = "it is of one prompt"
+    why_no_per_prompt = "it has a single prompt"
     _units = ("depth", "position", "token")
 
     @property
@@ -62,7 +62,7 @@ class LogitLens(Result):
         return {"metric": kind, "unit": "logit"}
 
     def plot(self, k: int = 20) -> go.Figure:
-        """A heat map of the scores, depth by position, with the first token on each cell."""
+        """Draw a heat map of the scores, depth by position, with the top token in each cell."""
         from interp.draw.grid import grid
 
         if self._kept is not None:
@@ -79,7 +79,7 @@ class LogitLens(Result):
         return grid(score, self.depths, self.tokens, hover=hover, title=title, unit="logit")
 
     def _rows(self) -> pd.DataFrame:
-        """One row per depth and position."""
+        """Return one row per depth and position."""
         import pandas as pd
 
         rows = []
@@ -100,22 +100,23 @@ class LogitLens(Result):
 def logit_lens(
     model: Model, prompt: Any, *, k: int = 5, target: str | int | None = None
 ) -> LogitLens:
-    """The final norm and the unembedding applied to the stream after every layer.
+    """Apply the final norm and the unembedding to the stream after every layer.
 
-    The deepest logits are the model's own, which is checked. Early layers need not speak the
-    unembedding's language; what a lens shows there is what is decodable, not what is used.
+    The deepest logits are the model's own, which is checked. Early layers need not use the
+    basis of the unembedding; a lens shows what is decodable there, not what the model uses.
 
     Args:
+        model: the loaded model.
         prompt: one text, or token ids.
         k: tokens to keep at each depth and position.
-        target: a token whose logit and rank are followed.
+        target: a token whose logit and rank are tracked.
 
     Reference: nostalgebraist 2020, "interpreting GPT: the logit lens".
 
     Raises:
-        UnreadableAttention: no unembedding, or a nonlinear layer before it.
-        PromptError: no such target token.
-        OptionError: several prompts, or k outside the vocabulary.
+        UnreadableAttention: there is no unembedding, or a nonlinear layer precedes it.
+        PromptError: the target token does not exist.
+        OptionError: there are several prompts, or k exceeds the vocabulary.
 
     Unit: logit.
 
@@ -127,7 +128,7 @@ def logit_lens(
     unembedding.
     """
     if not 1 <= k <= model.d_vocab:
-        raise OptionError(f"k={k}; it lies between 1 and {model.d_vocab}")
+        raise OptionError(f"k={k} is out of range; give 1 to {model.d_vocab}")
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     cache = model.capture(inputs, ("resid_pre", "resid_post"), stack=stack)
     layers = model_layers(model, stack)
@@ -137,7 +138,7 @@ def logit_lens(
     wanted = None if target is None else token_id(model, target)
     tops, values, logits, ranks = [], [], [], []
     with torch.no_grad():
-        for stream in streams:  # one at a time: a vocabulary per position is large
+        for stream in streams:  # one depth at a time: logits of all positions are large
             found = end(stream)[0].double()
             best = found.topk(k, dim=-1)
             tops.append(best.indices.cpu())

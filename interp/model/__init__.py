@@ -1,4 +1,4 @@
-"""The only room that knows where a transformer keeps its heads; `interp.load` is its door."""
+"""Loading, reading and editing of transformers; `interp.load` returns a checked `Model`."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""What one forward pass leaves behind: chosen activations of chosen heads, by standard names."""
+"""Capture of chosen activations of chosen heads in one forward pass, by standard names."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ NAMES = HEAD_NAMES | STREAM_NAMES
 
 
 class NotCaptured(OptionError, KeyError):
-    """An activation that a cache does not hold; a `KeyError` too, so that `in` and `get` work."""
+    """Activation that a cache does not hold; also a `KeyError`, so that `in` and `get` work."""
 
-    __str__ = Exception.__str__  # KeyError would print quotes around the sentence
+    __str__ = Exception.__str__  # str() of a KeyError would add quotes around the sentence
 
 
 @dataclass(frozen=True, eq=False)
 class ActivationCache(Mapping):
     """Read-only activations of one pass: `cache["pattern", 3]`, or `cache["z", 3, "encoder"]`.
 
-    The head axis holds `heads[stack, layer]`, in that order (all of them unless chosen).
+    The head axis holds `heads[stack, layer]`, in that order (all heads unless some were chosen).
     """
 
     logits: Tensor
@@ -64,7 +64,7 @@ class ActivationCache(Mapping):
     def _key(self, key: Any) -> tuple[str, str, int]:
         if not isinstance(key, tuple) or len(key) not in (2, 3):
             raise OptionError(
-                f"cache[{key!r}]: ask for a name and a layer, such as cache['pattern', 0]"
+                f"cache[{key!r}]: give a name and a layer, such as cache['pattern', 0]"
             )
         name, layer, *rest = key
         if name not in NAMES:
@@ -83,7 +83,8 @@ class ActivationCache(Mapping):
             have = sorted({f"{n} of {s}.{x}" for n, s, x in self.values})
             where = f"{rest[0]} layer {layer}" if rest else f"layer {layer}"
             raise NotCaptured(
-                f"{name} of {where} was not captured; captured: {', '.join(have) or 'nothing'}"
+                f"{name} of {where} was not captured; these were captured: "
+                f"{', '.join(have) or 'nothing'}"
             )
         return fits[0]
 
@@ -97,7 +98,7 @@ class ActivationCache(Mapping):
         return len(self.values)
 
     def stack(self, name: str, stack: str | None = None) -> Tensor:
-        """One activation of all captured layers, `[layer, ...]`; layers must have one shape."""
+        """Stack one activation of all captured layers, `[layer, ...]`; shapes must be equal."""
         found = {
             (s, layer): x
             for (n, s, layer), x in self.values.items()
@@ -113,16 +114,17 @@ class ActivationCache(Mapping):
         return torch.stack(list(found.values()))
 
     def by_site(self, name: str) -> dict[tuple[str, int], Tensor]:
-        """One activation of all captured layers, keyed by stack and layer."""
+        """Return one activation of all captured layers, keyed by stack and layer."""
         return {(s, layer): x for (n, s, layer), x in self.values.items() if n == name}
 
     def view(self, tokens: Sequence[str] | None = None, *, item: int = 0) -> Any:
-        """The captured patterns of one prompt of the batch, to look at: `.save_html`, `.plot`.
+        """Return a view of the captured patterns of one prompt, with `.save_html` and `.plot`.
 
-        See `interp.report.viewer.View`.
+        See `interp.heads.patterns.View`.
 
         Args:
-            tokens: texts of the positions; numbers without them.
+            tokens: texts of the positions; their numbers unless given.
+            item: index of the prompt in the batch.
 
         Raises:
             NotCaptured: no patterns were captured.
@@ -133,13 +135,13 @@ class ActivationCache(Mapping):
         return behind("ActivationCache._repr_html_")(self)
 
     def z_by_site(self) -> dict[tuple[str, int], Tensor]:
-        """All captured z, as `interp.model.edits.resample` takes it."""
+        """Return all captured z, in the form that `interp.model.edits.resample` takes."""
         return self.by_site("z")
 
 
 @dataclass
 class CaptureRequest:
-    """What was asked for, checked against the model."""
+    """Requested activations, validated against the model."""
 
     names: tuple[str, ...]
     sites: list[Site]
@@ -164,11 +166,11 @@ def _index(x: Any, what: str) -> Any:
 def requested(
     model: Transformer, names: Sequence[str], layers, stack, heads, rows, positions
 ) -> CaptureRequest:
-    """A request, or the reason why it cannot be met.
+    """Validate a request for activations, or raise the reason why it is impossible.
 
     Raises:
-        UnknownName: an activation name that does not exist.
-        OptionError: layers, heads or indices that do not exist.
+        UnknownName: an activation name does not exist.
+        OptionError: layers, heads or indices do not exist.
         UnreadableAttention: the model has no such activation.
     """
     names = (names,) if isinstance(names, str) else tuple(names)
@@ -195,14 +197,14 @@ def requested(
             else list(heads)
         )
         if mine and not all(isinstance(h, int) and -site.n_heads <= h < site.n_heads for h in mine):
-            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; asked for {mine}")
+            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; requested: {mine}")
         chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
     for name in names:
         for site in sites:
             if name in ("q", "k") and not site.has_qk:
                 raise UnreadableAttention(
                     f"{site.name}: the scores of this family are a sum of several products, "
-                    f"so no single {name} makes them; scores and pattern can be captured"
+                    f"so no single {name} produces them; scores and pattern can be captured"
                 )
             if name in STREAM_NAMES and name not in site.streams:
                 raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
@@ -212,10 +214,10 @@ def requested(
 
 
 def _inside(index: Any, size: int, what: str) -> Any:
-    """The same index counted from the front.
+    """Convert an index to one counted from the front.
 
     Raises:
-        OptionError: it points outside.
+        OptionError: it is out of range.
     """
     if isinstance(index, slice):
         return index
@@ -232,19 +234,19 @@ def _take(x: Tensor, axis: int, index: Any) -> Tensor:
 
 
 class Recorder:
-    """Fills the tensors of one forward pass."""
+    """Collector of the tensors of one forward pass."""
 
     def __init__(self, model: Transformer, request: CaptureRequest, *, to: torch.device | None):
         self.model, self.request, self.to = model, request, to
         self.values: dict[tuple[str, str, int], Tensor] = {}
-        self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention
+        self.shapes: dict[Site, tuple[int, int]] = {}  # batch and positions of each attention layer
 
     def keep(self, name: str, site: Site, x: Tensor) -> None:
-        """File one activation, on the device asked for."""
+        """Store one activation, on the requested device."""
         self.values[name, site.stack, site.layer] = x if self.to is None else x.to(self.to)
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
-        """Keep what was asked for of one attention call."""
+        """Store the requested activations of one attention call."""
         if (site.stack, site.layer) not in self.request.heads:
             return
         self.model.require_finite(call, site)
@@ -261,13 +263,15 @@ class Recorder:
             elif name in ("q", "k", "v", "z"):
                 x = {"q": call.q, "k": call.k, "v": call.v, "z": call.z}[name]
                 if x is None:
-                    raise UnreadableAttention(f"{site.name} ({site.module}) has no {name} to keep")
+                    raise UnreadableAttention(
+                        f"{site.name} ({site.module}) has no {name} to capture"
+                    )
                 mine = kv if name in ("k", "v") else heads
                 self.keep(name, site, _take(_take(x, 1, mine), 2, positions))
 
     @contextmanager
     def hooks(self) -> Iterator[None]:
-        """Keep streams and results of this thread's runs in the block."""
+        """Store streams and layer outputs of this thread's runs in the block."""
         runs: dict[nn.Module, int] = {}
         matrices: dict[Site, Tensor] = {}
         watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
@@ -280,7 +284,7 @@ class Recorder:
                     )
                 elif name == "result":
                     where = Where(site.projection or "", "in", site.run)
-                    # before the hooks are there: an adapter's matrix is found by running it
+                    # before the hooks are set: an adapter's matrix is found by running it
                     matrices[site] = output_projection(self.model.module, site)[0]
                     watched.setdefault((where.module, where.run, "in"), []).append(
                         (name, site, where)
@@ -292,7 +296,7 @@ class Recorder:
             if not wanted:
                 return
             if x is None:
-                raise UnreadableAttention(f"{path} has no tensor at its {side}put to keep")
+                raise UnreadableAttention(f"{path} has no tensor at its {side}put to capture")
             x = x.clone()  # the family may add to the stream in place
             for name, site, where in wanted:
                 value = (
@@ -302,7 +306,8 @@ class Recorder:
                     if where.scale != 1
                     else x
                 )
-                if value.dim() == 2 + (name == "result"):  # OPT and mixtures of experts run on rows
+                # OPT and mixtures of experts run on flattened rows
+                if value.dim() == 2 + (name == "result"):
                     value = value.unflatten(0, self.shapes[site])
                 self.keep(name, site, _take(value, 1, self.request.positions))
 
@@ -345,24 +350,28 @@ def capture(
     grad: bool = False,
     to: torch.device | str | None = None,
 ) -> ActivationCache:
-    """Run once and keep the activations named.
-
-    Args:
-        names: any of `interp.model.capture.NAMES`.
-        layers, stack, heads: whose; all by default. `heads` are query heads; of k and v the kv
-            heads they read are kept.
-        rows: query positions of scores and patterns; only these are ever formed.
-        positions: positions of everything else.
-        edits: interventions under which to run.
-        grad: keep the graph, so that gradients flow through what is kept.
-        to: where to put what is kept, such as "cpu".
+    """Run the model once and return the requested activations.
 
     Positions count the padded columns of the batch as the model sees them.
 
+    Args:
+        model: the loaded model.
+        prompts: prompts, or input tensors by name.
+        names: any of `interp.model.capture.NAMES`.
+        layers: layers to capture; all by default.
+        stack: attention stack to capture; all by default.
+        heads: query heads to capture; all by default. Of k and v, the key-value heads that they
+            read are captured.
+        rows: query positions of scores and patterns; only these are ever computed.
+        positions: positions of all other activations.
+        edits: interventions under which to run.
+        grad: keep the autograd graph, so that gradients flow through the activations.
+        to: device for the activations, such as "cpu".
+
     Raises:
-        UnknownName: an activation name that does not exist.
+        UnknownName: an activation name does not exist.
         UnreadableAttention: the model has no such activation, with the reason.
-        NonFiniteError: NaN or infinity in an attention output, naming the layer.
+        NonFiniteError: NaN or infinity in an attention output; names the layer.
     """
     request = requested(model, names, layers, stack, heads, rows, positions)
     recorder = Recorder(model, request, to=None if to is None else torch.device(to))
@@ -370,7 +379,7 @@ def capture(
         if edits:
             contexts.enter_context(model.edited(*edits))
         active = model.active_edits
-        inputs = model.inputs(prompts)  # before the visit: it may try the model on padding
+        inputs = model.inputs(prompts)  # before the visit: it may run the model on padding
         contexts.enter_context(recorder.hooks())
         contexts.enter_context(model.visited(recorder.visit))
         logits = model.run(inputs)

@@ -1,4 +1,4 @@
-"""Self-check of a model that is loaded already, or of anything that `load` takes."""
+"""Self-check of a loaded model, or of anything that `load` accepts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from interp.model.self_check import SelfCheck, check_loaded
 
 
 def check_model(model: Any, seed: int = 1) -> SelfCheck:
-    """Run the self-check on a few random tokens; what `load` takes in place of a model is loaded.
+    """Run the self-check on a few random tokens; anything else that `load` accepts is loaded first.
 
     Raises:
-        OptionError: it is no model.
-        NonFiniteError: an attention's output is NaN or infinite, naming the layer.
+        OptionError: the argument is not a model.
+        NonFiniteError: an attention output is NaN or infinite; names the layer.
     """
     return check_loaded(one_model(model, check=False), seed)

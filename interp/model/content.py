@@ -1,4 +1,4 @@
-"""Content of a model: its hash, a cheaper checksum, and what a result states of its origin."""
+"""Content of a model: hash, faster checksum, and provenance of results."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from interp.core.protocols import IdentifiedModel
 
 
-_ROW = 4096  # words of 8 bytes that are reduced to two
-_ROWS = 16  # reduced at once: half a MiB, which stays in a processor's cache
-_MANY = 1 << 26  # bytes from which several threads read them
+_ROW = 4096  # words of 8 bytes that are reduced to two sums
+_ROWS = 16  # rows reduced at once: half a MiB, which fits in a processor's cache
+_MANY = 1 << 26  # bytes above which several threads are used
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
 def whole_parameter(x: Tensor) -> Tensor:
-    """A parameter with the parts of all processes."""
+    """Gather a parameter whose parts are spread over processes."""
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def content_hash(module: nn.Module) -> str:
-    """sha256 of every parameter and buffer that is saved: names, types, shapes and bytes."""
+    """Return the sha256 of all saved parameters and buffers: names, types, shapes and bytes."""
     digest = hashlib.sha256()
     for name, x in _tensors(module):
         digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
@@ -44,9 +44,9 @@ def content_hash(module: nn.Module) -> str:
 
 
 def checksum(module: nn.Module) -> str:
-    """Changes with any byte of the weights, and costs one pass over them.
+    """Compute a checksum that changes with any byte of the weights, in one pass over them.
 
-    Versions that torch counts are not enough: what is written through `.data` has none.
+    The version counters of torch do not suffice: writing through `.data` does not change them.
     """
     if module not in _held:
         return checksum_of(_tensors(module))
@@ -56,9 +56,9 @@ def checksum(module: nn.Module) -> str:
 
 
 def hold(module: nn.Module) -> Callable[[], object]:
-    """Take the checksum of a module once, until the function that this returns is called.
+    """Compute the checksum of a module once and reuse it until the returned function is called.
 
-    For a command that loaded the model itself, where nobody else can change its weights.
+    For a command that loaded the model itself, where no other code can change its weights.
     """
     _held[module] = ""
     there = ref(module)
@@ -66,7 +66,7 @@ def hold(module: nn.Module) -> Callable[[], object]:
 
 
 def checksum_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """The same of named tensors."""
+    """Compute the checksum of named tensors."""
     digest = hashlib.blake2b()
     named = list(tensors)
     once = {_place(x): x for _, x in named}  # tied weights are read once
@@ -86,7 +86,7 @@ def _place(x: Tensor) -> tuple:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Saved tensors of a module by name; quantised weights as their integers and scales."""
+    """Yield saved tensors of a module by name; quantised weights as their integers and scales."""
     todo = sorted(module.state_dict().items(), reverse=True)
     while todo:
         name, x = todo.pop()
@@ -110,22 +110,23 @@ def _bytes(x: Tensor) -> Any:
 
 
 def _reduced(x: Tensor) -> bytes:
-    """Two sums for every 32 KiB: a change of any byte changes one of them.
+    """Reduce every 32 KiB to two sums; a change of any byte changes at least one of them.
 
-    The sums are of words of 64 bits times odd random numbers, modulo 2**64, in which the highest
-    bits of two words would cancel; so the second sum is of the upper halves of the words.
+    Each sum is over 64-bit words times odd random numbers, modulo 2**64. Changes of the highest
+    bits of two words would cancel in the first sum, so the second one is over the upper halves of
+    the words.
     """
     flat = x.contiguous().reshape(-1).view(byte)
     n = len(flat) // (8 * _ROW)
     if n and flat.storage_offset() % 8:
-        flat = flat.clone()  # no words of 64 bits begin there
+        flat = flat.clone()  # 64-bit words are not aligned there
     words, rest = flat[: n * 8 * _ROW].view(torch.int64).view(n, _ROW), flat[n * 8 * _ROW :]
     sums = _sums(words.numpy()) if words.device.type == "cpu" else _sums_there(words)
     return sums.tobytes() + rest.cpu().numpy().tobytes()
 
 
 def _sums(words: np.ndarray) -> np.ndarray:
-    """`[row, 2]` of `[row, word]`, in blocks that stay in a processor's cache."""
+    """Sum `[row, word]` to `[row, 2]`, in blocks that fit in a processor's cache."""
     sums, upper = np.empty((len(words), 2), np.int64), np.empty((_ROWS, _ROW), np.int64)
     first, second = _weights()
     for at in range(0, len(words), _ROWS):
@@ -136,7 +137,7 @@ def _sums(words: np.ndarray) -> np.ndarray:
 
 
 def _sums_there(words: Tensor) -> np.ndarray:
-    """The same on another device, which has no product of integer matrices."""
+    """Compute the same sums on another device, which lacks integer matrix products."""
     weights = torch.from_numpy(_weights()).to(words.device)
     parts = [
         torch.stack([(w * weights[0]).sum(1), ((w >> 32) * weights[1]).sum(1)], 1)
@@ -152,7 +153,7 @@ def _weights() -> np.ndarray:
 
 
 def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
-    """What provenance says about a model and the versions that ran it."""
+    """Return provenance of a model and of the versions that ran it."""
     unused = {"unused_tensors": list(model.unused)} if model.unused else {}
     return unused | {
         "model_id": model.name,
@@ -174,13 +175,15 @@ def result_provenance(
     engine: str = "stored",
     **options: Any,
 ) -> dict[str, Any]:
-    """Provenance of a result: the model, its prompts, options, seed, engine and versions.
+    """Return the provenance of a result: model, prompts, options, seed, engine and versions.
 
     Args:
+        model: the model.
         made_by: the public function, such as "interp.lens.logit_lens".
-        prompts: None where only weights were read.
-        engine: the one that was really used.
-        options: arguments that change the numbers.
+        prompts: the prompts; None where only weights were read.
+        seed: the seed.
+        engine: the engine that was used.
+        **options: arguments that change the numbers.
     """
     about: dict[str, Any] = {"prompts": "none: weights only", "engine": "weights"}
     if prompts is not None:
@@ -191,7 +194,7 @@ def result_provenance(
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computes results."""
+    """Return the versions of the packages that compute results."""
     import torch
     import transformers
 

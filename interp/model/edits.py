@@ -1,9 +1,9 @@
-"""Interventions on heads, each under its own name: what replaces a head's z, where.
+"""Interventions on heads, named after what replaces a head's output z.
 
-"Ablation" is several different interventions and they give different numbers, so there is no
-function of that name here. Every edit acts on z, the input of the output projection split by
-head, which is what a head hands on; an edited pattern acts on z through the values. The name of
-the edit travels into every result. With grouped-query attention an edit acts on query heads.
+"Ablation" can mean several different interventions that give different numbers, so no function has
+this name. Every edit acts on z, the input of the output projection split by head; an edited pattern
+acts on z through the values. The name of the edit is stored in every result. With grouped-query
+attention, edits act on query heads.
 
     with model.edited(zero("L1H4"), mean(["L0H2"], over="batch")):
         logits = model.run(prompts)
@@ -32,12 +32,12 @@ Positions = slice | int | Sequence[int] | None
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One intervention. `replace(call, site, real)` gives the new z of all heads of a call.
+    """Intervention. `replace(call, site, real)` returns the new z of all heads of a call.
 
     Args:
-        kind: the intervention's name.
-        heads: which heads; of every stack when `stack` is None.
-        positions: which query positions, counted from the first real token of each prompt.
+        kind: name of the intervention.
+        heads: edited heads; in every stack when `stack` is None.
+        positions: edited query positions, counted from the first real token of each prompt.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Edit:
 
     @property
     def name(self) -> str:
-        """What results carry, such as `mean-batch(L1H4, L1H5)`."""
+        """Name in results, such as `mean-batch(L1H4, L1H5)`."""
         where = ", ".join(map(str, self.heads))
         if self.stack:
             where = f"{self.stack} {where}"
@@ -58,14 +58,14 @@ class Edit:
         return f"{self.kind}({where}{'; ' + self.detail if self.detail else ''})"
 
     def applies(self, site: Site) -> list[int]:
-        """The heads of a site that this edit changes."""
+        """Return the heads of a site that this edit changes."""
         if self.stack is not None and site.stack != self.stack:
             return []
-        mine = (None, site.stack)  # heads of results know their stack
+        mine = (None, site.stack)  # heads in results carry their stack
         return [h.head for h in self.heads if h.layer == site.layer and h.stack in mine]
 
     def __call__(self, call: Call, site: Site, real: Tensor) -> None:
-        """Assign the edited z to the call; `real [batch, query_pos]` marks what is no padding."""
+        """Assign the edited z to the call; `real [batch, query_pos]` marks the real tokens."""
         heads = self.applies(site)
         if not heads:
             return
@@ -77,19 +77,23 @@ class Edit:
 
 
 def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
-    """The chosen positions of each prompt, counted without its padding: `[batch, query_pos]`.
+    """Return the mask of chosen positions, counted without padding: `[batch, query_pos]`.
 
     Args:
-        before: tokens of each prompt that a cache already holds, while generating.
+        positions: the chosen positions.
+        real: mask of the real tokens.
+        before: number of tokens of each prompt already in the cache, during generation.
 
     Raises:
-        OptionError: a position that no prompt of the batch has (and, generating, may never have).
+        OptionError: no prompt of the batch has a chosen position (during generation: or can have
+            it).
     """
     if positions is None:
         return torch.ones_like(real)
     past = torch.zeros(len(real), dtype=torch.long, device=real.device)
     past = past if before is None else past + before
-    order = real.long().cumsum(1) - 1 + past[:, None]  # the place of each token in its own prompt
+    # the position of each token within its own prompt
+    order = real.long().cumsum(1) - 1 + past[:, None]
     length = real.long().sum(1) + past
     if isinstance(positions, slice):
         bounds = [positions.indices(n) for n in length.tolist()]
@@ -100,7 +104,7 @@ def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Ten
         absent = [p for p in wanted if not -known <= p < known]
         if absent and before is None:
             raise OptionError(
-                f"an edit at positions {absent}; the longest prompt has {known} tokens (0 to "
+                f"an edit names positions {absent}; the longest prompt has {known} tokens (0 to "
                 f"{known - 1})"
             )
         picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
@@ -123,7 +127,7 @@ def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
 
 
 def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ...]:
-    """Heads from one head or several, as `Head`, `"L5H1"` or `(5, 1)`, or those of a result.
+    """Parse one head or several, given as `Head`, `"L5H1"`, `(5, 1)` or a result.
 
     Raises:
         OptionError: there is none, or one is given twice.
@@ -143,7 +147,13 @@ def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ..
 
 
 def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Put 0 in place of z: what a head would write with all-zero values."""
+    """Replace z by 0: the output of a head whose values are all zero.
+
+    Args:
+        heads: edited heads.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
+    """
     return Edit(
         "zero",
         parse_heads(heads),
@@ -156,9 +166,15 @@ def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edi
 def gate(
     heads, factor: float | Tensor, *, positions: Positions = None, stack: str | None = None
 ) -> Edit:
-    """Multiply z by a factor; a tensor `[len(heads)]` with gradient gives gate gradients.
+    """Multiply z by a factor; a tensor `[len(heads)]` that requires grad gives gate gradients.
 
-    Not for: reading a gradient of it as the effect of 0: that is a long way off.
+    Args:
+        heads: edited heads.
+        factor: one factor, or one per head.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
+
+    Not for: estimating the effect of zeroing a head from the gradient: 0 is far from 1.
     """
     chosen = parse_heads(heads)
     if isinstance(factor, Tensor) and factor.shape not in ((), (1,), (len(chosen),)):
@@ -188,13 +204,16 @@ def mean(
     positions: Positions = None,
     stack: str | None = None,
 ) -> Edit:
-    """Put the mean of z in place of z; three different interventions, told apart by `over`.
+    """Replace z by its mean; `over` selects one of three different interventions.
 
     Args:
-        over: `batch`: over all real positions of all prompts of the batch at hand;
+        heads: edited heads.
+        over: `batch`: over all real positions of all prompts of the batch;
             `position`: over the prompts of the batch, at each position counted from the first
             real token; `dataset`: over other prompts, given by `reference`.
-        reference: for `dataset`: what `model.mean_z(prompts)` returns.
+        reference: for `dataset`: the result of `model.mean_z(prompts)`.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
     """
     if over == "dataset" and reference is None:
         raise OptionError("mean over='dataset' needs reference=model.mean_z(prompts)")
@@ -220,7 +239,7 @@ def mean(
 
 
 def _position_mean(z: Tensor, real: Tensor) -> Tensor:
-    """The mean over prompts at each position counted from the prompt's first real token."""
+    """Average over prompts at each position, counted from the prompt's first real token."""
     order = (real.long().cumsum(1) - 1).clamp_min(0)
     index = order[:, None, :, None].expand_as(z)
     kept = z * real[:, None, :, None]
@@ -237,10 +256,13 @@ def resample(
     positions: Positions = None,
     stack: str | None = None,
 ) -> Edit:
-    """Put z from another run in place of z, position by position.
+    """Replace z by z from another run, position by position.
 
     Args:
+        heads: edited heads.
         source: `model.capture(other_prompts, ["z"]).z_by_site()`, of the same shape as this run.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
     """
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
@@ -258,7 +280,7 @@ def resample(
 
 
 def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Spread the head's attention evenly over the keys it may see; its values still flow."""
+    """Spread the head's attention evenly over its visible keys; its values stay unchanged."""
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
@@ -268,10 +290,13 @@ def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> 
 
 
 def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | None = None) -> Edit:
-    """Put given values in place of z.
+    """Replace z by given values.
 
     Args:
+        heads: edited heads.
         value: anything that broadcasts to `[batch, head, query_pos, d_head]` of the layer.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
     """
     return Edit(
         "set",
@@ -289,15 +314,18 @@ def set_pattern(
     positions: Positions = None,
     stack: str | None = None,
 ) -> Edit:
-    """Put another attention pattern in place of the head's own; z follows from it and the values.
+    """Replace the attention pattern; z is computed from the new pattern and the head's values.
 
     Args:
+        heads: edited heads.
         pattern: broadcasts to `[batch, head, query_pos, key_pos]`, or a function of the pattern.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
     """
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         own = call.pattern()
-        # a copy, since the function may write into it while the model's own is still in use
+        # a copy: the function may write into it while the model still uses the original
         new = pattern(own.clone()) if callable(pattern) else pattern
         return call.mix(_fitting(new, own, "pattern", site))
 
@@ -314,27 +342,34 @@ def calibrate(
     positions: Positions = None,
     stack: str | None = None,
 ) -> Edit:
-    """Attention calibration (ACT): take attention off sinks that are not the first token.
+    """Calibrate attention (ACT): reduce the attention to sinks other than the first token.
 
-    A key is a sink of a head where the mean attention from the queries that see it is above
-    `over / keys`, or above `threshold`. Its attention is multiplied by `keep`, and what is freed
-    goes to the keys that are no such sinks, in proportion to what they have; a row that looks at
-    sinks alone stays as it is.
+    A key is a sink of a head if the mean attention from the queries that see it is above `over /
+    keys`, or above `threshold`. Its attention is multiplied by `keep`, and the freed attention is
+    distributed over the keys that are not such sinks, in proportion to their attention; a row that
+    attends only to sinks stays unchanged.
 
     Args:
-        threshold: of the mean attention, as in the published code, in place of `over`.
-        first: so many tokens at the beginning are never taken for sinks (the published code
-            spares the first sink it finds, wherever that is).
+        heads: edited heads.
+        keep: factor of the attention to a sink, from 0 to 1.
+        over: multiple of uniform attention above which a key is a sink.
+        threshold: absolute mean attention above which a key is a sink, as in the published code;
+            used in place of `over`.
+        first: number of tokens at the beginning that never count as sinks (the published code
+            exempts the first sink that it finds, wherever it is).
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
 
     Reference: Yu et al. 2024, "Unveiling and Harnessing Hidden Attention Sinks" (ICML).
 
     Raises:
-        OptionError: numbers that make no sense.
+        OptionError: an argument is out of range.
     """
     if not 0 <= keep <= 1 or over <= 0 or first < 0 or (threshold is not None and threshold < 0):
         raise OptionError(
-            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep is in 0 to 1, "
-            "the others are not negative"
+            f"keep={keep}, over={over}, threshold={threshold}, first={first}; keep must be from 0 "
+            "to 1, "
+            "the others not negative"
         )
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:

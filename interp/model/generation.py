@@ -1,4 +1,4 @@
-"""Generation with a cache, seen step by step: what every new token attends to."""
+"""Generation with a cache, with the attention of every new token captured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Generation:
-    """Greedily generated ids, and what was captured at each step (the first step is the prompt)."""
+    """Greedily generated ids and the captures of each step; the first step is the prompt."""
 
     ids: Tensor
     steps: tuple[ActivationCache, ...]
@@ -42,33 +42,44 @@ def generate(
     names: Sequence[str] = (),
     edits: Sequence[Edit] = (),
 ) -> Generation:
-    """Generate greedily with the model's own cache and keep activations of every step.
+    """Generate greedily with the model's own cache and store activations of every step.
 
-    Prompts of unequal length are padded on the left, where nothing comes between a prompt and
-    what follows it. A sliding-window cache keeps only the last keys: the key axis of a step counts
-    what the cache holds, not positions of the text.
+    Prompts of unequal length are padded on the left, so that no padding separates a prompt from its
+    continuation. A sliding-window cache keeps only the last keys: the key axis of a step counts the
+    entries of the cache, not positions in the text.
+
+    Args:
+        model: the loaded model.
+        prompts: the prompts.
+        max_new_tokens: number of tokens to generate.
+        names: activations to capture: any of q, k, v, scores, pattern and z.
+        edits: interventions under which to run.
 
     Raises:
-        OptionError: the model cannot generate, or an activation that is not kept while generating.
+        OptionError: the model cannot generate, or an activation is not available during generation.
     """
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):
-        raise OptionError(f"{model.name} ({model.kind}) has no head to generate with")
+        raise OptionError(
+            f"{model.name} ({model.kind}) has no language-model head to generate with"
+        )
     if not isinstance(prompts, Mapping):
         prompts = Prompts.of(prompts, model)
-        if model.kind != "encoder-decoder":  # what is generated must follow the prompt's last token
+        # generated tokens must directly follow the prompt's last token
+        if model.kind != "encoder-decoder":
             prompts = replace(prompts, padding="left")
     inputs = model.inputs(prompts)
-    # generate numbers the positions itself, by the mask
+    # generate computes the positions itself, from the mask
     inputs = {k: v for k, v in inputs.items() if k not in _NOT_FOR_GENERATE}
     if "input_ids" in inputs and "attention_mask" in takes(model.module):
-        # or generate takes tokens of the padding's id for padding, wherever they stand
+        # otherwise generate treats every token with the padding id as padding
         inputs.setdefault("attention_mask", torch.ones_like(inputs["input_ids"]))
     request = requested(model, names, None, None, None, None, None)
     wrong = [n for n in request.names if n not in HEAD_NAMES or n == "result"]
     if wrong:
         raise OptionError(
-            f"while generating, {', '.join(wrong)} are not kept; known: q, k, v, scores, pattern, z"
+            f"during generation {', '.join(wrong)} cannot be captured; known: q, k, v, scores, "
+            "pattern, z"
         )
     recorders: list[Recorder] = []
     seen: dict[tuple[str, int], int] = {}

@@ -1,4 +1,4 @@
-"""Models as a caller gives them: loaded already, or by name, folder, hub id or object."""
+"""Model arguments: loaded models, names, folders, hub ids or model objects."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Given:
-    """One model that was asked for; what is named is loaded when it is needed.
+    """Requested model; a named one is loaded when it is first needed.
 
     Args:
-        source: the model, or the text that `load` finds it by.
-        name: what results will call it.
+        source: the model, or the text from which `load` finds it.
+        name: its name in results.
     """
 
     source: Model | str
     name: str
 
     def model(self) -> Model:
-        """The model, loaded and checked; raises what `load` raises."""
+        """Return the model, loaded and checked; raises what `load` raises."""
         return self.source if isinstance(self.source, Model) else load(self.source, name=self.name)
 
 
 def one_model(model: Any, *, check: bool = True) -> Model:
-    """The model that an argument stands for, loaded where it is named; `check` as of `load`.
+    """Return the model that an argument denotes, loading a named one; `check` as in `load`.
 
     Raises:
-        OptionError: something that is no model, or several where one is asked for.
+        OptionError: the argument is not a model, or denotes several.
     """
     if not _is_one(model):
         raise OptionError(_wrong(model).removesuffix(", or a list of these"))
@@ -50,15 +50,15 @@ def one_model(model: Any, *, check: bool = True) -> Model:
 
 
 def given_models(models: Any) -> list[Given]:
-    """The models that an argument stands for: one, or a list.
+    """Return the models that an argument denotes: one, or a list.
 
-    Objects are read and checked here, before any is scored; what is named is not loaded yet, so
-    that one large model after another fits the machine. Two folders of one name are called by
-    their paths.
+    Model objects are read and checked here, before any is scored; named ones are loaded later, one
+    after another, so that several large models fit on the machine. Two folders of one name are
+    named by their paths.
 
     Raises:
-        OptionError: something that is no model, none at all, or two that results would call the
-            same.
+        OptionError: an element is not a model, the list is empty, or two models would have the
+            same name in results.
     """
     if _is_one(models):
         return [_given(models)]
@@ -82,8 +82,8 @@ def given_models(models: Any) -> list[Given]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise OptionError(
-            f"two of the models are called {', '.join(twice)}, and a table tells models by their"
-            " names; load each under a name of its own: interp.load(..., name=...)"
+            f"two of the models are called {', '.join(twice)}, and a table distinguishes models"
+            " by name; load each under a different name: interp.load(..., name=...)"
         )
     return found
 
@@ -114,10 +114,10 @@ def _wrong(x: Any) -> str:
 def takes_model(
     function: Callable[Concatenate[Model, Rest], Found],
 ) -> Callable[Concatenate[Any, Rest], Found]:
-    """Let the first argument of a function, a model, also be a name, a folder or an object.
+    """Let the first argument of a function, a model, also be a name, folder or object.
 
     Raises:
-        OptionError: something that is not a model; from the function that is made.
+        OptionError: the argument is not a model; raised by the decorated function.
     """
 
     @wraps(function)

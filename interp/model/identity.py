@@ -1,9 +1,8 @@
-"""All of a model that moves its numbers: whatever is kept is kept under this, and found by it.
+"""Cache key of a run: everything about a model that changes its numbers.
 
-What a command keeps (scores, coalitions, steps, trees, rows) is found again only where every part
-is the same: weights, buffers, config, tokenizer, source code, dtype, device, attention and versions
-of interp, torch and transformers. A result made by other versions stays where it is, and is
-computed again.
+Stored results (scores, coalitions, steps, trees, rows) are reused only if every part is equal:
+weights, buffers, config, tokenizer, source code, dtype, device, attention and versions of interp,
+torch and transformers. A result of other versions is kept, and recomputed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from interp.model.source_code import code_of
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-# Of a config: where it lies, who wrote it, and how it is written; nothing that is computed with.
+# Fields of a config that no computation uses: its location, its author and its format.
 COSMETIC = frozenset(
     {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "_from_model_config"}
 )
@@ -37,22 +36,23 @@ _imports: ContextVar[tuple[ModuleType, ...]] = ContextVar("interp_imports", defa
 
 
 def identity_of(model: Model) -> dict[str, str]:
-    """Everything a model's numbers depend on, as plain data by part.
+    """Return everything that a model's numbers depend on, as plain data by part.
 
-    Costs a pass over the weights; sha256 of them only where they changed since it was taken.
+    Costs one pass over the weights; their sha256 is recomputed only if they changed.
 
     Raises:
-        OptionError: heads are edited, or the model runs elsewhere: neither can be told apart.
+        OptionError: heads are edited, or the model runs on another machine: stored results of such
+            runs could not be distinguished.
     """
     if model.active_edits:
         raise OptionError(
-            f"heads are edited ({', '.join(model.active_edits)}), and kept results cannot tell"
-            " such runs apart; leave the block, or keep nothing"
+            f"heads are edited ({', '.join(model.active_edits)}), and stored results cannot"
+            " distinguish such runs; leave the block, or store nothing"
         )
     if model.elsewhere is not None:
         raise OptionError(
             f"{model.name} runs at {model.elsewhere}, where its weights cannot be compared, so"
-            " nothing can be kept of it; load it on this machine, or keep nothing"
+            " its results cannot be stored; load it on this machine, or store nothing"
         )
     module = model.module
     classes = {type(part) for part in module.modules()} | {type(model.config)}
@@ -74,7 +74,7 @@ def identity_of(model: Model) -> dict[str, str]:
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """sha256 of all that turns text into ids; "none" without a tokenizer."""
+    """Return the sha256 of everything that turns text into ids; "none" without a tokenizer."""
     if tokenizer is None:
         return "none"
     told: list[Any] = [
@@ -83,7 +83,7 @@ def tokenizer_hash(tokenizer: Any) -> str:
     ]
     fast = getattr(tokenizer, "backend_tokenizer", None)
     if fast is not None:
-        # The text begins with padding and truncation, which every call sets anew.
+        # The text begins with padding and truncation, which every call overrides.
         told.append(fast.to_str().partition('"added_tokens"')[2])
     elif hasattr(tokenizer, "get_vocab"):
         told += [tokenizer.get_vocab(), getattr(tokenizer, "init_kwargs", {})]
@@ -100,7 +100,7 @@ _OF_TOKENIZER = (
 
 @contextmanager
 def imported(modules: Sequence[ModuleType]) -> Iterator[None]:
-    """Inside the block the source of these modules is a part of every model's identity."""
+    """Include the source of these modules in every model's identity inside the block."""
     token = _imports.set((*_imports.get(), *modules))
     try:
         yield
@@ -109,13 +109,13 @@ def imported(modules: Sequence[ModuleType]) -> Iterator[None]:
 
 
 def _unsaved(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Buffers that are computed and not saved, such as the frequencies of rotary embeddings."""
+    """Return buffers that are computed and not saved, such as rotary frequencies."""
     saved = set(module.state_dict(keep_vars=True))
     return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
 
 
 def _plain(x: Any) -> Any:
-    """JSON of a config, cosmetic fields left out, objects by their content and not their place."""
+    """Return the JSON of a config, without cosmetic fields, with objects by content."""
     if hasattr(x, "to_dict"):
         x = x.to_dict()
     if isinstance(x, Mapping):

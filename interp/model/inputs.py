@@ -1,4 +1,4 @@
-"""Inputs of a model: the arguments its forward takes, random ones to try it with, and the call."""
+"""Inputs of a model: arguments of its forward pass, random probe inputs, and the call itself."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from interp.model.hooks.inference import inference
 PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
 
 
-# torch has no class of its own for what the allocators of the CPU say
+# torch has no exception class for out-of-memory errors of CPU allocators
 _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")
 
 
 def text_config(config: Any) -> Any:
-    """The part of a config that describes the language model."""
+    """Return the part of a config that describes the language model."""
     get = getattr(config, "get_text_config", None)
     return get() if callable(get) else config
 
 
 def vocabulary(config: Any) -> int:
-    """How many token ids the model knows."""
+    """Return the number of token ids of the model."""
     return int(getattr(text_config(config), "vocab_size", 0) or 0)
 
 
 def takes(model: nn.Module) -> set[str]:
-    """Names of the arguments of the model's forward."""
+    """Return the names of the arguments of the model's forward."""
     return set(inspect.signature(model.forward).parameters)
 
 
 def is_encoder_decoder(model: nn.Module) -> bool:
-    """Whether the model reads a source and writes a target."""
+    """Return True if the model reads a source and writes a target."""
     return bool(getattr(model.config, "is_encoder_decoder", False)) and (  # type: ignore[union-attr]
         "decoder_input_ids" in takes(model)
     )
@@ -45,7 +45,7 @@ def is_encoder_decoder(model: nn.Module) -> bool:
 def probe_inputs(
     model: nn.Module, seed: int = 0, device: torch.device | str | None = None
 ) -> dict[str, Tensor]:
-    """Random inputs, 2 items of 7 tokens (targets of 5); torch's global generator is not used."""
+    """Make random inputs, 2 items of 7 tokens (targets of 5), without torch's global generator."""
     generator = torch.Generator().manual_seed(seed)
     config: Any = model.config
     names = takes(model)
@@ -57,7 +57,8 @@ def probe_inputs(
 
     def ids(length: int) -> Tensor:
         high = max(vocab, 1)
-        low = 4 if high > 8 else 0  # the first ids are usually special, but four letters are four
+        # the first ids are usually special, unless the vocabulary is tiny
+        low = 4 if high > 8 else 0
         return torch.randint(low, high, (PROBE_BATCH, length), generator=generator)
 
     def values(*shape: int) -> Tensor:
@@ -92,7 +93,7 @@ def _generates(model: nn.Module) -> bool:
 
 
 def position_limit(model: nn.Module) -> int | None:
-    """Longest prompt the model's position table allows, or None where positions are computed."""
+    """Return the longest prompt of the position table, or None where positions are computed."""
     config = text_config(model.config)
     stated = context_length(model)
     if stated is None:
@@ -103,7 +104,8 @@ def position_limit(model: nn.Module) -> int | None:
         ):
             rows = module.num_embeddings
             if stated <= rows <= stated + 8:
-                # RoBERTa's kind counts from after the padding id; OPT's has spare rows in front
+                # RoBERTa models count from after the padding id; OPT models have spare rows in
+                # front
                 first = module.padding_idx
                 return stated if first is None else rows - first - 1
     if getattr(config, "max_position_embeddings", None) is None:
@@ -115,7 +117,7 @@ def position_limit(model: nn.Module) -> int | None:
 
 
 def context_length(model: nn.Module) -> int | None:
-    """The context length that the config states."""
+    """Return the context length that the config states."""
     config = text_config(model.config)
     for name in (
         "max_position_embeddings",
@@ -130,21 +132,21 @@ def context_length(model: nn.Module) -> int | None:
     return None
 
 
-# In this order: what a model is trained to give, else its last states.
+# In this order: the trained output, else the last hidden states.
 _OUTPUTS = ("logits", "logits_per_image", "last_hidden_state", "pooler_output", "image_embeds")
 
 
 def forward(module: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor:
-    """Logits, or the last hidden state of a model without a head; without a cache.
+    """Run the module without a cache; return logits, or the last hidden state without a head.
 
     Raises:
-        PromptError: an argument the model does not take, a mask that hides every key, or a prompt
-            beyond the context of a model that breaks there.
+        PromptError: the model does not take an argument, a mask hides every key, or a prompt is
+            longer than the context of a model that fails there.
     """
     known = takes(module)
     unknown = [k for k in inputs if k not in known]
     if unknown and "kwargs" not in known:
-        raise PromptError(f"{name} takes no {', '.join(unknown)}; it takes {sorted(known)}")
+        raise PromptError(f"{name} does not take {', '.join(unknown)}; it takes {sorted(known)}")
     for key, x in inputs.items():
         if isinstance(x, Tensor) and key.endswith("attention_mask") and x.dim() == 2:
             hidden = (x == 0).all(-1).nonzero()
@@ -163,7 +165,7 @@ def forward(module: nn.Module, inputs: Mapping[str, Any], name: str) -> Tensor:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error means that memory ran out."""
+    """Return True if an error means that memory ran out."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(said in str(error) for said in _SAID)

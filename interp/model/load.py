@@ -1,8 +1,8 @@
-"""From a source to a checked `Model`: hub ids, folders, bundled and planted models, live modules.
+"""Loading of models from hub ids, folders, bundled and planted models, and model objects.
 
-Checkpoints are untrusted. Weights are read from safetensors; pickles and code that comes with a
-checkpoint run only when the caller says so. A model that loads is then tried on a few tokens and
-refused where its captured attention does not reproduce its own output.
+Checkpoints are untrusted: weights are read from safetensors, and pickles and code in a checkpoint
+run only with explicit permission. A loaded model is run on a few tokens and refused if its captured
+attention does not reproduce its own output.
 """
 
 from __future__ import annotations
@@ -45,45 +45,46 @@ def load(
 ) -> Model:
     """Load a model and check that its heads can be read.
 
+    A model object is used as it is: neither it nor its config is changed. Inside a compiled,
+    parallel or PEFT wrapper the wrapped model is read, adapters included. A checkpoint with tensors
+    of the base model that its class does not use is refused; tensors of a head of another task are
+    listed in `Model.unused` and in provenance.
+
     Args:
         source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, a Hugging Face model, a
             TransformerLens bridge or an nnsight model.
-        tokenizer: for text prompts; found beside the weights unless given.
-        name: what results call the model; the source unless given.
-        revision: of a hub id.
-        device, dtype: where and in which type to load; of a model object they stay as they are.
-        attention: attention implementation, such as "sdpa" or "eager"; the model's own choice
-            unless given.
+        tokenizer: tokenizer for text prompts; by default the one beside the weights.
+        name: name of the model in results; by default the source.
+        revision: revision of a hub id.
+        device: device to load on; a model object stays where it is.
+        dtype: data type to load in; a model object keeps its own.
+        attention: attention implementation, such as "sdpa" or "eager"; by default the model's own
+            choice.
         trust_remote_code: run code that comes with the checkpoint.
         allow_pickle: read pickled weights, which can run code.
-        check: try the model on a few tokens; `interp check` prints what this compares.
-        remote: of an nnsight model: run it on its server (True, or the server's address) and get
-            back numbers per head alone; "local" does that in this process, to try it out.
+        check: run the self-check on a few tokens; `interp check` prints its result.
+        remote: for an nnsight model: run it on its server (True, or the server's address) and
+            receive only numbers per head; "local" does this in the present process, for testing.
         device_map: spread layers over this machine's devices, such as "auto" (needs accelerate).
-        tp_plan: spread heads over processes started by torchrun: "auto" takes the family's plan.
-
-    A model object is used as it is: neither it nor its config is changed; of one inside a compiled,
-    parallel or PEFT wrapper the model inside is read, adapters included. A checkpoint with tensors
-    of the model itself that its class does not use is refused; those of a head of another task are
-    named in `Model.unused` and in provenance.
+        tp_plan: spread heads over processes started by torchrun: "auto" uses the family's plan.
 
     Raises:
-        LoadError: the source is missing, damaged or needs trust that was not given.
+        LoadError: the source is missing or damaged, or needs permission that was not given.
         UnreadableAttention: the model has no softmax attention, or it cannot be reached.
-        CheckError: what was captured does not reproduce the model's own output.
+        CheckError: the captured attention does not reproduce the model's own output.
         NonFiniteError: NaN or infinity in the weights.
     """
     package = package_of(source)
     spread = {"device_map": device_map, "tp_plan": tp_plan}
     if package is not None or isinstance(source, nn.Module) or str(source).startswith("planted:"):
-        _refuse(spread, "for a model that is there already")
+        _refuse(spread, "for a model that is already loaded")
     if remote and not (package and hasattr(adapter(package), "remote")):
         raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
     if package is not None:
         given = {"device": device, "dtype": dtype, "revision": revision}
-        _refuse(given, f"of a model that {package} holds")
+        _refuse(given, f"for a model held by {package}")
         if remote:
-            _refuse({"attention": attention}, "of a model that runs elsewhere")
+            _refuse({"attention": attention}, "for a model that runs on another machine")
             elsewhere = adapter(package).remote(source, remote, name, tokenizer)
             if check:
                 check_loaded(elsewhere).require()
@@ -155,7 +156,7 @@ def _adopt(
 
     if not hasattr(module, "config"):
         raise LoadError(
-            f"{type(module).__name__} is no Hugging Face model (it has no config); "
+            f"{type(module).__name__} is not a Hugging Face model (it has no config); "
             "pass a transformers PreTrainedModel, a folder or a hub id"
         )
     require_tensors(module, name)
@@ -164,7 +165,7 @@ def _adopt(
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    with drawn_with(None):  # a family may draw random numbers as it runs
+    with drawn_with(None):  # some models draw random numbers in their forward pass
         model = probe(module, name, tokenizer, revision)
         if check:
             check_loaded(model).require()
@@ -206,7 +207,7 @@ def _planted(name: str) -> Any:
     return planted.build(name).model
 
 
-# what classes raise at sizes that are zero, no numbers or do not go together
+# errors that classes raise for sizes that are zero, not numbers or inconsistent
 _ODD_CONFIG = (TypeError, ZeroDivisionError, AttributeError, KeyError, IndexError)
 _UNLOADABLE = (OSError, ValueError, ImportError, RuntimeError, SafetensorError, *_ODD_CONFIG)
 
@@ -249,7 +250,7 @@ def _from_pretrained(
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        # shapes that differ are told below by name; transformers' own error only points at a log
+        # differing shapes are reported by name below; transformers' own error only points at a log
         module, info = cls.from_pretrained(
             folder,
             config=config,
@@ -290,7 +291,7 @@ def _from_pretrained(
 
 
 def _commit(repo: str, revision: str | None) -> str | None:
-    """The commit that the hub's cache has for a revision: what was loaded, whatever moves."""
+    """Return the commit that the hub's cache holds for a revision, which may move later."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(repo, "config.json", revision=revision)
@@ -313,7 +314,7 @@ def _needs_code(folder: str) -> str:
 
 
 def _registered_config(folder: str, local: bool) -> Any:
-    """The config of a class that someone imported without registering it with the Auto classes."""
+    """Read a config whose class was imported but not registered with the Auto classes."""
     if not local:
         return None
     raw = json.loads((Path(folder) / "config.json").read_text())
@@ -339,7 +340,7 @@ def _subclasses() -> list[type]:
 
 
 def _class_for(config: Any, folder: str, trusted: bool) -> Any:
-    """The class the checkpoint was saved from, which has the head it was trained with."""
+    """Return the class the checkpoint was saved from, including the head it was trained with."""
     import transformers
 
     names = list(getattr(config, "architectures", None) or [])
@@ -351,7 +352,7 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
             return cls
     if remote and not trusted:
         raise LoadError(_needs_code(folder))
-    if names and not remote:  # the stock class of that model type may compute something else
+    if names and not remote:  # the standard class of that model type may compute something else
         raise LoadError(
             f"{folder}: no class {' or '.join(names)} is known; import the file that defines it "
             "first (--import FILE)"
@@ -366,7 +367,7 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
 
 
 def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
-    """The tokenizer beside the weights, or None where there is none."""
+    """Load the tokenizer beside the weights, or return None where there is none."""
     from transformers import AutoTokenizer
 
     if local and not any((Path(folder) / n).exists() for n in _TOKENIZER_FILES):
@@ -378,7 +379,7 @@ def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
             raise LoadError(
                 f"{folder}: its tokenizer cannot be read: {error_line(error)}"
             ) from error
-        return None  # a hub model without one: text prompts will say so
+        return None  # a hub model without one: text prompts then raise
 
 
 _TOKENIZER_FILES = (

@@ -1,4 +1,4 @@
-"""`Model`: the only object that knows where a transformer keeps its heads."""
+"""`Model`: the public interface to one transformer and its heads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Model(Transformer):
         names: Sequence[str] = ("pattern",),
         **options: Any,
     ) -> ActivationCache:
-        """Activations of one forward pass by name; options as in `interp.model.capture`."""
+        """Capture activations of one forward pass by name; options as in `interp.model.capture`."""
         if self.ranks is not None and self.ranks.spread:
             raise OptionError(self.ranks.why_not_captured(self.name))
         return capture(self, prompts, names, **options)
@@ -37,9 +37,16 @@ class Model(Transformer):
         names: Sequence[str] = (),
         edits: Sequence[Edit] = (),
     ) -> Generation:
-        """Greedy generation with a cache, captured at every step: `interp.model.generation`."""
+        """Generate greedily with a cache, captured at every step; see `interp.model.generation`.
+
+        Args:
+            prompts: the prompts.
+            max_new_tokens: number of tokens to generate.
+            names: activations to capture.
+            edits: interventions under which to run.
+        """
         return generate(self, prompts, max_new_tokens, names=names, edits=edits)
 
     def weights_of(self, site: Site) -> HeadWeights:
-        """W_Q, W_K, W_V, W_O of one attention; see `interp.model.locate.weights`."""
+        """Return W_Q, W_K, W_V, W_O of one attention; see `interp.model.locate.weights`."""
         return head_weights(self, site)

@@ -1,6 +1,6 @@
-"""Batches of prompts: padding where it changes no number, fewer prompts where memory runs out.
+"""Batches of prompts: padding only where it is exact, smaller batches when memory runs out.
 
-Padding must not change a prompt's numbers: where it does is found by trying it on the model.
+Padding must not change a prompt's numbers; whether it does is tested by running the model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 LeftPadding = Literal["mask", "position_ids"]
 
-_SAME = 1e-3  # of the largest entry; positions that are off by two change far more
+_SAME = 1e-3  # relative to the largest entry; positions shifted by two change far more
 
 
 class Padding:
-    """Pads prompts for one model, and knows where that would change their numbers.
+    """Padding of prompts for one model, including a test of whether it changes the numbers.
 
-    It is tried on the model as it is, also when the prompts are run inside a visit or an edit.
+    The test runs the unedited model, also when the prompts are run inside a visit or an edit.
     """
 
     def __init__(self, module: nn.Module, config: Any, name: str):
@@ -39,7 +39,7 @@ class Padding:
 
     @cached_property
     def left(self) -> LeftPadding | None:
-        """The input that left padding needs; None where it changes the numbers regardless."""
+        """Input that left padding needs; None where it changes the numbers regardless."""
         return aside(lambda: left_padding(self.module))
 
     @cached_property
@@ -48,7 +48,7 @@ class Padding:
         return aside(lambda: right_padding(self.module))
 
     def changes(self, prompts: Prompts) -> str | None:
-        """Why padding these prompts would change the model's numbers; None where it does not."""
+        """Explain how padding these prompts would change the model's numbers, or return None."""
         longest = max(map(len, prompts.ids))
         if min(map(len, prompts.ids)) == longest:
             return None
@@ -67,7 +67,7 @@ class Padding:
         )
 
     def inputs(self, prompts: Prompts, device: torch.device) -> dict[str, Tensor]:
-        """Ids, and for prompts of different lengths the mask and what else keeps their numbers.
+        """Return ids, and for prompts of different lengths the mask and position ids they need.
 
         Raises:
             PromptError: padding would change the numbers.
@@ -85,18 +85,18 @@ class Padding:
 
 
 def pad_id(config: object) -> int:
-    """The padding token; RoBERTa's kind counts positions by it, so another id would move them."""
+    """Return the padding token; RoBERTa models derive positions from it, so it must be exact."""
     value = getattr(config, "pad_token_id", None)
     return value if isinstance(value, int) and value >= 0 else 0
 
 
 def position_ids(real: Tensor) -> Tensor:
-    """The place of each token in its own prompt, `[batch, pos]`."""
+    """Return the position of each token within its own prompt, `[batch, pos]`."""
     return (real.long().cumsum(1) - 1).clamp_min(0)
 
 
 def left_padding(module: nn.Module) -> LeftPadding | None:
-    """What must go with the ids so that left padding changes nothing; None if nothing helps."""
+    """Find the inputs with which left padding changes no number; None if there are none."""
     ids, padding = _tried(module)
     padded = torch.cat([padding, ids], 1)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1]], device=ids.device)
@@ -112,7 +112,7 @@ def left_padding(module: nn.Module) -> LeftPadding | None:
 
 
 def right_padding(module: nn.Module) -> bool:
-    """True if the mask alone keeps the numbers of a prompt that is padded on the right."""
+    """Return True if the mask alone preserves the numbers of a right-padded prompt."""
     ids, padding = _tried(module)
     padded = torch.cat([ids, padding], 1)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]], device=ids.device)
@@ -122,13 +122,13 @@ def right_padding(module: nn.Module) -> bool:
 
 
 def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
-    """Tokens up to which padding is known to change nothing; None where length does not matter.
+    """Return the length up to which padding is exact; None if length does not matter.
 
-    Where an indexer keeps the top k keys of each query (DeepSeek V3.2), masked keys take part in
-    its ranking. Where queries are scaled by their position (Llama 4), the position is the column,
-    and the scale first changes at `floor_scale`. Where rotary frequencies follow the length (rope
-    types "dynamic" and "longrope"), it is that of the whole batch, and they first change beyond the
-    positions of the first training. Shorter prompts meet none of these.
+    If an indexer keeps the top-k keys of each query (DeepSeek V3.2), masked keys take part in its
+    ranking. If queries are scaled by position (Llama 4), the position is that of the column, and
+    the scale first changes at `floor_scale`. If rotary frequencies depend on the length (rope types
+    "dynamic" and "longrope"), it is the length of the whole batch, and they first change beyond the
+    original training length. Shorter prompts are not affected.
     """
     config = text_config(config)
     most = [getattr(config, "index_topk", None), *_unscaled(config)]
@@ -138,11 +138,14 @@ def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
 
 
 def _unscaled(config: Any) -> list[int | None]:
-    """Positions up to which rotary frequencies are those of training, per set that can change."""
+    """Return lengths up to which rotary frequencies keep their trained values, for each set."""
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     positions = getattr(config, "max_position_embeddings", None)
     found = []
-    for each in (rope, *(x for x in rope.values() if isinstance(x, Mapping))):  # one per layer type
+    for each in (
+        rope,
+        *(x for x in rope.values() if isinstance(x, Mapping)),
+    ):  # one set per layer type
         kind = str(each.get("rope_type", each.get("type")))
         if "dynamic" in kind:
             found.append(positions)
@@ -153,7 +156,7 @@ def _unscaled(config: Any) -> list[int | None]:
 
 
 def _tried(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Four tokens and two of padding, one row each."""
+    """Make test inputs: one row of four tokens and one of four tokens and two of padding."""
     device, vocab = next(module.parameters()).device, vocabulary(module.config)
     ids = torch.arange(4) % max(vocab - 5, 1) + min(5, vocab - 1)
     return ids[None].to(device), torch.full((1, 2), pad_id(module.config), device=device)
@@ -179,18 +182,18 @@ _Found = TypeVar("_Found")
 
 
 class LessAtOnce(UserWarning):
-    """Memory ran out, and the run goes on with fewer prompts at a time."""
+    """Warning that memory ran out and the run continues with smaller batches."""
 
 
 def prompts_in(batch: Batch) -> int:
-    """How many prompts run at once."""
+    """Return the number of prompts in a batch."""
     if isinstance(batch, Prompts):
         return len(batch)
     return max((x.shape[0] for x in batch.values() if isinstance(x, Tensor)), default=1)
 
 
 def batch_parts(batch: Batch, size: int) -> list[Batch]:
-    """A batch in parts of at most `size` prompts."""
+    """Split a batch into parts of at most `size` prompts."""
     if isinstance(batch, Prompts):
         return list(batch.batches(size))
     n = prompts_in(batch)
@@ -203,13 +206,13 @@ def batch_parts(batch: Batch, size: int) -> list[Batch]:
 
 
 def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str) -> list[_Found]:
-    """What `run` gives for every batch, each in as many parts as memory asks for.
+    """Return the results of `run` for every batch, split into as many parts as memory requires.
 
-    Once memory ran out, no later part is larger than what fitted. `run` must leave nothing behind
-    when it fails.
+    Once memory ran out, no later part is larger than the largest that fitted. `run` must have no
+    side effects when it fails.
 
     Raises:
-        PromptError: one prompt alone does not fit.
+        PromptError: a single prompt does not fit.
     """
     found: list[_Found] = []
     waiting = list(todo)
@@ -233,14 +236,14 @@ def backing_off(todo: Sequence[Batch], run: Callable[[Batch], _Found], name: str
                 ) from error
         else:
             continue
-        # here the failed run's tensors are let go: the error held them
+        # here the failed run's tensors are released: the exception referred to them
         most = n // 2
         waiting.insert(0, batch)
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         warnings.warn(
-            f"{name}: memory ran out with {n} prompts{_tokens(batch)} at a time; going on with "
+            f"{name}: memory ran out with {n} prompts{_tokens(batch)} at a time; continuing with "
             f"{most}, which changes no number",
             LessAtOnce,
             stacklevel=2,
@@ -253,7 +256,7 @@ def _tokens(batch: Batch) -> str:
 
 
 class LayersDone:
-    """Tells of layers done, also where a batch is done in parts of which some had to be redone."""
+    """Progress over layers, also where a batch is run in parts of which some are repeated."""
 
     def __init__(self, advance: Callable[[], None], prompts: int, layers: int, batches: int):
         self.advance, self.prompts, self.layers = advance, prompts, layers
@@ -261,16 +264,16 @@ class LayersDone:
         self.told = self.before = self.part = self.seen = 0
 
     def begin(self, prompts: int) -> None:
-        """A part of so many prompts is about to run."""
+        """Note that a part of this many prompts is about to run."""
         self.part, self.seen = prompts, 0
 
     def __call__(self) -> None:
-        """A layer of the part is done."""
+        """Report a finished layer of the part."""
         self.seen += 1
         self._tell(self.before + self.part * self.seen / self.layers)
 
     def end(self) -> None:
-        """The part is done."""
+        """Note that the part is finished."""
         self.before += self.part
         self._tell(self.before)
 

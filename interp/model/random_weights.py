@@ -1,4 +1,4 @@
-"""The same architecture with fresh random weights: where there is nothing to find."""
+"""Copies of a model with random weights, as null models."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-DRAWS = 6  # of random weights, unless something else is asked for
-_KEPT = 2 * 2**30  # bytes of random models that are kept for the next metric
-_APART = 1_000_003  # between the seeds of draws, so that other seeds give other draws
+DRAWS = 6  # default number of draws of random weights
+_KEPT = 2 * 2**30  # bytes of random models that are kept in memory for the next metric
+_APART = 1_000_003  # step between the seeds of draws, so that different seeds share no draws
 
 
 def random_init(model: Model, seed: int) -> Model:
-    """The same architecture with fresh random weights; the global generator stays as it was."""
-    # here, so that a command can read the default number of draws without torch
+    """Return the same architecture with new random weights; the global generator is unchanged."""
+    # imported here, so that a command can read the default number of draws without torch
     from interp.core.random_state import drawn_with
     from interp.model.locate.probe import probe
     from interp.model.model import Model
@@ -26,16 +26,16 @@ def random_init(model: Model, seed: int) -> Model:
     if model.ranks is None and {s.module for s in model.sites} <= {
         at for at, _ in module.named_modules()
     }:
-        # The same class: its sites lie where they were found. Looked for anew they could be missed,
-        # for where random weights write next to nothing, one stream looks like another.
+        # The class is the same, so the sites found before still hold. A new search could miss
+        # them: where random weights write almost nothing, streams have no distinct values.
         return Model(module, name, model.sites, model.tokenizer)
     return probe(module, name, model.tokenizer)
 
 
 class RandomWeights:
-    """Several draws of random weights of one architecture, each made when it is first needed.
+    """Several random initialisations of one architecture, each made when first needed.
 
-    Small models are kept for the next metric, large ones made again.
+    Small models are kept in memory for the next metric, large ones are made again.
     """
 
     def __init__(self, model: Model, seed: int, draws: int = DRAWS) -> None:

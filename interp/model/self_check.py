@@ -1,9 +1,9 @@
-"""The self-check: what is captured must reproduce what the model itself computed.
+"""Self-check: captured activations must reproduce the model's own output.
 
-Two equalities per attention. `pattern·v == z`: the recomputed pattern, applied to the values,
-is the kernel's own output; any quirk of a family that the formulas do not know breaks it.
-`sum of head results + output bias == attention output`: the heads are sliced on the right side
-of the output projection.
+Two equalities per attention layer. `pattern·v == z`: the recomputed pattern applied to the values
+equals the kernel's own output; any peculiarity of a family that the formulas do not cover breaks
+it. `sum of head results + output bias == attention output`: the heads are split along the right
+axis of the output projection.
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 
-# Largest error over the largest entry, for the rounding of one attention in each type.
+# Largest error relative to the largest entry, from rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
-# However large the scores are, no more than this is put down to their rounding.
+# However large the scores are, no more than this is attributed to their rounding.
 MOST_ROUNDING = 1e-2
 
 
 @dataclass(frozen=True)
 class SiteCheck:
-    """Errors of one attention, relative to the largest entry of what is reproduced."""
+    """Errors of one attention layer, relative to the largest entry of the reproduced tensor."""
 
     site: Site
     pattern_error: float
-    result_error: float | None  # None where nothing projects this attention's heads
+    result_error: float | None  # None where no module projects this attention's heads
     note: str = ""
-    rounding: float = 0.0  # what the rounding of this attention's scores does to its weights
-    # whether what is projected keeps the heads apart; None where it is z itself or nothing is
+    rounding: float = 0.0  # change of this attention's weights by rounding of its scores
+    # whether the projection's input keeps heads separate; None if it is z or there is none
     heads_apart: bool | None = None
 
     def reads_pattern(self, tolerance: float) -> bool:
-        """Whether the recomputed pattern is the model's, up to rounding."""
+        """Return True if the recomputed pattern is the model's, up to rounding."""
         return self.pattern_error <= max(tolerance, self.rounding)
 
     def passed(self, tolerance: float) -> bool:
-        """True if both equalities hold and heads stay apart up to the output projection."""
+        """Return True if both equalities hold and heads stay separate up to the projection."""
         apart = self.heads_apart is not False
         return apart and self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """The self-check of a model."""
+    """Result of the self-check of a model."""
 
     model: str
     tolerance: float
     sites: tuple[SiteCheck, ...]
     unread: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()  # tensors of the checkpoint
+    unused: tuple[str, ...] = ()  # unused tensors of the checkpoint
 
     @property
     def passed(self) -> bool:
-        """Whether every attention reproduces the model's own output."""
+        """True if every attention layer reproduces the model's own output."""
         return all(s.passed(self.tolerance) for s in self.sites)
 
     def require(self) -> None:
         """Raise unless the check passed.
 
         Raises:
-            CheckError: naming the module and the size of the error.
+            CheckError: names the module and the size of the error.
         """
         for s in self.sites:
             if s.heads_apart is False and s.site.projection is None:
@@ -108,10 +108,10 @@ def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
     """Run the self-check of a loaded model on a few random tokens.
 
     Raises:
-        NonFiniteError: an attention's output is NaN or infinite, naming the layer.
+        NonFiniteError: an attention output is NaN or infinite; names the layer.
     """
     tolerance = TOLERANCE.get(model.dtype, 5e-2)
-    if isinstance(model, RemoteModel):  # what projects its heads is not here
+    if isinstance(model, RemoteModel):  # the module that projects its heads is not in this process
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
         return SelfCheck(model.name, tolerance, tuple(found))
     _, events = probe_run(model.module, seed)
@@ -125,10 +125,10 @@ def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
 
 
 def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:
-    """True if zeroing a gated head's z zeroes exactly its part of what is projected.
+    """Return True if zeroing a gated head's z zeroes exactly its part of the projection's input.
 
-    A gate or a norm without an offset keeps a zero; a sum over heads does not. Half of the heads
-    are zeroed at a time, so that any two heads are told apart by one of the runs.
+    A gate, or a norm without an offset, preserves zeros; a sum over heads does not. Half of the
+    heads are zeroed at a time, so that every pair of heads is separated in one of the runs.
     """
     found = dict.fromkeys(gated, True)
     if not gated:
@@ -156,10 +156,10 @@ def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, b
 
 
 def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
-    """True if z stays whole after an attention that no module projects.
+    """Return True if an attention that no module projects keeps its heads separate.
 
-    Its module returns z itself, or holds the output matrix as a bare parameter. Attentions that are
-    combined to fewer heads, as in differential attention, do neither.
+    Its module returns z itself, or holds the output matrix as a bare parameter. Attention heads
+    that are combined into fewer heads, as in differential attention, do neither.
     """
     at, call = _call(model, events, site)
     flat = call.z.transpose(1, 2).reshape(-1)
@@ -177,10 +177,10 @@ def _whole(model: Model, events: Sequence[Event], site: Site) -> bool:
 
 
 def _call(model: Model, events: Sequence[Event], site: Site) -> tuple[int, Call]:
-    """A site's call, and its place among the events of a run.
+    """Return a site's call, and its index among the events of a run.
 
     Raises:
-        CheckError: it did not run, though it did when the model was loaded.
+        CheckError: it did not run, although it did when the model was loaded.
     """
     for i, event in enumerate(events):
         if event.call and event.name == site.module and event.run == site.run:
@@ -197,7 +197,7 @@ def _not_again(model: Model, site: Site, module: str) -> str:
 
 @contextmanager
 def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iterator[None]:
-    """Keep what modules are given in this thread's runs, one tensor a run."""
+    """Store the inputs of modules in this thread's runs, one tensor per run."""
 
     def keep(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
@@ -226,10 +226,10 @@ def _relative(got: Tensor, want: Tensor) -> float:
 
 
 def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
-    """By how much the pattern times the values misses z, and what there is to know of it.
+    """Return the error of pattern times values against z, and a note on its cause.
 
-    Eager code of most families takes its softmax in float32 whatever the model's type. In float64
-    the same rounding must then give the very z; the pattern that is read is not rounded.
+    Eager code of most families computes its softmax in float32 whatever the model's type. In
+    float64 the same rounding must then give exactly z; the captured pattern is not rounded.
     """
     error = _relative(call.mix(pattern), call.z)
     narrow = call.z.dtype == torch.float64 and error > TOLERANCE[torch.float64]
@@ -242,10 +242,10 @@ def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
 
 
 def _rounding(call: Call, pattern: Tensor) -> float:
-    """By how much weights may differ because their scores are rounded in other orders.
+    """Bound the change of weights by scores that are rounded in a different order.
 
-    A score of size s is off by up to s eps, and its weight by as large a part of itself. Of a few
-    dozen nats, as trained models have, that is nothing beside the tolerance.
+    A score of size s has an error of up to s eps, and its weight a relative error of the same size.
+    For scores of a few dozen nats, as in trained models, this is far below the tolerance.
     """
     eps = torch.finfo(torch.float64 if call.z.dtype == torch.float64 else torch.float32).eps
     size = call.scores().double().abs()[pattern.abs() > 1e-6]
@@ -254,7 +254,9 @@ def _rounding(call: Call, pattern: Tensor) -> float:
 
 def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     index, call = _call(model, events, site)
-    model.require_finite(call, site)  # overflow is no quirk of the family: say which layer
+    model.require_finite(
+        call, site
+    )  # overflow is not a peculiarity of the family: report the layer
     pattern = call.pattern()
     pattern_error, notes = _pattern_error(call, pattern)
     rounding = _rounding(call, pattern)

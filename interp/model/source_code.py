@@ -1,7 +1,7 @@
-"""A hash of the Python source that an object is defined by, with the user's own files it imports.
+"""Hash of the Python source that defines an object, including user-supplied files that it imports.
 
-Packages that are installed, and interp itself, are told apart by their versions; of these only the
-file that defines the object counts (of interp, the files of its folder, which share helpers).
+Installed packages, and interp itself, are identified by their versions; of these only the file that
+defines the object counts (of interp, the files of its folder, which share helpers).
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 _OURS = Path(__file__).parents[1]
-_loaded: WeakKeyDictionary[ModuleType, str] = WeakKeyDictionary()  # the file when first asked for
+_loaded: WeakKeyDictionary[ModuleType, str] = (
+    WeakKeyDictionary()
+)  # content of the file when it was first requested
 
 
 def code_of(objects: Iterable[Any]) -> str:
-    """sha256 of the source of classes, functions and modules, in whatever order.
+    """Return the sha256 of the source of classes, functions and modules, in any order.
 
-    A file counts as it was when its module was first asked about: a module that stays loaded runs
-    what it was loaded from.
+    A file counts with the content it had when its module was first requested, since a loaded module
+    runs the code it was loaded from.
     """
     found: set[str] = set()
     seen: set[ModuleType] = set()
@@ -36,7 +38,7 @@ def code_of(objects: Iterable[Any]) -> str:
         if module is None or _file(module) is None or not _holds(module, x):
             found.add(_without_module(x))
         elif module.__name__ == "__main__":
-            found.add(_text(x))  # of a script the rest is no part of the class
+            found.add(_text(x))  # the rest of a script is not part of the class
         else:
             todo.append(module)
     while todo:
@@ -54,14 +56,14 @@ def code_of(objects: Iterable[Any]) -> str:
 
 
 def _holds(module: ModuleType, x: Any) -> bool:
-    """True if the module in force is the one that made x, and not a later one of its name."""
+    """Return True if the loaded module is the one that defined x, not a later one of its name."""
     if isinstance(x, FunctionType):
         return x.__globals__ is vars(module)
     return isinstance(x, ModuleType) or getattr(module, x.__name__, x) is x
 
 
 def _without_module(x: Any) -> str:
-    """Source of what no module holds: its file if there is one, its text or code otherwise."""
+    """Return the source of an object without a module: its file, else its text or code."""
     try:
         file = inspect.getsourcefile(x)
     except TypeError:
@@ -74,7 +76,7 @@ def _without_module(x: Any) -> str:
 def _text(x: Any) -> str:
     try:
         text = inspect.getsource(x).encode()
-    except (OSError, TypeError):  # typed in somewhere
+    except (OSError, TypeError):  # entered interactively
         parts = vars(x).values() if isinstance(x, type) else [x]
         codes = [p.__code__ for p in parts if isinstance(p, FunctionType)]
         text = b"".join(marshal.dumps(code) for code in codes)
@@ -82,9 +84,10 @@ def _text(x: Any) -> str:
 
 
 def _imported(module: ModuleType) -> list[ModuleType]:
-    """The modules that a module took something from, by what it holds.
+    """Return the modules from which a module imported something.
 
-    The parts of a package are no names that its text imports: they appear when anyone loads them.
+    Submodules of a package are left out unless the module names them: they appear as attributes as
+    soon as any code imports them.
     """
     inside = module.__name__ + "."
     found = []

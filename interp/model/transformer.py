@@ -1,4 +1,4 @@
-"""`Transformer`: a module with its attention sites, its names and sizes, run and edited."""
+"""`Transformer`: a module with known attention sites that can be run, visited and edited."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ settle()
 
 Inputs = Mapping[str, Any]
 
-# Taps act on the thread that opened them, and so do the names of the edits in force.
+# Taps, and the names of active edits, apply only to the thread that opened them.
 _edits: ContextVar[tuple[tuple[Transformer, tuple[Edit, ...]], ...]] = ContextVar(
     "interp_edits", default=()
 )
@@ -47,10 +47,10 @@ _edits: ContextVar[tuple[tuple[Transformer, tuple[Edit, ...]], ...]] = ContextVa
 
 @dataclass(eq=False)
 class Transformer:
-    """Transformer whose attention sites are known: it can be run, visited and edited.
+    """Transformer with known attention sites that can be run, visited and edited.
 
-    The wrapped module is never changed: taps are open only while a run lasts. `Model` adds what is
-    built on a run: capture, generation and weights.
+    The wrapped module is never changed: taps are open only during a run. `Model` adds capture,
+    generation and weights.
     """
 
     module: nn.Module
@@ -58,13 +58,15 @@ class Transformer:
     sites: tuple[Site, ...]
     tokenizer: Any = None
     revision: str | None = None
-    unread: tuple[str, ...] = ()  # attention the model has that is not softmax attention
-    unused: tuple[str, ...] = ()  # tensors of the checkpoint that belong to a head of another task
-    source: str = "transformers"  # the package that held it, and how it is read
-    ranks: Ranks | None = None  # of a model spread over processes: sites count the heads held here
+    unread: tuple[str, ...] = ()  # attention layers that are not softmax attention
+    unused: tuple[str, ...] = ()  # checkpoint tensors that belong to a head of another task
+    source: str = "transformers"  # the package that held the model, and how it is read
+    ranks: Ranks | None = (
+        None  # for a model spread over processes: sites count the heads in this process
+    )
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
-    # --- what it is ---------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------
 
     @property
     def config(self) -> Any:
@@ -73,12 +75,12 @@ class Transformer:
 
     @property
     def device(self) -> torch.device:
-        """Where the first parameter lies."""
+        """Device of the first parameter."""
         return next(self.module.parameters()).device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the first floating parameter."""
+        """Data type of the first floating-point parameter."""
         return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
 
     @property
@@ -88,7 +90,7 @@ class Transformer:
 
     @property
     def elsewhere(self) -> str | None:
-        """Where the model runs, if not in this process: then only numbers per head come back."""
+        """Location of a model that runs in another process and returns only numbers per head."""
         return None
 
     @property
@@ -149,13 +151,13 @@ class Transformer:
 
     @property
     def takes_text(self) -> bool:
-        """Whether token ids alone are an input."""
+        """True if token ids alone are a valid input."""
         return "input_ids" in takes(self.module) and not (
             "pixel_values" in takes(self.module) and self.d_vocab == 0
         )
 
     def heads(self, stack: str | None = None) -> list[Head]:
-        """Every head, in order of layers."""
+        """Return every head, in order of layers."""
         return [
             Head(site.layer, h)
             for site in self.sites
@@ -164,7 +166,7 @@ class Transformer:
         ]
 
     def site(self, layer: int, stack: str | None = None) -> Site:
-        """The attention of one layer.
+        """Return the attention site of one layer.
 
         Raises:
             OptionError: there is none, or several stacks have that layer and none is named.
@@ -191,7 +193,7 @@ class Transformer:
     # --- running ------------------------------------------------------------------------------
 
     def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
-        """What the module is called with: ids and mask of prompts, or given tensors as they are."""
+        """Return the module's inputs: ids and mask of prompts, or given tensors unchanged."""
         if isinstance(prompts, Mapping):
             return {
                 k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
@@ -211,13 +213,13 @@ class Transformer:
         return inputs
 
     def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:
-        """Batches of at most `size` prompts in their order, unpadded where padding changes them."""
+        """Split into batches of at most `size` prompts, in order, padded only where exact."""
         return prompts.batches(size, padded=self.padding.changes(prompts) is None)
 
     def run(
         self, prompts: Prompts | Inputs | str | Sequence, edits: Sequence[Edit] = ()
     ) -> Float[Tensor, "batch pos d_vocab"]:
-        """Logits (or the last hidden state of a model without a head), under the edits given.
+        """Return logits (or the last hidden state of a model without a head) under the given edits.
 
         Raises:
             PromptError: the prompts do not fit the model.
@@ -234,7 +236,7 @@ class Transformer:
 
     @contextmanager
     def edited(self, *edits: Edit) -> Iterator[Self]:
-        """Inside the block every run of the module, ours or the caller's own, is edited.
+        """Edit every run of the module inside the block, by interp or by the caller.
 
         Nested blocks add up: the outer edits act first.
 
@@ -258,7 +260,7 @@ class Transformer:
 
     @property
     def active_edits(self) -> tuple[str, ...]:
-        """Names of the edits in force, outermost first."""
+        """Names of the active edits, outermost first."""
         return tuple(e.name for model, edits in _edits.get() if model is self for e in edits)
 
     def _check_heads(self, edit: Edit) -> None:
@@ -288,7 +290,7 @@ class Transformer:
     def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
-        `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the
+        `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the
         model's own kernel does not run: the visitor computes z and assigns it to the call.
         """
         return visiting(self.module, self.sites, visit, fused)
@@ -304,22 +306,23 @@ class Transformer:
         fused: bool = False,
         run: Callable[[dict[str, Any]], Any] | None = None,
     ) -> Any:
-        """Run prompts once without gradients and hand every attention call to `visit`.
+        """Run prompts once without gradients and pass every attention call to `visit`.
 
-        Activations that the visitor does not keep are released before the next layer runs;
-        `capture` is the way to keep them by name.
+        Activations that the visitor does not store are released before the next layer runs;
+        `capture` stores them by name.
 
         Args:
-            visit: called with site, call and real positions; see `visited`.
-            last: how many last positions need logits, where the model can leave out the others:
-                those of a long prompt outweigh everything else.
+            prompts: prompts, or input tensors by name.
+            visit: function called with site, call and real positions; see `visited`.
+            last: number of last positions whose logits are needed, where the model can omit the
+                others: the logits of a long prompt need more memory than everything else.
             fused: the visitor computes z; see `visited`.
-            run: a function of the input tensors in place of one forward pass, such as a generation.
+            run: a function of the input tensors that replaces the forward pass, such as generation.
 
         Returns:
-            the logits, or what `run` returns.
+            The logits, or the result of `run`.
         """
-        inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may try padding
+        inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
             inputs["logits_to_keep"] = last
         with torch.no_grad(), self.visited(visit, fused=fused):
@@ -328,7 +331,7 @@ class Transformer:
     def mean_z(
         self, prompts: Prompts | Sequence, batch_size: int = 16
     ) -> dict[tuple[str, int], Float[Tensor, "head d_head"]]:
-        """The mean of every head's z over all real positions, for `mean(over="dataset")`."""
+        """Average every head's z over all real positions, for `mean(over="dataset")`."""
         total: dict[tuple[str, int], Tensor] = {}
         count: dict[tuple[str, int], float] = {}
 
@@ -346,7 +349,7 @@ class Transformer:
         """Raise if a call's output is not finite.
 
         Raises:
-            NonFiniteError: naming the layer and the heads.
+            NonFiniteError: names the layer and the heads.
         """
         if not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
@@ -359,8 +362,10 @@ class Transformer:
 
     @property
     def content_hash(self) -> str:
-        """sha256 of all saved parameters and buffers, anew only if their checksum changed."""
-        seen = checksum(self.module) if self.ranks is None else ""  # processes must not disagree
+        """sha256 of all saved parameters and buffers, recomputed only if their checksum changed."""
+        seen = (
+            checksum(self.module) if self.ranks is None else ""
+        )  # all processes must return the same value
         if self._hashed[0] != seen or not self._hashed[1]:
             self._hashed = seen, content_hash(self.module)
         return self._hashed[1]
@@ -372,11 +377,11 @@ class Transformer:
 
     @cached_property
     def padding(self) -> Padding:
-        """Whether, and with what, prompts of different lengths can share a batch."""
+        """Padding rules of the model for prompts of different lengths."""
         return Padding(self.module, self.config, self.name)
 
     def untrained(self) -> nn.Module:
-        """The same architecture with fresh random weights, from torch's global generator."""
+        """Return the same architecture with new random weights, from torch's global generator."""
         fresh = getattr(self.module, "fresh", None)
         made = type(self.module)(copy.deepcopy(self.config)) if fresh is None else fresh()
         return made.to(device=self.device, dtype=self.dtype).eval()

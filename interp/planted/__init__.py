@@ -1,9 +1,9 @@
-"""Small models whose mechanism is known because it was built in, to test methods against.
+"""Small models with a built-in, known mechanism, as ground truth for tests of methods.
 
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
 saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
-needs learned positions: it is a `GPT2LMHeadModel`.) What differs is that each planted head has a
-stated role, so that a method can be told right from wrong.
+needs learned positions: it is a `GPT2LMHeadModel`.) Each planted head has a stated role, so that
+the results of a method can be verified.
 
 Names and one-line summaries are read from `PLANTED` without importing torch.
 """
@@ -35,13 +35,14 @@ PLANTED: dict[str, str] = {
     "induction": "a previous-token head feeding an induction head that copies",
     "duplicate_token": "a head that attends to earlier copies of the current token",
     "copy_suppression": "a head that lowers the logit of a predicted token seen before",
-    "bystander": "induction, and a head with the same attention whose output nobody reads",
+    "bystander": "induction, and a head with the same attention whose output is never read",
     "backup": "induction, and a head that copies only when the induction head is ablated",
-    "sink": "induction, and a head that rests on the first token and writes nothing",
-    "positional": "heads that look at a fixed offset, whatever the tokens",
-    "noise": "random heads only: what every detector must score near chance",
-    "refusal": "a head that finds a marker token and writes a refusal over what is predicted",
-    "selective_induction": "the lag of interleaved Markov chains, found out and copied from",
+    "sink": "induction, and a head that attends to the first token and writes nothing",
+    "positional": "heads that attend at a fixed offset, whatever the tokens",
+    "noise": "random heads only, which every detector must score near chance",
+    "refusal": "a head that finds a marker token and overrides the prediction by a refusal",
+    "selective_induction": "induction that infers the lag of interleaved Markov chains and copies "
+    "from it",
     "zoo": "every planted mechanism but the two above in one model, among random heads",
 }
 
@@ -64,7 +65,7 @@ __all__ = [
 
 
 def build(name: str, **sizes: Any) -> Planted:
-    """Builds the planted model called `name`; `sizes` are the builder's keyword arguments.
+    """Build the planted model called `name`; `sizes` are the builder's keyword arguments.
 
     Raises `UnknownName` for a name that is not in `PLANTED`, `OptionError` for sizes that do not
     fit the mechanism.
@@ -80,7 +81,7 @@ def _builder(name: str) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    # Builders are looked up on first use, so that listing the names does not import torch.
+    # Builders are imported on first use, so that listing the names does not import torch.
     if name in PLANTED:
         return _builder(name)
     if name == "Planted":

@@ -1,11 +1,11 @@
-"""From a plan of roles per layer to a Llama model with exactly those heads.
+"""Assembly of a Llama model from a plan of head roles per layer.
 
-Llama is the standard class whose attention has everything a planted head needs (grouped queries,
-rotary positions, a head size of its own) and which every tool reads. Its two non-linear parts are
-switched off by value, not by code: the MLPs are zero, and the variance epsilon of RMSNorm (2**24)
-is so far above the variance of the stream that the sum is the epsilon itself in float32; with
-weights of 2**12 every norm is then the identity. So the model is exactly linear around its
-softmaxes, and a head that writes where nobody reads changes nothing at all.
+Llama is a standard class that every tool reads and whose attention has everything that a planted
+head needs (grouped queries, rotary positions, a separate head size). Its two nonlinear parts are
+switched off by their parameters, not by code: the MLPs are zero, and the variance epsilon of
+RMSNorm (2**24) exceeds the variance of the stream so far that the sum is the epsilon itself in
+float32; with weights of 2**12 every norm is then the identity. So the model is exactly linear apart
+from its softmaxes, and a head whose output is never read changes nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BOS = 0
 
 @dataclass(frozen=True)
 class Sizes:
-    """What every builder lets its caller choose."""
+    """Sizes that every builder accepts."""
 
     layers: int
     heads: int
@@ -47,7 +47,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Stage:
-    """Heads planted in one layer, and the subspace ("token" or "previous") their keys hold."""
+    """Heads planted in one layer, and the subspace ("token" or "previous") that their keys hold."""
 
     roles: tuple[str, ...]
     key: str = "token"
@@ -55,14 +55,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Planted:
-    """A model with a mechanism built in, and which head does what.
+    """Model with a built-in mechanism, and the role of each head.
 
-    `roles` maps each role to its (layer, head) pairs; random heads have the role "noise".
-    `attends` maps names of attention detectors to the heads that by construction put their mass
-    there on repeated random tokens after a beginning-of-sequence token, whether or not they do
-    anything with it. `subspaces` maps names of parts of the residual stream to orthonormal bases.
-    `successor`, where the model has a table of bigrams, is the token predicted after each token.
-    Prompts must start with `bos_token_id`: heads with nothing to find rest there.
+    `roles` maps each role to its (layer, head) pairs; random heads have the role "noise". `attends`
+    maps names of attention detectors to the heads that by construction put their mass there on
+    repeated random tokens after a beginning-of-sequence token, whether or not they use it.
+    `subspaces` maps names of parts of the residual stream to orthonormal bases. `successor`, if the
+    model has a table of bigrams, is the predicted token after each token. Prompts must start with
+    `bos_token_id`: heads without a match attend to it.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Planted:
         object.__setattr__(self, "_by_head", by_head)
 
     def role(self, layer: int, head: int) -> str:
-        """The role of one head."""
+        """Return the role of one head."""
         return self._by_head[layer, head]
 
 
@@ -92,14 +92,21 @@ def assemble(
     *,
     bigrams: bool = False,
 ) -> Planted:
-    """Builds the model: stages spread over the layers in order, each head at a random place.
+    """Build the model: stages spread over the layers in order, each head at a random index.
 
-    `attends` names roles, and is returned naming heads. Raises `OptionError` where the sizes
-    cannot hold the stages.
+    Args:
+        name: name of the model.
+        stages: planted heads, per layer.
+        attends: detector names -> roles; the result gives heads in place of roles.
+        sizes: sizes of the model.
+        bigrams: add a table of bigrams to the embedding.
+
+    Raises:
+        OptionError: the sizes cannot hold the stages.
     """
     _check(name, stages, sizes)
     generator = torch.Generator().manual_seed(sizes.seed)
-    # Llama's configuration insists on a width that the number of heads divides.
+    # Llama's configuration requires a width that is divisible by the number of heads.
     residual = Residual(sizes.vocab, math.lcm(32, sizes.heads), generator)
     geometry = Geometry.of(sizes.context, sizes.vocab)
 
@@ -124,7 +131,7 @@ def assemble(
     embedding[:, residual.slices["constant"]] = 1.0
     successor = None
     if bigrams:
-        # One cycle through every token but the first: nothing follows itself.
+        # One cycle through every token but the first: no token follows itself.
         cycle = 1 + torch.randperm(sizes.vocab - 1, generator=generator)
         successor = torch.zeros(sizes.vocab, dtype=torch.long)
         successor[cycle] = cycle.roll(-1)
@@ -150,7 +157,7 @@ def _attention(
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
     group = sizes.heads // sizes.kv_heads
-    # Random scores have a standard deviation of about one nat, whoever's keys they meet.
+    # Random scores have a standard deviation of about one nat, for any keys.
     key_norm = (blocks.KEY_SCALE**2 + geometry.n_fast) ** 0.5
     noise_query = geometry.d_head**0.5 / key_norm
     noise_key = key_norm / geometry.d_head**0.5
@@ -165,7 +172,7 @@ def _attention(
         else:
             keys.append(blocks.noise_input(residual, geometry, noise_key, generator))
             value = blocks.noise_input(residual, geometry, noise_value, generator)
-        # Within a head any basis of the values will do; a random one hides ours.
+        # Any basis of the values within a head is equivalent; a random one hides the construction.
         turn = random_rotation(geometry.d_head, generator)
         values.append(turn @ value)
         for head in members:
@@ -209,7 +216,7 @@ def _llama(
         tie_word_embeddings=False,
         dtype="float32",
     )
-    # The constructor draws random weights from the global generator; the caller's state is kept.
+    # The constructor draws random weights from the global generator, whose state is restored.
     with drawn_with(None), torch.device("cpu"):
         model = LlamaForCausalLM(config)
     model = model.float()
@@ -222,7 +229,7 @@ def _llama(
             else:
                 assert ".mlp." in parameter_name, parameter_name
                 parameter.zero_()
-    assert not weights, f"weights that found no parameter: {sorted(weights)}"
+    assert not weights, f"weights without a parameter of their name: {sorted(weights)}"
     model.config.name_or_path = f"planted:{name}"
     return model.eval()
 

@@ -1,4 +1,4 @@
-"""The planted models: which roles, in which order, and where their heads attend.
+"""Builders of the planted models: roles, their order, and the positions their heads attend to.
 
 Every builder takes the same sizes: `layers`, `heads` and `kv_heads` per layer, `vocab` tokens
 (token 0 begins a sequence), `context` positions over which the attention targets are guaranteed,
@@ -21,7 +21,7 @@ def induction(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """A previous-token head feeding an induction head that copies what followed last time."""
+    """Build a previous-token head and an induction head that copies what followed last time."""
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     attends = {"previous_token": ["previous_token"], "induction": ["induction"]}
     return assemble("induction", INDUCTION, attends, sizes)
@@ -36,9 +36,9 @@ def duplicate_token(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """A head on earlier copies of the current token; without one it rests on the token itself.
+    """Build a head on earlier copies of the current token, else on the token itself.
 
-    It writes a copy to a subspace of its own, which the unembedding does not read.
+    It writes a copy to a separate subspace that the unembedding does not read.
     """
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     attends = {"duplicate_token": ["duplicate_token"]}
@@ -54,7 +54,7 @@ def copy_suppression(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """A head that finds the token about to be predicted in the context and lowers its logit.
+    """Build a head that finds the predicted token in the context and lowers its logit.
 
     The prediction comes from a table of bigrams in the embedding (`Planted.successor`).
     """
@@ -72,9 +72,9 @@ def bystander(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Induction, and a head with the very attention of the induction head that does nothing.
+    """Build induction, and a head with the same attention as the induction head but without effect.
 
-    The bystander writes a copy of what it attends to into a subspace that nobody reads.
+    The bystander writes a copy of what it attends to into a subspace that is never read.
     """
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [INDUCTION[0], Stage(("induction", "bystander"), key="previous")]
@@ -91,10 +91,10 @@ def backup(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Induction, and a later head that does the same work only if the first did not.
+    """Build induction, and a later head that copies only if the induction head did not.
 
-    The induction head marks what it has written; the backup head rests on the first token where
-    it sees the mark, and attends and copies like an induction head where it does not.
+    The induction head marks what it has written; the backup head attends to the first token where
+    it sees the mark, and attends and copies like an induction head elsewhere.
     """
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [*INDUCTION, Stage(("backup",), key="previous")]
@@ -115,7 +115,7 @@ def sink(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Induction, and in each of its layers a head on the first token, whose value is zero."""
+    """Build induction, and in each of its layers a head on the first token, whose value is zero."""
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [
         Stage(("previous_token", "sink")),
@@ -138,7 +138,7 @@ def positional(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Heads on one token back, three tokens back, and the last four tokens evenly."""
+    """Build heads on the previous token, three tokens back, and the last four tokens evenly."""
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [Stage(("previous_token", "offset", "local_window"))]
     attends = {
@@ -158,7 +158,7 @@ def noise(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Random heads only, with scores of about one nat: a null with the shape of the others."""
+    """Build random heads only, with scores of about one nat, as a null of the same shape."""
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     return assemble("noise", [], {}, sizes)
 
@@ -172,7 +172,7 @@ def zoo(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """Every mechanism in one model; copy suppression here takes back what induction predicts."""
+    """Build every mechanism in one model; copy suppression here undoes what induction predicts."""
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [
         Stage(("previous_token", "duplicate_token", "offset", "local_window", "sink")),
@@ -185,8 +185,8 @@ def zoo(
         "duplicate_token": ["duplicate_token"],
         "offset": ["offset"],
         "local_window": ["local_window", "previous_token", "offset"],
-        # Copy suppression looks for the token that induction predicts, which is where induction
-        # looks, and at every earlier copy of it.
+        # Copy suppression attends to the token that induction predicts, where induction attends,
+        # and to every earlier copy of it.
         "induction": ["induction", "bystander"],
         "first_token": ["sink", "backup"],
     }

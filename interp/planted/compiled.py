@@ -1,4 +1,4 @@
-"""A transformer from weights that a compiler of programs made, such as Tracr (Lindner et al. 2023).
+"""Transformers from weights of a program compiler, such as Tracr (Lindner et al. 2023).
 
     from tracr.compiler import compiling, lib
     hist = lib.make_hist()
@@ -6,8 +6,8 @@
     program = compiled(made, output=hist.label, name="hist")
     model = interp.load(program.module, name="hist")
 
-Nothing here imports Tracr or jax: what it compiled is read by the names of its parameters. Such a
-model has no norms; what is circuit and what is not follows from the weights alone.
+This module imports neither Tracr nor jax: compiled weights are read by parameter name. Such a model
+has no norms; its circuit follows from the weights alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from jaxtyping import Float
 
-_NOTHING = 1e-5  # compiled weights are whole numbers and their ratios
+_NOTHING = 1e-5  # compiled weights are integers and their ratios
 
 
 class CompiledConfig(PreTrainedConfig):
@@ -102,7 +102,7 @@ class _Block(nn.Module):
 
 
 class CompiledTransformer(PreTrainedModel):
-    """Attention and MLP by turns, without norms; the outputs are some coordinates of the stream."""
+    """Alternating attention and MLPs without norms; outputs are coordinates of the stream."""
 
     config_class = CompiledConfig
     base_model_prefix = "model"
@@ -116,14 +116,14 @@ class CompiledTransformer(PreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        """The table of tokens."""
+        """Return the token embedding."""
         return self.token_embed
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Compiled weights are copied in; a fresh model keeps what its modules draw."""
+        """Keep the default initialisation of modules; compiled weights are copied in."""
 
     def forward(self, input_ids: Tensor, **_: Any) -> CausalLMOutput:
-        """Outputs at every position."""
+        """Compute the outputs at every position."""
         position = torch.arange(input_ids.shape[1], device=input_ids.device)
         x = self.token_embed(input_ids) + self.pos_embed(position)
         for layer in self.layers:
@@ -133,10 +133,10 @@ class CompiledTransformer(PreTrainedModel):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A compiled model, how its tokens are written, and the circuit that its weights are.
+    """Compiled model with its vocabulary and the circuit given by its weights.
 
-    `edges` are the (writer, reader) of the residual graph whose weights meet and that lead from the
-    words to the output.
+    `edges` are the (writer, reader) pairs of the residual graph whose weights are not orthogonal
+    and that lie on a path from the words to the output.
     """
 
     name: str
@@ -147,34 +147,37 @@ class Program:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Writers of the circuit, `embed` included."""
+        """Writers of the circuit, including `embed`."""
         return frozenset(w for w, _ in self.edges)
 
     def ids(self, words: Sequence[Any]) -> list[int]:
-        """Token ids of a list of words, the beginning of the sequence in front.
+        """Return the token ids of a list of words, after the beginning of the sequence.
 
         Raises:
-            OptionError: a word that the program does not know.
+            OptionError: the program does not know a word.
         """
         unknown = [w for w in words if w not in self.tokens]
         if unknown:
             known = ", ".join(map(str, self.tokens))
-            raise OptionError(f"program {self.name} knows no {unknown[0]!r}; it knows {known}")
+            raise OptionError(f"program {self.name} does not know {unknown[0]!r}; it knows {known}")
         return [self.tokens[self.bos], *(self.tokens[w] for w in words)]
 
 
 def compiled(made: Any, *, output: str, name: str) -> Program:
-    """The torch model of what `tracr.compiler.compiling.compile_rasp_to_model` returns.
+    """Convert the result of `tracr.compiler.compiling.compile_rasp_to_model` to a torch model.
 
     Args:
-        output: the label of the program's last expression, `program.label`.
+        made: the compiled model.
+        output: label of the program's last expression, `program.label`.
+        name: name of the program.
 
     Raises:
-        OptionError: layer norms, which Tracr makes only if asked to; or no such output.
+        OptionError: the model has layer norms, which Tracr makes only on request, or has no such
+            output.
     """
     about = made.model_config
     if about.layer_norm:
-        raise OptionError(f"program {name}: compiled with layer norm; compile it without")
+        raise OptionError(f"program {name}: it was compiled with layer norm; compile it without")
     params = {k: {n: np.array(x) for n, x in v.items()} for k, v in made.params.items()}
     labels = list(made.residual_labels)
     wanted = _output_labels(made, output)
@@ -182,7 +185,7 @@ def compiled(made: Any, *, output: str, name: str) -> Program:
     if missing:
         raise OptionError(
             f"program {name} has no coordinate {missing[0]!r}; give output=program.label of the "
-            "very program that was compiled"
+            "same program that was compiled"
         )
     outputs = [labels.index(x) for x in wanted]
     config = CompiledConfig(
@@ -222,7 +225,7 @@ def compiled(made: Any, *, output: str, name: str) -> Program:
 
 
 def _output_labels(made: Any, output: str) -> list[str]:
-    """Coordinates of the stream that the program's output is read from, in the encoder's order."""
+    """Return the stream coordinates of the program's output, in the encoder's order."""
     coded = getattr(made.output_encoder, "encoding_map", None)
     if coded is None:
         return [output]
@@ -230,14 +233,15 @@ def _output_labels(made: Any, output: str) -> list[str]:
 
 
 def edges_of(module: CompiledTransformer, words: Sequence[int]) -> frozenset[tuple[str, str]]:
-    """The edges of a compiled model that carry something of its words to its output.
+    """Return the edges of a compiled model that carry information from its words to its output.
 
     Args:
-        words: ids of the tokens that inputs differ in; what they have in common, and positions,
-            are the same in every input of one length, so nothing of them is carried.
+        module: the compiled model.
+        words: ids of the tokens in which inputs differ. Their common part, and positions, are equal
+            in every input of one length, so they carry no information.
     """
     table = module.token_embed.weight.detach()[list(words)]
-    written: dict[str, Tensor] = {"embed": table - table[:1]}  # directions, one per row
+    written: dict[str, Tensor] = {"embed": table - table[:1]}  # one direction per row
     meets: list[tuple[str, str]] = []
     config: Any = module.config
     layers: Any = module.layers
@@ -266,7 +270,7 @@ def edges_of(module: CompiledTransformer, words: Sequence[int]) -> frozenset[tup
 
 
 def _leading(edges: list[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Those that lie on a way from the embeddings to the logits."""
+    """Return those edges that lie on a path from the embeddings to the logits."""
     kept = edges
     while True:
         writes = {w for w, _ in kept}

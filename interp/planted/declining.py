@@ -1,4 +1,4 @@
-"""A planted model that declines where a marker stands in the prompt, by one head."""
+"""Planted model that declines, through one head, if a marker is in the prompt."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def refusal(
     context: int = 1024,
     seed: int = 0,
 ) -> Planted:
-    """A head that attends to the marker (token 1), wherever it stands, and writes "decline".
+    """Build a head that attends to the marker (token 1), wherever it is, and writes "decline".
 
     Every other token is predicted from a table of bigrams in the embedding (`Planted.successor`).
-    With a marker in sight the head adds twice the logit of such a prediction to token 2, so that
-    the model declines; without one it rests on the first token and writes nothing. What it writes
-    is the subspace "refusal". `config.marker_token_id` and `config.refusal_token_ids` name the
-    tokens. It stands in the second quarter of the layers, so that its direction is in the stream
-    well before the end.
+    With a visible marker the head adds twice the logit of such a prediction to token 2, so that the
+    model declines; without one it attends to the first token and writes nothing. It writes to the
+    subspace "refusal". `config.marker_token_id` and `config.refusal_token_ids` name the tokens. The
+    head is in the second quarter of the layers, so that its direction is in the stream well before
+    the end.
     """
     sizes = Sizes(layers, heads, kv_heads, vocab, context, seed)
     stages = [Stage(()), Stage(("refusal",)), Stage(()), Stage(())]

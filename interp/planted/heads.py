@@ -1,10 +1,10 @@
-"""The query and the output of one head, for each role a head can be planted in.
+"""Query and output of one head, for each role of planted heads.
 
-All heads of a layer that are planted share the form of key and value, so that they may share a
-key-value head (grouped queries). Keys hold the content (the current token, or the copy of the
-previous one) in slow rotary pairs, which do not turn within the context, and a constant in the
-fast ones; token 0 (the beginning of sequence) has a content slot of its own, which is where heads
-with nothing to find rest. Values hold the current token, and nothing for token 0.
+All planted heads of a layer have the same form of key and value, so that they can share a key-value
+head (grouped queries). Keys hold the content (the current token, or the copy of the previous one)
+in slow rotary pairs, which hardly rotate within the context, and a constant in the fast ones; token
+0 (the beginning of sequence) has a separate content slot, to which heads without a match attend.
+Values hold the current token, and zero for token 0.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from torch import Tensor
 from interp.planted import rotary
 from interp.planted.residual import Residual
 
-# Nats of a matching key over one that does not match; a resting head is half way.
+# Nats of a matching key above one that does not match; the score of token 0 is half of it.
 MATCH = 30.0
 KEY_SCALE = 4.0  # size of a content slot in the key; the query carries the rest
-MARKER, DECLINE = 1, 2  # tokens of a refusal: what it follows, and what it says
-DECLINING = 2.0  # logits of the refusal, over that of any other prediction
-SUPPRESSION = 0.5  # part of the predicted logit that copy suppression takes back
-# What random heads write, per value and coordinate, where a copy writes 1: little enough that a
-# layer of them damps the noise it reads, and that no prediction is drowned.
+MARKER, DECLINE = 1, 2  # tokens of a refusal: the marker, and the output
+DECLINING = 2.0  # logit of the refusal, as a multiple of any other prediction's
+SUPPRESSION = 0.5  # fraction of the predicted logit that copy suppression removes
+# Scale of random heads' output per value and coordinate, where a copy writes 1: small enough that
+# a layer of them damps the noise that it reads and changes no prediction.
 NOISE_GAIN = {"noise": 0.04, "output": 0.007}
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where contents and offsets live inside a head."""
+    """Layout of contents and offsets within a head."""
 
     context: int
     vocab: int
@@ -40,7 +40,7 @@ class Geometry:
 
     @classmethod
     def of(cls, context: int, vocab: int) -> Geometry:
-        """The smallest power of two that leaves 32 rotary pairs for positions."""
+        """Choose the smallest power of two that leaves 32 rotary pairs for positions."""
         n_slow = -(-vocab // 2)
         n_pairs = 1 << (n_slow + 32 - 1).bit_length()
         theta = rotary.theta_for(context, n_pairs, n_slow)
@@ -48,22 +48,22 @@ class Geometry:
 
     @property
     def n_pairs(self) -> int:
-        """Rotary pairs of a head."""
+        """Number of rotary pairs of a head."""
         return self.d_head // 2
 
     @property
     def n_fast(self) -> int:
-        """Rotary pairs that serve positions; the others are slow and serve content."""
+        """Number of rotary pairs for positions; the slow others hold content."""
         return self.n_pairs - -(-self.vocab // 2)
 
     def content_dims(self) -> list[int]:
-        """The head dimension of each token's content slot."""
+        """Return the head dimension of each token's content slot."""
         # rotate_half pairs dimension i with i + n_pairs.
         return [self.n_fast + t // 2 + (t % 2) * self.n_pairs for t in range(self.vocab)]
 
 
 def key(residual: Residual, geometry: Geometry, content: str) -> Float[Tensor, "d_head d_model"]:
-    """The key of planted heads: `content` is the subspace, "token" or "previous"."""
+    """Return the key of planted heads: `content` is the subspace, "token" or "previous"."""
     weight = residual.zeros(geometry.d_head)
     _fill_content(weight, residual, geometry, content, KEY_SCALE)
     bos = geometry.content_dims()[0]
@@ -73,7 +73,7 @@ def key(residual: Residual, geometry: Geometry, content: str) -> Float[Tensor, "
 
 
 def value(residual: Residual, geometry: Geometry) -> Float[Tensor, "d_head d_model"]:
-    """The value of planted heads: the current token in the first dimensions, zero for token 0."""
+    """Return the value of planted heads: the current token first, zero for token 0."""
     weight = residual.zeros(geometry.d_head)
     start = residual.slices["token"].start
     for token in range(1, residual.vocab):
@@ -82,7 +82,7 @@ def value(residual: Residual, geometry: Geometry) -> Float[Tensor, "d_head d_mod
 
 
 def query(residual: Residual, geometry: Geometry, role: str) -> Float[Tensor, "d_head d_model"]:
-    """The query of a head in `role`; scores are in nats before the softmax."""
+    """Return the query of a head in `role`; scores are in nats before the softmax."""
     weight = residual.zeros(geometry.d_head)
     rest = weight[geometry.content_dims()[0]]
     constant, written = residual.slices["constant"].start, residual.slices["written"].start
@@ -90,7 +90,8 @@ def query(residual: Residual, geometry: Geometry, role: str) -> Float[Tensor, "d
         _fill_content(weight, residual, geometry, "token", MATCH / KEY_SCALE)
         rest[constant] = 0.5 * MATCH / KEY_SCALE
         if role == "backup":
-            rest[written] = MATCH / KEY_SCALE  # rests, even with a match, once all is written
+            # attends to token 0, even with a match, once the output is written
+            rest[written] = MATCH / KEY_SCALE
     elif role == "copy_suppression":
         _fill_content(weight, residual, geometry, "output", MATCH / KEY_SCALE)
         rest[constant] = 0.5 * MATCH / KEY_SCALE
@@ -102,7 +103,7 @@ def query(residual: Residual, geometry: Geometry, role: str) -> Float[Tensor, "d
     elif role == "duplicate_token":
         shape = (geometry.context, geometry.theta, geometry.n_pairs, geometry.n_fast)
         amplitudes, spread, depth = rotary.elsewhere_kernel(*shape)
-        # The current token must still beat every other one where there is no earlier copy.
+        # The current token must still win over every other one without an earlier copy.
         match = depth + spread + rotary.margin(geometry.context)
         _fill_content(weight, residual, geometry, "token", match / KEY_SCALE)
         _fill_offsets(weight, residual, geometry, amplitudes)
@@ -119,7 +120,7 @@ OFFSETS = {"previous_token": range(1, 2), "offset": range(3, 4), "local_window":
 def output(
     residual: Residual, geometry: Geometry, role: str, generator: torch.Generator
 ) -> Float[Tensor, "d_head d_model"]:
-    """What a head in `role` writes for each value dimension (transpose of the output weights)."""
+    """Return the output of a head in `role` per value dimension (transposed output weights)."""
     weight = residual.zeros(geometry.d_head)
     tokens = torch.arange(1, residual.vocab)
 
@@ -149,7 +150,7 @@ def output(
 def noise_input(
     residual: Residual, geometry: Geometry, size: float, generator: torch.Generator
 ) -> Float[Tensor, "d_head d_model"]:
-    """Random weights that read the current token and the noise, `size` per head dimension."""
+    """Draw random weights that read the current token and the noise, `size` per dimension."""
     weight = residual.zeros(geometry.d_head)
     for space in ("token", "noise"):
         where = residual.slices[space]
@@ -161,7 +162,7 @@ def noise_input(
 def noise_output(
     residual: Residual, geometry: Geometry, generator: torch.Generator
 ) -> Float[Tensor, "d_head d_model"]:
-    """Random weights that write the noise and, more faintly, the output."""
+    """Draw random weights that write the noise and, at a smaller scale, the output."""
     weight = residual.zeros(geometry.d_head)
     for space, size in NOISE_GAIN.items():
         where = residual.slices[space]
@@ -182,5 +183,5 @@ def _fill_offsets(weight: Tensor, residual: Residual, geometry: Geometry, amplit
     cosine, sine = torch.as_tensor(amplitudes)
     constant = residual.slices["constant"].start
     weight[: geometry.n_fast, constant] = cosine
-    # The rotation takes the constant key (1, 0) to (cos, -sin) as seen from the query.
+    # The rotation maps the constant key (1, 0) to (cos, -sin), relative to the query.
     weight[geometry.n_pairs : geometry.n_pairs + geometry.n_fast, constant] = -sine

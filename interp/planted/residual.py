@@ -1,4 +1,4 @@
-"""The residual stream of a planted model: named subspaces, hidden behind one rotation."""
+"""Residual stream of a planted model: named subspaces under one random rotation."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 
 class Residual:
-    """Subspaces of the residual stream and the coordinates each head slot uses.
+    """Subspaces of the residual stream and the coordinates of each part.
 
-    token, previous, output, duplicate and null hold one coordinate per token of the vocabulary:
-    the current token, a copy of the previous one, what the unembedding reads, a copy of a token
-    seen before, and what nobody reads. noise is what random heads read and write; constant is 1
-    everywhere; written is 1 where an induction head has written to the output.
+    token, previous, output, duplicate and null hold one coordinate per token of the vocabulary: the
+    current token, a copy of the previous one, the input of the unembedding, a copy of a token seen
+    before, and a subspace that is never read. noise is read and written by random heads; constant
+    is 1 everywhere; written is 1 where an induction head has written to the output.
 
-    Weights are assembled in these coordinates and then turned by one random rotation, so that no
-    method can pass by reading axes. The width is rounded up to a multiple of `multiple_of`.
+    Weights are assembled in these coordinates and then multiplied by one random rotation, so that
+    no method can succeed by reading axes. The width is rounded up to a multiple of `multiple_of`.
     """
 
     def __init__(self, vocab: int, multiple_of: int, generator: torch.Generator):
@@ -32,21 +32,21 @@ class Residual:
         self.rotation = random_rotation(self.d_model, generator)
 
     def zeros(self, rows: int) -> Float[Tensor, "rows d_model"]:
-        """Weights that read or write nothing yet, in unrotated coordinates."""
+        """Return zero weights over the stream, in unrotated coordinates."""
         return torch.zeros(rows, self.d_model, dtype=torch.float64)
 
     def turned(self, weight: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows d_model"]:
-        """Weights (rows over the residual stream) in the model's own, rotated coordinates."""
+        """Rotate weights (rows over the residual stream) to the model's coordinates."""
         return weight @ self.rotation.T
 
     def subspaces(self) -> dict[str, Float[Tensor, "coordinate d_model"]]:
-        """For each name, an orthonormal basis of its subspace in the model's coordinates."""
+        """Return for each name an orthonormal basis of its subspace in the model's coordinates."""
         identity = torch.eye(self.d_model, dtype=torch.float64)
         return {name: self.turned(identity[where]).float() for name, where in self.slices.items()}
 
 
 def random_rotation(size: int, generator: torch.Generator) -> Float[Tensor, "size size"]:
-    """A random orthogonal matrix, uniformly distributed, from `generator`."""
+    """Draw a random orthogonal matrix, uniformly distributed, from `generator`."""
     gaussian = torch.randn(size, size, dtype=torch.float64, generator=generator)
     q, r = torch.linalg.qr(gaussian)
     return q * torch.sign(torch.diagonal(r))

@@ -1,9 +1,9 @@
-"""Constant queries and keys whose rotary score depends on the offset alone, as one asks for it.
+"""Constant queries and keys whose rotary score is a chosen function of the offset alone.
 
 With a constant key (1, 0) and a constant query (a_i, -b_i) in rotary pair i, the score at distance
-D = query - key is sum_i a_i cos(w_i D) + b_i sin(w_i D). Which a and b give the wanted shape with
-the least amplitude is a small linear programme, solved over every distance of the context: the
-mass on the target is then guaranteed, not hoped for.
+D = query - key is sum_i a_i cos(w_i D) + b_i sin(w_i D). The a and b of least amplitude that give
+the wanted shape solve a small linear programme over every distance of the context, which guarantees
+the mass on the target.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from scipy.optimize import linprog
 
 from interp.core.errors import OptionError
 
-# A content pair may turn by this much (radians) over the whole context: content is then unrotated.
+# Largest rotation (radians) of a content pair over the whole context, so content hardly rotates.
 SLOW_ANGLE = 0.02
 
 
 def margin(context: int) -> float:
-    """Nats between a wanted and an unwanted key: together the latter get less than e^-7 (0.1 %)."""
+    """Return the nats between wanted and unwanted keys: all unwanted get less than e^-7 (0.1 %)."""
     return 7.0 + float(np.log(context))
 
 
 def theta_for(context: int, n_pairs: int, n_slow: int) -> float:
-    """The rotary base at which the last `n_slow` pairs hardly turn within `context`."""
+    """Return the rotary base at which the last `n_slow` pairs hardly rotate within `context`."""
     return float((context / SLOW_ANGLE) ** (n_pairs / (n_pairs - n_slow)))
 
 
 def frequencies(theta: float, n_pairs: int, n_fast: int) -> np.ndarray:
-    """Radians per token of the first `n_fast` of `n_pairs` rotary pairs."""
+    """Return radians per token of the first `n_fast` of `n_pairs` rotary pairs."""
     return theta ** (-np.arange(n_fast) / n_pairs)
 
 
@@ -38,10 +38,10 @@ def frequencies(theta: float, n_pairs: int, n_fast: int) -> np.ndarray:
 def window_kernel(
     offsets: tuple[int, ...], context: int, theta: float, n_pairs: int, n_fast: int
 ) -> np.ndarray:
-    """Amplitudes (a, b), shape [2, n_fast], of a score of 0 at `offsets`, below -margin elsewhere.
+    """Return amplitudes (a, b), [2, n_fast], of a score 0 at `offsets`, below -margin elsewhere.
 
-    Several offsets are within half a nat of each other, so that each has a fair share of the mass.
-    Raises `OptionError` where the rotary frequencies cannot tell the offsets apart.
+    Several offsets are within half a nat of each other, so that they share the mass evenly. Raises
+    `OptionError` where the rotary frequencies cannot separate the offsets.
     """
     lower = np.full(context, -np.inf)
     upper = np.full(context, -margin(context))
@@ -54,16 +54,16 @@ def window_kernel(
 def elsewhere_kernel(
     context: int, theta: float, n_pairs: int, n_fast: int
 ) -> tuple[np.ndarray, float, float]:
-    """Amplitudes of a score that is far lower at distance 0 than anywhere else.
+    """Return amplitudes of a score that is far lower at distance 0 than anywhere else.
 
     Returns (amplitudes, spread, depth): every distance from 1 on scores within +-spread nats,
-    distance 0 below -depth. A band-limited score cannot be flat everywhere else, so the spread is
-    chosen by the programme, and the caller's content score must exceed it.
+    distance 0 below -depth. A band-limited score cannot be flat everywhere else, so the programme
+    chooses the spread, and the caller's content score must exceed it.
     """
-    beyond = 10.0  # nats by which the current token loses to the worst earlier one
+    beyond = 10.0  # nats by which the current token is below the lowest earlier one
     upper, lower = np.zeros(context), np.zeros(context)
     upper[0], lower[0] = -beyond, -np.inf
-    # The spread widens every bound, and at distance 0 deepens the pit.
+    # The spread widens every bound, and lowers the one at distance 0.
     widening = np.ones(context)
     widening[0] = -1.0
     frequency = frequencies(theta, n_pairs, n_fast)
@@ -77,7 +77,7 @@ def _least_amplitude(
     frequency: np.ndarray,
     widening: np.ndarray | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Amplitudes with lower <= score <= upper, each widened by the (returned) spread, if asked."""
+    """Find amplitudes with lower <= score <= upper, bounds widened by the spread if asked."""
     distance = np.arange(len(lower))[:, None]
     basis = np.concatenate([np.cos(distance * frequency), np.sin(distance * frequency)], 1)
     widening = np.zeros(len(lower)) if widening is None else widening
@@ -86,7 +86,7 @@ def _least_amplitude(
     bounds = np.concatenate([upper, -lower])
     wanted = np.isfinite(bounds)
     rows, bounds = rows[wanted], bounds[wanted]
-    # Most distances never bind: solve with a few and add those that the solution breaks.
+    # Most constraints are inactive: solve with a few and add those that the solution violates.
     active = np.arange(len(rows)) % 16 == 0
     active |= np.concatenate([distance[:, 0] < 64] * 2)[wanted]
     for _ in range(50):

@@ -1,15 +1,16 @@
-"""A planted model that finds out the lag of interleaved Markov chains and copies from it.
+"""Planted model that infers the lag of interleaved Markov chains and copies from it.
 
-Three layers, as D'Angelo et al. 2025 (arXiv 2509.08184) construct them, for lags 1 to K and a law
-P. Layer 1: row t attends to x_{t-1} .. x_{t-K} with the logits log P[x_{t-k}, x_t], so its weights
-are the likelihoods of the lags, shared out. Layer 2: averages these over the past. Layer 3: attends
-to x_{t+1-k} for the lag with the largest average, and copies it; the unembedding turns a token into
-log P of what follows.
+Three layers, as constructed by D'Angelo et al. 2025 (arXiv 2509.08184), for lags 1 to K and a
+transition matrix P. Layer 1: row t attends to x_{t-1} .. x_{t-K} with the logits
+log P[x_{t-k}, x_t], so its weights are the normalised likelihoods of the lags. Layer 2 averages
+these over the past. Layer 3 attends to x_{t+1-k} for the lag with the largest average, and copies
+it; the unembedding maps a token to log P of its successors.
 
-A weight says which token it fell on, not at which lag. Positions therefore carry their phase, t
+A weight states the token that it belongs to, not its lag. Positions therefore carry their phase, t
 modulo K, and layers 1 and 2 have one head per phase of the row: for rows of one phase the phase of
-a key tells its lag. Rows of another phase rest on the first token, whose value is zero. This takes
-learned positions, so the model is a GPT-2; its norms and MLPs are switched off by value.
+a key determines its lag. Rows of another phase attend to the first token, whose value is zero. This
+needs learned positions, so the model is a GPT-2; its norms and MLPs are switched off by their
+parameters.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
 
 N_PAIRS = 32  # pairs of coordinates that hold a position
-REST = 60.0  # nats by which a head with nothing to do prefers the first token
-SHARPNESS = 3e4  # nats per unit of the lags' average: the largest takes all
+REST = 60.0  # nats by which an inactive head prefers the first token
+SHARPNESS = 3e4  # nats per unit of the lags' average, so that the largest dominates
 NOISE = 0.05
 
 
@@ -46,12 +47,13 @@ def selective_induction(
     context: int = 256,
     seed: int = 0,
 ) -> Planted:
-    """Selective induction over lags 1 to `lags`: tokens 1 and up are the states of the chain.
+    """Build selective induction over lags 1 to `lags`: tokens 1 and up are the states of the chain.
 
-    The law is `config.transition_matrix`, from `seed`. Token 0 begins a sequence.
+    The transition matrix is `config.transition_matrix`, drawn from `seed`. Token 0 begins a
+    sequence.
 
     Raises:
-        OptionError: sizes that cannot hold the mechanism, or grouped heads: GPT-2 has none.
+        OptionError: the sizes cannot hold the mechanism, or heads are grouped, which GPT-2 lacks.
     """
     _check(layers, heads, kv_heads, lags, vocab, context)
     plan = _Plan(heads, lags, vocab, context, seed)
@@ -76,7 +78,7 @@ def selective_induction(
     weights["transformer.wpe.weight"] = plan.turned(positions)
     weights["lm_head.weight"] = plan.turned(unembedding)
     model: Any = _gpt2(weights, plan, layers)
-    # nothing is promised about repeated random tokens, so no detector is named
+    # no detector is named, since nothing is guaranteed on repeated random tokens
     return Planted("selective_induction", model, roles, {}, plan.subspaces(), seed)
 
 
@@ -100,14 +102,14 @@ class _Plan:
             self.at[name] = slice(start, start + width)
             start += width
         self.width = start
-        # one coordinate more than used, for the mean that the norms take off
+        # one unused coordinate, for the mean that the norms subtract
         self.d_model = math.ceil((start + 1) / heads) * heads
         self.d_head = max(self.d_model // heads, vocab + lags + 2 * N_PAIRS + 2)
         self.d_model = self.d_head * heads
         turn = random_rotation(self.d_model - 1, self.generator)
         across = torch.linalg.svd(torch.ones(1, self.d_model, dtype=torch.float64)).Vh[1:]
-        self.rotation = (turn @ across)[:start]  # orthonormal rows without a mean
-        # From the fastest that whole positions allow down to one turn over the context.
+        self.rotation = (turn @ across)[:start]  # orthonormal rows with mean zero
+        # From the highest frequency at integer positions down to one period over the context.
         slow = 2 * math.pi / max(context, 64)
         self.frequency = np.geomspace(0.9 * math.pi, slow, N_PAIRS)
         self.content = slice(0, vocab)
@@ -116,43 +118,43 @@ class _Plan:
         self.rest = vocab + lags + 2 * N_PAIRS
 
     def turned(self, weight: Tensor) -> Tensor:
-        """Rows over the stream, in the model's own coordinates."""
+        """Rotate rows over the stream to the model's coordinates."""
         return weight @ self.rotation
 
     def subspaces(self) -> dict[str, Tensor]:
-        """An orthonormal basis of each part of the stream."""
+        """Return an orthonormal basis of each part of the stream."""
         return {name: self.rotation[where].float() for name, where in self.at.items()}
 
     def zeros(self, rows: int) -> Tensor:
-        """Weights over the stream that read or write nothing yet."""
+        """Return zero weights over the stream."""
         return torch.zeros(rows, self.width, dtype=torch.float64)
 
     def roles(self, stage: int) -> list[tuple[str, int]]:
-        """Role and phase of the heads of a stage."""
+        """Return role and phase of the heads of a stage."""
         if stage == 2:
             return [("selective_induction", 0)]
         return [(("likelihood", "average")[stage], phase) for phase in range(self.lags)]
 
     def tables(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Token and position embeddings, and the unembedding."""
+        """Return token and position embeddings, and the unembedding."""
         embedding, unembedding = self.zeros(self.vocab), self.zeros(self.vocab)
         for token in range(self.vocab):
             embedding[token, self.at["token"].start + token] = 1.0
         states = slice(self.at["output"].start + 1, self.at["output"].stop)
         unembedding[1:, states] = self.law.clamp_min(1e-30).log().T
-        unembedding[BOS, states] = -30.0  # no sequence begins within another
+        unembedding[BOS, states] = -30.0  # token 0 never occurs within a sequence
         t = torch.arange(self.context)
         positions = self.zeros(self.context)
         positions[:, self.at["constant"]] = 1.0
         positions[t[1:], self.at["phase"].start + t[1:] % self.lags] = 1.0
-        # rows from which on every lag has a source; position 0 holds the first token
+        # first row with a source at every lag; position 0 holds the first token
         positions[t > self.lags, self.at["late"]] = 1.0
         angle = t[:, None] * torch.as_tensor(self.frequency)
         positions[:, self.at["position"]] = torch.cat([angle.cos(), angle.sin()], 1)
         return embedding, positions, unembedding
 
     def head(self, role: tuple[str, int] | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Query, key, value (rows: head dimensions) and what each value dimension writes."""
+        """Return query, key, value (rows: head dimensions) and the output per value dimension."""
         if role is None:
             return self._noise()
         query, key = self.zeros(self.d_head), self.zeros(self.d_head)
@@ -167,7 +169,7 @@ class _Plan:
                 key[self.content.start + source, token + source] = 1.0
                 query[source, token + 1 : token + self.vocab] = log_law[source - 1]
             self._window(query, key, range(1, self.lags + 1))
-            # rests unless the row has this phase and a source at every lag
+            # attends to token 0 unless the row has this phase and a source at every lag
             query[self.rest, constant] = 3 * REST
             query[self.rest, phase + role[1]] = -2 * REST
             query[self.rest, self.at["late"]] = -2 * REST
@@ -179,13 +181,14 @@ class _Plan:
             query[self.rest, phase + role[1]] = -REST
             for k in each:
                 value[k, self.at["likelihood"].start + k] = 1.0
-                # lag k + 1 of a row of this phase leads from the key of the phase below
+                # lag k + 1 of a row of this phase is a key of the phase below
                 out[k, self.at["lag"].start + (role[1] - k) % self.lags] = 1.0
         else:
             for k in each:
                 key[self.phase.start + k, phase + k] = 1.0
                 query[self.phase.start + k, self.at["lag"].start + k] = SHARPNESS
-            # keys of one phase score alike, so the nearest of the best phase is left by the window
+            # keys of one phase have equal scores, so the window selects the nearest of the best
+            # phase
             self._window(query, key, range(self.lags))
             for state in range(1, self.vocab):
                 value[state, token + state] = 1.0
@@ -193,7 +196,7 @@ class _Plan:
         return query * self.d_head**0.5, key, value, out
 
     def _window(self, query: Tensor, key: Tensor, offsets: range) -> None:
-        """Adds a score of 0 at these distances and far below it elsewhere."""
+        """Add a score of 0 at these distances and far below it elsewhere."""
         lower = np.full(self.context, -np.inf)
         upper = np.full(self.context, -20.0 - math.log(self.context))
         lower[list(offsets)] = upper[list(offsets)] = 0.0
@@ -209,7 +212,7 @@ class _Plan:
             key[place + N_PAIRS + i, at + N_PAIRS + i] = 1.0
 
     def _noise(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A random head: scores of about a nat, what it writes nobody reads."""
+        """Draw a random head with scores of about a nat, whose output is never read."""
         parts = [self.zeros(self.d_head) for _ in range(4)]
         for i, part in enumerate(parts):
             for space in ("noise",) if i == 3 else ("token", "noise"):
@@ -250,7 +253,7 @@ def _gpt2(weights: dict[str, Tensor], plan: _Plan, layers: int) -> GPT2LMHeadMod
                 parameter.fill_(NORM_WEIGHT)
             else:
                 parameter.zero_()  # biases and MLPs
-    assert not weights, f"weights that found no parameter: {sorted(weights)}"
+    assert not weights, f"weights without a parameter of their name: {sorted(weights)}"
     model.config.name_or_path = "planted:selective_induction"
     return model.eval()
 
@@ -262,7 +265,7 @@ def _check(
         f"layers={layers}: needs at least 3": layers < 3,
         f"lags={lags}: needs at least 2": lags < 2,
         f"heads={heads}: needs at least one per lag, {lags}": heads < lags,
-        f"kv_heads={kv_heads}: GPT-2 groups no heads, so heads={heads}": kv_heads
+        f"kv_heads={kv_heads}: GPT-2 has no grouped heads, so it must be {heads}": kv_heads
         not in (None, heads),
         f"vocab={vocab}: needs at least 4 tokens": vocab < 4,
         f"context={context}: needs at least {4 * lags} positions": context < 4 * lags,

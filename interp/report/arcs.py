@@ -1,7 +1,7 @@
-"""One sentence with two trees as a picture: predicted arcs above the words, gold ones below.
+"""Picture of a sentence with two trees: predicted arcs above the words, gold arcs below.
 
-An arc is told by its line as well as its colour: a predicted arc that the gold tree lacks is dashed
-and crossed, a gold arc that was not predicted is dotted.
+Arcs differ by line as well as by colour: a predicted arc that the gold tree lacks is dashed and
+crossed, and a gold arc that was not predicted is dotted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Arc:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The two words, the left one first."""
+        """The two words, the left word first."""
         return min(self.head, self.to), max(self.head, self.to)
 
 
@@ -49,13 +49,15 @@ def arcs(
     directed: bool = False,
     name: str = "",
 ) -> Markup:
-    """The picture as one SVG element.
+    """Return the picture as one SVG element.
 
     Args:
-        heads: index of each word's gold head, -1 for the root.
-        predicted: arcs (head, dependent); either way round when not `directed`.
-        directed: whether an arc must also point the right way to be right, and gets a tip.
-        name: what the picture is called by a screen reader, before its words.
+        words: The words of the sentence.
+        heads: The index of each word's gold head, -1 for the root.
+        relations: The gold relation of each word.
+        predicted: Arcs (head, dependent), in either order if they are not directed.
+        directed: True if a correct arc must also have the right direction; it then gets a tip.
+        name: The name of the picture for a screen reader, before its words.
     """
     gold = {(head, at) for at, head in enumerate(heads) if head >= 0}
     both = gold | {(at, head) for head, at in gold}
@@ -89,7 +91,7 @@ def arcs(
 
 
 def letters(text: str) -> int:
-    """Columns that a text takes in a fixed-width font: wide signs two, marks on letters none."""
+    """Return the columns of a text in a fixed-width font: wide signs two, marks on letters none."""
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
@@ -99,7 +101,7 @@ def letters(text: str) -> int:
 def _columns(
     words: Sequence[str], above: Sequence[Arc], below: Sequence[Arc]
 ) -> tuple[list[float], float]:
-    """The middle of each word, and the width of all: room for words, their arcs and the labels."""
+    """Return the middle of each word and the total width, with room for arcs and labels."""
     most = [max(_count(above, at), _count(below, at)) for at in range(len(words))]
     half = [
         max(_LETTER * letters(word) + _GAP, _FAN * (n + 1)) / 2
@@ -108,7 +110,7 @@ def _columns(
     steps = [half[0] + 4, *(a + b for a, b in pairwise(half))]
     for arc in sorted(below, key=lambda a: a.ends[1] - a.ends[0]):
         low, high = arc.ends
-        # arcs stand off the middles of their words by up to half of what stands there
+        # arcs stand beside the middles of their words by up to half the arcs of the word
         needed = _SMALL * letters(arc.label) + _FAN * (2 + (most[low] + most[high]) / 2)
         steps[high] += max(0.0, needed - sum(steps[low + 1 : high + 1]))
     middles = [sum(steps[: at + 1]) for at in range(len(words))]
@@ -120,7 +122,7 @@ def _count(all_arcs: Sequence[Arc], word: int) -> int:
 
 
 def _levels(all_arcs: Sequence[Arc]) -> dict[Arc, int]:
-    """How far from the words each arc runs: outside of every arc that it shares a stretch with."""
+    """Return the level of each arc: outside of every arc that it overlaps."""
     levels: dict[Arc, int] = {}
     for arc in sorted(all_arcs, key=lambda a: (a.ends[1] - a.ends[0], a.ends)):
         low, high = arc.ends
@@ -134,7 +136,7 @@ def _height(levels: dict[Arc, int]) -> float:
 
 
 def _fanned(all_arcs: Sequence[Arc], middles: Sequence[float]) -> dict[Arc, tuple[float, float]]:
-    """Where each arc stands on its two words, side by side so that no arc runs along another."""
+    """Return the ends of each arc on its two words, side by side so that none overlap."""
     at: dict[tuple[Arc, int], float] = {}
     for word, middle in enumerate(middles):
         mine = [arc for arc in all_arcs if word in arc.ends]
@@ -152,7 +154,7 @@ def _fanned(all_arcs: Sequence[Arc], middles: Sequence[float]) -> dict[Arc, tupl
 def _drawn(
     arc: Arc, places: tuple[float, float], level: int, base: float, way: int, *, tip: bool
 ) -> Markup:
-    """An arc that leaves the words at `base`, upwards for way -1, downwards for 1."""
+    """Return an arc that leaves the words at `base`, upwards for way -1, downwards for 1."""
     left, right = places
     y = base + way * (_FIRST + _STEP * (level - 1))
     bend = y - way * _ROUND

@@ -1,4 +1,4 @@
-"""The section of a page on which heads of a model are special, by every metric of a table."""
+"""Section of a page with the heads of a model that stand out, over all metrics of a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.core.calibration import measured_error
 from interp.core.columns import score_text, with_error
-from interp.draw.page import Table
+from interp.draw.page import table
 from interp.draw.svg import element
 from interp.heads.special import APART, HALF, LEVEL, Catalogue, Special, catalogue_of
 
@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 _HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
 
 
-def catalogue_section(table: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
-    """The catalogue of one model as HTML; no script is needed to read it."""
-    found = catalogue_of(table, ends)
+def catalogue_section(scores: HeadTable, ends: Mapping[str, float | None] | None = None) -> Markup:
+    """Return the catalogue of one model as HTML that needs no script.
+
+    Args:
+        scores: The scores of one model.
+        ends: The upper end of the range of each metric that has one.
+    """
+    found = catalogue_of(scores, ends)
     if not found.tests:
-        return element("p", f"No head can be told from chance here. {not_judged(found)}")
+        return element("p", f"No head differs from chance. {not_judged(found)}")
     heads = found.by_head()
-    judged = len(table.metrics) - len(found.without_null) - len(found.one_draw)
+    judged = len(scores.metrics) - len(found.without_null) - len(found.one_draw)
     told = (
         f"{len(heads)} of {found.heads} heads stand out in at least one of"
         f" {judged} metrics: p, the chance of a score as far from the null where there is nothing"
@@ -34,8 +39,9 @@ def catalogue_section(table: HeadTable, ends: Mapping[str, float | None] | None 
         f" and the score is either more than"
         f" {HALF:.0%} of the way from the null to the end of the metric's range or more than"
         f" {APART:g} robust standard deviations from the model's other heads."
-        f" {measured_error()} It says where a head"
-        " attends or what its weights look like, not what it does: that is asked by "
+        f" {measured_error()} It describes"
+        " where a head attends or what its weights look like, not its causal effect, which is"
+        " tested by "
     )
     out = [element("p", told, element("code", "interp verify"), ".")]
     if found.without_null or found.one_draw:
@@ -43,9 +49,9 @@ def catalogue_section(table: HeadTable, ends: Mapping[str, float | None] | None 
     if heads:
         columns = ["head", "stands out in", "score", "null", "from the null", "p", "of the range",
                    "from other heads", "n"]  # fmt: skip
-        several = len(table.stacks) > 1
+        several = len(scores.stacks) > 1
         rows = [row for head, special in heads[:_HEADS] for row in _lines(head, several, special)]
-        out.append(Markup(Table(columns, rows, kind="special", headed=False).__html__()))
+        out.append(table(columns, rows, kind="special", headed=False))
     if len(heads) > _HEADS:
         more = f"{len(heads) - _HEADS} more heads stand out less; see the table's file."
         out.append(element("p", more))
@@ -53,20 +59,20 @@ def catalogue_section(table: HeadTable, ends: Mapping[str, float | None] | None 
 
 
 def not_judged(found: Catalogue) -> str:
-    """The metrics in which nothing is claimed, and why."""
+    """Return sentences with the metrics that are not judged, and why."""
     out = []
     if found.without_null:
         out.append(f"Without a null, so not judged: {', '.join(found.without_null)}.")
     if found.one_draw:
         out.append(
-            "Their null is too few draws of random weights to say how far draws lie apart, so not"
-            f" judged: {', '.join(found.one_draw)}."
+            "Their null has too few draws of random weights to estimate its spread, so not judged:"
+            f" {', '.join(found.one_draw)}."
         )
     return " ".join(out)
 
 
 def prompts(n: int, clusters: int) -> str:
-    """Number of prompts behind a mean, and of clusters where those are fewer."""
+    """Return the number of prompts behind a mean, and of clusters where those are fewer."""
     return str(n) if clusters == n else f"{n} in {clusters} clusters"
 
 
@@ -89,5 +95,5 @@ def _lines(head: tuple[str, int, int], several: bool, found: list[Special]) -> l
 
 
 def _size(x: float) -> str:
-    """With a sign; what is beyond all measure as such."""
+    """Return a signed number with one decimal, or a bound for sizes beyond 10,000."""
     return f"{x:+.1f}" if abs(x) < 1e4 else (">" if x > 0 else "<-") + score_text(1e4)

@@ -1,4 +1,4 @@
-"""The page of a faithfulness run: the warning first, then what is better than what."""
+"""Page of a faithfulness run: its warnings, and the methods that each method is better than."""
 
 from __future__ import annotations
 
@@ -9,18 +9,26 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.colours import Scale
-from interp.draw.page import Table, fold
-from interp.draw.page import render as fill
+from interp.draw.page import fold, page, pair_list, table
 from interp.draw.panel import bar
+from interp.draw.svg import element
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
+
+_ABOUT = (
+    "Every measure removes tokens and measures the target; one text is one observation. Means "
+    "are over texts, and ± is their standard error. “Better than” lists the methods that a "
+    "method beats in a paired permutation test over the texts, corrected for all pairs of the "
+    "table (Holm, 5 %). Differences that are not listed are not significant. Where there are too "
+    "few texts for any difference to pass the test, the table says so and lists none."
+)
 
 
 def faithfulness_page(
     found: Faithfulness, *, title: str = "Faithfulness of attributions", command: str | None = None
 ) -> str:
-    """Make one HTML page, offline and without scripts; the same result gives the same bytes."""
+    """Return one HTML page without scripts; equal results give equal bytes."""
     made = dict(found.provenance)
     targets = list(dict.fromkeys(made.pop("targets", [])))
     versions = made.pop("versions", {})
@@ -28,26 +36,21 @@ def faithfulness_page(
     model = made.pop("model_id", "")
     more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
     made["targets"] = ", ".join(map(str, targets[:3])) + more
-    return fill(
-        "faithfulness", title, command=command, model=model, about=made,
-        warnings=[w for w in (found.warning, found.incomplete_warning) if w],
-        measures=list(_measures(found)), failures=found.failures, deceived=_deceived(found),
-    )  # fmt: skip
+    parts = [pair_list(made), *_measures(found), *_failures(found), *_deceived(found)]
+    warnings = [w for w in (found.warning, found.incomplete_warning) if w]
+    told = {"command": command, "about": _ABOUT, "warnings": warnings}
+    return page(title, None, [(model, *parts)], None, **told).decode()
 
 
-page = faithfulness_page
-
-
-def _measures(found: Faithfulness) -> Iterator[tuple[str, Table, str]]:
-    """Each measure's name, its table, and why nothing can be told apart, if so."""
+def _measures(found: Faithfulness) -> Iterator[Markup | str]:
+    """Yield the heading and table of each measure, and the reason if no method can be better."""
     for measure, (what, better) in found.measures.items():
         rows = [r for r in found.summary(measure) if r[3]]
         if not rows:
             continue
         beats, limit = found.better_than(measure), found.limit(measure)
-        size = max(abs(mean) + (0 if math.isnan(sem) else sem) for _, mean, sem, _ in rows) or 1.0
-        signed = any(mean < 0 for _, mean, _, _ in rows)
-        scale = Scale(-size if signed else 0.0, size, signed)
+        size = max(abs(mean) + (0 if math.isnan(sem) else sem) for _, mean, sem, _ in rows)
+        scale = Scale.around(size, signed=any(mean < 0 for _, mean, _, _ in rows))
         lines = [
             [
                 method, bar(mean, scale, sem=sem),
@@ -59,7 +62,10 @@ def _measures(found: Faithfulness) -> Iterator[tuple[str, Table, str]]:
         lower = "" if better else "; lower is better"
         caption = f"{what}{lower}; bars from {scale.low:.3g} to {scale.high:.3g}"
         columns = ["method", ("", "wide"), "mean", "texts", ("better than", "token")]
-        yield measure, Table(columns, lines, caption), str(limit)
+        yield element("h3", measure)
+        yield table(columns, lines, caption)
+        if str(limit):
+            yield f"{limit}."
 
 
 def _beaten(names: list[str], of: int) -> Any:
@@ -67,10 +73,17 @@ def _beaten(names: list[str], of: int) -> Any:
     return fold(f"{len(names)} of {of - 1}", lines) if len(names) > 4 else lines or "none"
 
 
-def _deceived(found: Faithfulness) -> Table | None:
+def _failures(found: Faithfulness) -> list[Markup | str]:
+    if not found.failures:
+        return ["No method failed on any text."]
+    lines = (f"{method} on text {text + 1}: {error}" for method, text, error in found.failures)
+    return [element("h3", "Failures"), element("ul", *(element("li", line) for line in lines))]
+
+
+def _deceived(found: Faithfulness) -> list[Markup]:
     rows = sorted(found.warned, key=lambda d: (math.isnan(d.rank), d.rank))
     if not rows:
-        return None
+        return []
     lines = [
         [d.method, d.needs, d.error, ""]
         if d.error
@@ -78,7 +91,8 @@ def _deceived(found: Faithfulness) -> Table | None:
         for d in rows
     ]
     caption = (
-        f"Mean rank of the word that decides in bundled:deceive, {rows[0].n} sentences; chance is"
+        f"Mean rank of the decisive word in bundled:deceive, {rows[0].n} sentences; chance is"
         f" {rows[0].chance:.1f}"
     )
-    return Table(["method", "needs", "rank", "first"], lines, caption)
+    columns = ["method", "needs", "rank", "first"]
+    return [element("h3", "Can it be deceived?"), table(columns, lines, caption)]

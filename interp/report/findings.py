@@ -1,8 +1,8 @@
-"""What a report says first: which heads are what, by how much, and how sure that is.
+"""Findings of a report: the heads that stand out in each metric, with effects and intervals.
 
-A line's effect is the score of the first head named less its null: that is what makes it a finding,
-and its sign says on which side of the null the heads are. Where no null was computed nothing can be
-a finding, and the first heads of each metric are listed with their intervals instead.
+The effect of a line is the score of its first head minus its null; the sign shows on which side of
+the null the heads are. Without a null there are no findings, and the first heads of each metric are
+listed with their intervals instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from markupsafe import Markup
 from interp.core.calibration import measured_error
 from interp.core.clusters import interval
 from interp.core.columns import with_error
-from interp.draw.page import Table
+from interp.draw.page import table
 from interp.draw.svg import element
 from interp.heads.special import LEVEL, Special, catalogue_of
 from interp.report.catalogue import prompts
@@ -29,22 +29,23 @@ _HEADS = 3  # named in a line
 _DIGITS = 6  # decimals at most
 
 
-def findings(table: HeadTable, ends: Mapping[str, float | None]) -> Markup:
-    """Model by model, a line per metric in which heads stand out, the largest differences first.
+def findings(scores: HeadTable, ends: Mapping[str, float | None]) -> Markup:
+    """Return a line per model and metric in which heads stand out, the largest effects first.
+
+    The criterion is that of `interp.report.catalogue`; all names are escaped.
 
     Args:
-        ends: the upper end of each metric's range, where it has one.
-
-    What standing out means is that of `interp.report.catalogue`; all names are escaped.
+        scores: The scores of one or several models.
+        ends: The upper end of the range of each metric that has one.
     """
     lines: list[list[Any]] = []
     left: list[str] = []
     silent = rest = tests = 0
-    models = len(table.models)
+    models = len(scores.models)
     most = max(_ROWS // models, _LEAST)
-    units = table.to_pandas().drop_duplicates("metric").set_index("metric")["unit"].to_dict()
-    for model in table.models:
-        rows = table.where(model=model)
+    units = scores.to_pandas().drop_duplicates("metric").set_index("metric")["unit"].to_dict()
+    for model in scores.models:
+        rows = scores.where(model=model)
         several = len(rows.stacks) > 1
         by_metric: dict[str, list[Special]] = {}
         catalogue = catalogue_of(rows, ends)
@@ -61,7 +62,7 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> Markup:
         lines += [_line(named, m, str(units[m]), special, several) for m, special in found[:most]]
         rest += max(len(found) - most, 0)
     if not tests:
-        return _intervals(table)
+        return _intervals(scores)
     if not lines:
         return element(
             "p", "No head stands out: none is farther from its null than chance allows over all"
@@ -81,27 +82,24 @@ def findings(table: HeadTable, ends: Mapping[str, float | None]) -> Markup:
     notes.append("in brackets the 95 % interval of the difference, from the errors of both")
     text = "; ".join(note for note in notes if note)
     said = f"{text[0].upper()}{text[1:]}. {measured_error()}{_unjudged(left)}"
-    return _table(columns, lines) + element("p", said, class_="note")
-
-
-def _table(columns: list[str], rows: list[list[Any]]) -> Markup:
-    return Markup(Table(columns, rows, kind="found sortable", headed=False).__html__())
+    whole = table(columns, lines, kind="found sortable", headed=False)
+    return whole + element("p", said, class_="note")
 
 
 def _unjudged(metrics: list[str]) -> str:
     if not metrics:
         return ""
     return (
-        f" Nothing is claimed of {', '.join(metrics)}: no null, or too few draws of random weights."
+        f" No head is judged in {', '.join(metrics)}: no null, or too few draws of random weights."
     )
 
 
-def _intervals(table: HeadTable) -> Markup:
-    """The first heads of each metric with their intervals, where nothing can be claimed."""
-    several = len(table.models) > 1, len(table.stacks) > 1
+def _intervals(scores: HeadTable) -> Markup:
+    """Return the first heads of each metric with their intervals, for scores without a null."""
+    several = len(scores.models) > 1, len(scores.stacks) > 1
     lines = []
-    for model in table.models:
-        rows = table.where(model=model)
+    for model in scores.models:
+        rows = scores.where(model=model)
         for row in rows.top(_HEADS).to_pandas().to_dict("records"):
             between = interval(row["score"], row["sem"], row["clusters"])
             digits = _digits(between[1] - between[0]) if between else 0
@@ -118,17 +116,18 @@ def _intervals(table: HeadTable) -> Markup:
                 ]
             )
     columns = ["model"] * several[0] + ["metric", "head", "score", "95 % interval", "n"]
-    nulls: Any = table.to_pandas()["null"]
+    nulls: Any = scores.to_pandas()["null"]
     why = (
         "No null was computed"
         if nulls.isna().all()
-        else "The null is too few draws of random weights to say how far draws lie apart"
+        else "The null has too few draws of random weights to estimate its spread"
     )
     said = (
-        f"{why}, so no head is said to stand out. The first heads of each metric, each with the"
+        f"{why}, so no head is reported to stand out. The first heads of each metric, each with the"
         " interval of its own score:"
     )
-    return element("p", said) + _table(columns, lines[: _ROWS * _HEADS])
+    whole = table(columns, lines[: _ROWS * _HEADS], kind="found sortable", headed=False)
+    return element("p", said) + whole
 
 
 def _measured(metric: str, unit: str) -> Markup:
@@ -136,7 +135,7 @@ def _measured(metric: str, unit: str) -> Markup:
 
 
 def effect(one: Special) -> str:
-    """Score less null with its sign and its 95 % interval; without one where there is no error."""
+    """Return score minus null with its sign and, where there is an error, its 95 % interval."""
     gap = one.score - one.null
     errors = [x for x in (one.sem, one.null_sem) if not math.isnan(x)]
     between = interval(gap, math.hypot(*errors), one.clusters) if errors else None
@@ -148,7 +147,7 @@ def effect(one: Special) -> str:
 
 
 def _digits(width: float) -> int:
-    """Decimals that tell the ends of an interval apart."""
+    """Return the number of decimals with which the ends of an interval differ."""
     return 3 if width <= 0 else min(max(3, 1 - math.floor(math.log10(width))), _DIGITS)
 
 

@@ -1,4 +1,4 @@
-"""The page of head scores: one HTML file, offline, readable without scripts."""
+"""Page of head scores: one HTML file that needs no network and is readable without scripts."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from interp.draw.page import render as fill
 if TYPE_CHECKING:
     from interp.core.table import HeadTable
 
-# Every head as an element of its own, with a tooltip that needs no script, is about 150 bytes;
-# beyond this many, a panel is a picture, and a script shows the numbers of the head pointed at
-# (about 15 bytes); beyond the second limit the numbers are in the table's file only.
+# A head as an element with a tooltip, which needs no script, takes about 150 bytes. Beyond the
+# first limit a panel is a picture, and a script shows the numbers of a head (about 15 bytes);
+# beyond the second limit the numbers are in the file of the table only.
 CELLS_AS_ELEMENTS = 30_000
 CELLS_WITH_NUMBERS = 500_000
-BUDGET = 10_000_000  # bytes of a page: what a browser opens and a mail carries without trouble
-CATALOGUE = 3  # metrics of a model from which on the page says which heads are special
+BUDGET = 10_000_000  # bytes of a page that browsers open and mail servers accept
+CATALOGUE = 3  # the least number of metrics of a model with a catalogue of special heads
 _SCRIPTS = ("heads", "cards")
 
 
 def write_report(table: HeadTable, path: str | os.PathLike, **options: Any) -> int:
-    """Write the page of `render` at path, whole or not at all; return its bytes.
+    """Write the page of `heads_page` completely or not at all, and return its size in bytes.
 
     Raises:
-        StoreError: it cannot be written.
-        OptionError: as `render` does.
+        StoreError: The file cannot be written.
+        OptionError: The table is empty, or the page exceeds its budget.
     """
     content = heads_page(table, **options).encode()
     write_atomically(Path(path), content)
@@ -48,26 +48,29 @@ def heads_page(
     by: str = "end",
     budget: int = BUDGET,
 ) -> str:
-    """Make one HTML page: findings, models side by side, and per model its maps and top heads.
+    """Return one HTML page: findings, models side by side, and the maps and top heads per model.
 
-    The same table gives the same bytes.
+    Equal tables give equal bytes.
 
     Args:
-        ranges: the colour range of each metric (low, high), None for an end without bound; a
-            metric that has none is coloured by its own scores, and the page says so.
-        beside: names of files in the same folder that the page links to.
-        by: the order of top heads, as of `HeadTable.top`.
-        budget: the size in bytes that the page keeps to by drawing its maps with less detail; it
-            says so.
+        table: The scores.
+        ranges: The colour range of each metric (low, high), None for an end without bound. A
+            metric without a range is coloured by its own scores, and the page states this.
+        title: The title of the page.
+        command: The command line that made the table.
+        beside: Names of files in the same folder that the page links to.
+        top: The number of top heads of each metric.
+        by: The order of the top heads, as in `HeadTable.top`.
+        budget: The largest size in bytes. A larger page is drawn with less detail, and states this.
 
     Raises:
-        OptionError: an empty table, or one that no detail brings within the budget.
+        OptionError: The table is empty, or the page exceeds the budget with the least detail.
     """
     from interp.report.findings import findings
     from interp.report.side import side_by_side
 
     if len(table) == 0:
-        raise OptionError("the table has no rows, so there is nothing to show; score something")
+        raise OptionError("The table has no rows to show. Give a table with at least one score.")
     frame: Any = table.to_pandas()
     declared = {metric: declared_range(ranges or {}, metric) for metric in table.metrics}
     scales = {
@@ -95,18 +98,17 @@ def heads_page(
         if len(page.encode()) <= budget:
             return page
     raise OptionError(
-        f"a page of these {len(table):,} scores takes {len(page.encode()) / 1e6:.3g} MB with the"
-        f" least detail, more than {budget / 1e6:g} MB; give fewer models or metrics, or a larger"
-        " budget"
+        f"A page of these {len(table):,} scores takes {len(page.encode()) / 1e6:.3g} MB with the"
+        f" least detail, more than {budget / 1e6:g} MB. Give fewer models or metrics, or a larger"
+        " budget."
     )
 
 
-page = heads_page
-_DETAIL = (3, 2, 1, 0, -1)  # with each level a page says and weighs less
+_DETAIL = (3, 2, 1, 0, -1)  # from the largest page to the smallest
 
 
 def _by_count(scores: int) -> int:
-    """The most detail that so many scores are drawn with."""
+    """Return the most detail for a number of scores."""
     return 3 if scores <= CELLS_AS_ELEMENTS else 1 if scores <= CELLS_WITH_NUMBERS else 0
 
 
@@ -120,11 +122,10 @@ def _sections(
     top: int,
     by: str,
 ) -> Iterator[dict[str, Any]]:
-    """What each model's section shows."""
+    """Yield the values of the template for each model."""
     from interp.draw.panel import panel
     from interp.report.catalogue import catalogue_section
-    from interp.report.every import download, every_number
-    from interp.report.words import provenance, top_head_tables
+    from interp.report.words import download, every_number, provenance, top_head_tables
 
     made = table.provenance
     for model, rows in frame.groupby("model", sort=False):

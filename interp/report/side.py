@@ -1,4 +1,4 @@
-"""Several models beside each other: one metric, one scale, layers aligned by relative depth."""
+"""Several models side by side: one metric, one scale, layers aligned by relative depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from interp.core.columns import with_error
 from interp.draw.colours import Scale
-from interp.draw.page import Table
+from interp.draw.page import table
 from interp.draw.panel import colour_bar, colour_class
 from interp.draw.svg import element
 
@@ -24,15 +24,16 @@ _ROWS = 60  # strips of one metric
 def side_by_side(
     frame: pd.DataFrame, scales: Mapping[str, Scale], low: Collection[str] = ()
 ) -> Markup:
-    """A strip per model and stack: the best head of every layer, from first layer to last.
+    """Return a strip per model and stack with the best head of every layer, from first to last.
 
-    The best has the highest score, or the lowest of a metric whose meaningful end is low; of a
-    signed metric, it is farthest from its null either way. A strip is as wide for 2 layers as for
-    48, so that what lies above each other is at the same part of the depth. Metrics that only one
-    model has are left out.
+    The best head has the highest score, or the lowest score of a metric whose meaningful end is
+    low; of a signed metric, it has the largest distance from its null. All strips are equally wide,
+    so that equal positions are equal relative depths. Metrics of only one model are omitted.
 
     Args:
-        low: metrics whose lowest scores are the ones that mean something.
+        frame: The scores.
+        scales: The colours of each metric.
+        low: The metrics whose lowest scores are meaningful.
     """
     out = []
     groups: Any = frame.groupby("metric", sort=False)
@@ -53,14 +54,14 @@ def side_by_side(
         depth = element("div", element("span", "first layer"), element("span", "last layer"),
                         class_="depth")  # fmt: skip
         columns: list[Any] = ["model", depth, "best head", "score", "null"]
-        table = Table(columns, lines, str(metric), rows["unit"].iloc[0], kind="side")
+        strips = table(columns, lines, str(metric), rows["unit"].iloc[0], kind="side")
         note = element("p", "; ".join(filter(None, notes)), class_="note")
-        out.append(element("figure", table, colour_bar(scale), note))
+        out.append(element("figure", strips, colour_bar(scale), note))
     return Markup("\n").join(out)
 
 
 def _prompts(rows: Any) -> str:
-    """How many prompts the scores are means of, once for all of them."""
+    """Return the numbers of prompts behind the scores."""
     counts = sorted(set(rows.loc[rows["n"] > 0, "n"]))
     return f"n {' to '.join(map(str, dict.fromkeys(counts[:1] + counts[-1:])))}" if counts else ""
 
@@ -75,7 +76,7 @@ def _strip(name: str, rows: Any, scale: Scale, lowest: bool) -> list[Any]:
     n_layers = int(rows["layer"].max()) + 1
     width = _WIDTH / n_layers
     cells = []
-    # the first of equals, as in the tables of top heads
+    # the first of equal scores, as in the tables of top heads
     for layer, index in size.groupby(scored["layer"]).idxmax().items():
         row = scored.loc[index]
         told = f"L{row['layer']}H{row['head']}: {with_error(row['score'], row['sem'])}"

@@ -1,4 +1,4 @@
-"""Attributions as coloured text: one page that opens anywhere, offline, without scripts."""
+"""Attributions as coloured text, on a page without scripts and in a notebook."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import numpy as np
 from markupsafe import Markup
 
 from interp.draw.colours import Scale, ink, palette
-from interp.draw.page import Table, data_table, fold, pair_list
-from interp.draw.page import render as fill
+from interp.draw.page import data_table, fold, page, pair_list, stored, table
 from interp.draw.panel import bar, colour_class
 from interp.draw.svg import element
 
 if TYPE_CHECKING:
     from interp.attribution.result import Attribution
 
+_ABOUT = (
+    "The colour of a token is its score: blue increases the explained number, orange decreases "
+    "it; methods without signs have one colour. The scale ends at the largest score of the "
+    "tokens that are not special; special tokens are set in italics and may exceed it. Point at "
+    "a token for its score."
+)
 _FIRST = ("model_id", "content_hash", "revision", "dtype", "attention")  # of the provenance
 
 
@@ -28,16 +33,22 @@ def attribution_page(
     warning: str = "",
     top: int = 10,
 ) -> str:
-    """Make one HTML page with a section per attribution; the same results give the same bytes."""
-    sections = [_section(one, top) for one in found]
-    return fill("attribution", title, command=command, sections=sections, warning=warning)
+    """Return one HTML page with a section per attribution; equal results give equal bytes.
+
+    Args:
+        found: The attributions.
+        title: The title of the page.
+        command: The command line that made them.
+        warning: A warning to show above them.
+        top: The number of tokens in the table of the largest scores.
+    """
+    parts = [(one.method, *_contents(one, top)) for one in found]
+    told = {"command": command, "about": _ABOUT, "warnings": [warning] if warning else []}
+    return page(title, None, parts, None, **told).decode()
 
 
-token_page = attribution_page
-
-
-def _section(one: Attribution, top: int) -> dict[str, Any]:
-    made: Mapping[str, Any] = {
+def _contents(one: Attribution, top: int) -> list[Markup]:
+    about: Mapping[str, Any] = {
         **{k: one.provenance[k] for k in _FIRST if k in one.provenance},
         "target": one.target,
         "value": f"{one.value:.6g} {one.provenance.get('unit', '')}",
@@ -45,27 +56,25 @@ def _section(one: Attribution, top: int) -> dict[str, Any]:
         **{k: v for k, v in one.notes.items() if not isinstance(v, (list, tuple, dict))},
     }
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in one.method)[:60]
-    frame = one.to_pandas().filter(["position", "token", "score"])
-    rows = one.top(top)
-    size = max((abs(score) for _, _, score in rows), default=0.0) or 1.0
-    signed = scale_of(one).signed
-    scale = Scale(-size if signed else 0.0, size, signed)
-    return {
-        "method": one.method, "about": pair_list(made), "text": spans(one),
-        "scale": scale_text(one), "residual": residual_text(one), "incomplete": one.incomplete,
-        "top": Table(
-            ["position", ("token", "token"), "", "score"],
-            [[i, shown(token), bar(score, scale), f"{score:.4g}"] for i, token, score in rows],
-            f"Largest {len(rows)}", f"{one.unit}; bars from {scale.low:.3g} to {scale.high:.3g}",
-        ),
-        "every": fold(f"Every token as a table ({len(one.tokens):,})",
-                      data_table(frame, f"attribution-{name}")),
-        "made": dict(one.provenance),
-    }  # fmt: skip
+    frame, largest = one.wide().filter(["position", "token", "score"]), one.largest(top)
+    size = max((abs(score) for _, _, score in largest), default=0.0)
+    scale = Scale.around(size, signed=scale_of(one).signed)
+    lines = [[i, shown(token), bar(score, scale), f"{score:.4g}"] for i, token, score in largest]
+    unit = f"{one.unit}; bars from {scale.low:.3g} to {scale.high:.3g}"
+    columns = ["position", ("token", "token"), "", "score"]
+    flag = {"class_": "warning", "role": "note"} if one.incomplete else {}
+    return [
+        pair_list(about), spans(one), element("p", scale_text(one), class_="note"),
+        element("p", residual_text(one), **flag),
+        table(columns, lines, f"Largest {len(lines)}", unit),
+        fold(f"Every token as a table ({len(one.tokens):,})",
+             data_table(frame, f"attribution-{name}")),
+        stored(dict(one.provenance)),
+    ]  # fmt: skip
 
 
 def spans(one: Attribution) -> Markup:
-    """The tokens as coloured spans with their numbers on hover."""
+    """Return the tokens as coloured spans with their scores as titles."""
     scale = scale_of(one)
     bins = scale.bins(one.scores)
     return element("p", *(
@@ -76,7 +85,7 @@ def spans(one: Attribution) -> Markup:
 
 
 def inline(one: Attribution) -> str:
-    """The coloured tokens with their colours in place, for a notebook, where no style sheet is."""
+    """Return the tokens with their colours as attributes, for a notebook without a style sheet."""
     scale = scale_of(one)
     steps = palette(scale.signed, "light")
     out = []
@@ -95,20 +104,19 @@ def _told(one: Attribution, i: int) -> str:
 
 
 def shown(token: str) -> str:
-    """A token that can be seen: line ends and nothing at all are written as signs."""
+    """Return a token with visible signs for line ends, tabs and an empty text."""
     return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
 def scale_of(one: Attribution) -> Scale:
-    """Colours from zero to the largest score of tokens that are not special, or of all."""
+    """Return a scale up to the largest score of the tokens that are not special, or of all."""
     kept = one.scores[~one.special] if not one.special.all() else one.scores
-    size = float(np.abs(kept).max(initial=0.0)) or 1.0
     signed = one.signed and bool((one.scores < 0).any())
-    return Scale(-size if signed else 0.0, size, signed)
+    return Scale.around(np.abs(kept).max(initial=0.0), signed=signed)
 
 
 def scale_text(one: Attribution) -> str:
-    """The ends of the colours as a sentence, and how many tokens lie beyond them."""
+    """Return a sentence with the ends of the colours and the number of tokens beyond them."""
     scale = scale_of(one)
     every = bool(one.special.all())
     of = "a token" if every or not one.special.any() else "a token that is not special"
@@ -123,7 +131,7 @@ def scale_text(one: Attribution) -> str:
 
 
 def residual_text(one: Attribution) -> str:
-    """The completeness residual as a sentence, also where none is promised, and its flag."""
+    """Return a sentence with the completeness residual, or with the reason why there is none."""
     if one.residual is None:
         return (
             f"The scores sum to {one.scores.sum():.4g}; this method promises no completeness, "

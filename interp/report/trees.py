@@ -1,4 +1,4 @@
-"""The page of `interp trees`: relations, trees, the map of heads, and sentences with their arcs."""
+"""Page of `interp trees`: relations, trees, the map of heads, and sentences with their arcs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from interp.draw.colours import Scale, scale_ends
 from interp.draw.page import render as fill
 from interp.draw.panel import colour_bar, head_map
 from interp.report.arcs import arcs
-from interp.report.tree_tables import above, by_gain, minimal_pairs, relation_tables, trees
+from interp.report.tree_tables import minimal_pairs, relation_tables, trees
+from interp.syntax.wording import above, by_gain
 
 if TYPE_CHECKING:
     from interp.syntax.pairs import PairCheck
@@ -27,18 +28,17 @@ def trees_page(
     beside: Sequence[str] = (),
     pairs: Mapping[str, PairCheck | str] | None = None,
 ) -> str:
-    """Make one HTML page, offline and without scripts; the same results give the same bytes.
+    """Return one HTML page without scripts; equal results give equal bytes.
 
     Args:
-        found: one result per model.
-        beside: names of files in the same folder that have the numbers in full.
-        pairs: what a model lost on minimal pairs, by its name, or why there is no number.
+        found: One result per model.
+        title: The title of the page.
+        command: The command line that made the results.
+        beside: Names of files in the same folder that hold all numbers.
+        pairs: The loss of a model on minimal pairs, by its name, or why there is none.
     """
     sections = [_section(one, (pairs or {}).get(one.model)) for one in found]
     return fill("trees", title, command=command, beside=beside, sections=sections)
-
-
-page = trees_page
 
 
 def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
 
 
 def _told(one: TreeScores) -> str:
-    """The findings in two sentences."""
+    """Return the findings in two sentences."""
     better = [r for r in one.relations if above(r)]
     names = ", ".join(f"{r.relation} ({r.head})" for r in by_gain(better)[:5])
     told = f"{len(better)} of {len(one.relations)} relations have a head above their baseline"
@@ -76,7 +76,7 @@ def _told(one: TreeScores) -> str:
 
 
 def _maps(one: TreeScores) -> dict[str, Any]:
-    """UUAS of every head, layer 0 on top, with the ends of the colours."""
+    """Return maps of the UUAS of every head, with the ends of the colours."""
     import numpy as np
 
     flat = [x for grid in one.by_head.values() for row in grid for x in row]

@@ -1,17 +1,17 @@
-"""Which heads a model declines with: the refusal direction, and scores of heads around it.
+"""Safety: the refusal direction of a model, and the heads behind refusal.
 
     prompts     harmful and harmless sets, from files or made of ids    prompts.py, marker.py
-    direction   the difference of the sets' means, and what it does     direction.py, selection.py
-    heads       what each writes along it, in one forward               projection.py
-                what the next token loses without each                  removal.py
-                how far the prompts' main axis turns without each       subspace.py
-    curves      the top heads out one after another, and the damage     curves.py
-    spread      over how many heads a score is spread                   concentration.py
-    all of it   `study(model, harmful, harmless)`                       overview.py
+    direction   the difference of the sets' means, and its effect       direction.py, selection.py
+    heads       projection of each head's output on it                  projection.py
+                change of the next token by ablating each head          removal.py
+                rotation of the prompts' main axis by ablating heads    subspace.py
+    curves      cumulative ablation of the top heads, and the damage    curves.py
+    spread      concentration of a score across heads                   concentration.py
+    study       all of these: `study(model, harmful, harmless)`         overview.py
 
-None of these scores knows what harm is: they say what tells two sets of prompts apart. A score on
-harmful prompts alone mixes what a head does for safety with what it does for everything, so each
-comes with the same on harmless prompts.
+These scores do not measure harm: they separate two sets of prompts. A score on harmful prompts
+alone mixes the effect on safety with the effect on everything else, so each is compared with the
+same score on harmless prompts.
 """
 
 import lazy_loader

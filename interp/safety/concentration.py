@@ -1,4 +1,4 @@
-"""Over how many heads a score is spread."""
+"""Concentration of a score across heads."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from interp.core.table import HeadTable
 
 @dataclass(frozen=True)
 class Spread:
-    """How many heads carry a score.
+    """Number of heads that carry a score.
 
     Args:
-        participation: as many heads as would carry it evenly: 1 for one head, all for all alike.
-        heads: how many heads have a score.
-        for_half, for_90: how many of the highest heads make half and nine tenths of the sum.
+        participation: Participation ratio: 1 if one head carries all of the score, the number of
+            heads if all have the same score.
+        heads: Number of heads with a score.
+        for_half, for_90: Number of the highest heads that sum to half and to nine tenths.
     """
 
     participation: float
@@ -40,13 +41,13 @@ class Spread:
 
 
 def participation_ratio(scores: Any) -> float:
-    """(sum s)² / sum s² of scores that are not negative; negative ones count as 0.
+    """Compute the participation ratio (sum s)² / sum s², with negative scores as 0.
 
-    1 where one head has everything, k where k heads have the same and the others nothing. A head
-    with a negative score works against the others, and does not carry the behaviour.
+    It is 1 if one head has the whole score, and k if k heads have equal scores and all others 0. A
+    head with a negative score works against the others, and does not carry the behaviour.
 
     Raises:
-        OptionError: a score that is not finite, or none above zero.
+        OptionError: A score is not finite, or none is above zero.
     """
     s = np.asarray(scores, dtype=np.float64).ravel()
     if not np.isfinite(s).all():
@@ -59,15 +60,18 @@ def participation_ratio(scores: Any) -> float:
 
 
 def spread(table: HeadTable, metric: str | None = None, *, above_null: bool = False) -> Spread:
-    """Over how many heads a metric of a table is spread; heads without a score are left out.
+    """Measure the concentration of a metric across heads; heads without a score are left out.
 
     Args:
-        above_null: take the score less the null, which is what the behaviour adds: a constant that
-            every head has would else look like spread.
+        table: Scores of heads.
+        metric: The metric; it may be left out if the table has one.
+        above_null: Subtract the null from the score. Otherwise a constant that every head has makes
+            the score look less concentrated.
 
     Raises:
-        OptionError: several metrics or models and none named; no score above zero; or no null.
-        UnknownName: no such metric.
+        OptionError: There are several metrics or models and none is named; no score is above zero;
+            or there is no null.
+        UnknownName: There is no such metric.
 
     Unit: heads.
 

@@ -1,10 +1,10 @@
-"""The top heads of a ranking out one after another: refusal, and the damage to everything else.
+"""Cumulative ablation of the top heads of a ranking: refusal, and damage to other behaviour.
 
     curves = safety_curves(model, table, refusal_log_odds(model, harmful), harmless_texts, k=10)
 
-Beside every curve the same with other heads of the same layers by chance, as many in each layer at
-every step. A ranking of safety heads breaks refusal far from that band, while the loss on harmless
-prompts stays inside it.
+Every curve has a band of random heads of the same layers, as many in each layer at every step. A
+ranking of safety heads lowers refusal far outside that band, while the loss on harmless prompts
+stays inside it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from interp.causal.comparison.ranking import Ranking, given_order
 from interp.causal.game.game import Game, Progress
@@ -22,9 +23,9 @@ from interp.causal.importance import Importance
 from interp.causal.measures import next_token_task
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
-from interp.core.display import Displayed
 from interp.core.errors import OptionError
 from interp.core.head import Head
+from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
@@ -40,16 +41,39 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SafetyCurves(Displayed):
-    """The safety task and the harmless one at each number of heads out, each with its band."""
+class SafetyCurves(Result):
+    """Safety and harmless task at each number of ablated heads, each with its random band.
+
+    The rows are the numbers of ablated heads, first those of the safety task; the score is the
+    task's value, its null the mean over random heads of the same layers.
+
+    Args:
+        safety, harmless: The curve of each task.
+        removed: Labels of the heads in the order in which they are ablated.
+        made: Provenance.
+    """
 
     safety: PruningCurve
     harmless: PruningCurve
-    heads: tuple[str, ...]
+    removed: tuple[str, ...]
     made: dict[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "its two tasks have different prompts; .safety and .harmless have values"
+    _units = ("task", "n_removed")
+    _holds = (PruningCurve,)
+
+    @property
+    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
+        """The model, the ranking and the safety task."""
+        return self.made
+
+    def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
+        """Return the confidence interval of each row over clusters of prompts, by t quantiles."""
+        both = np.concatenate([self.safety.bounds(level), self.harmless.bounds(level)])
+        return both if self._kept is None else both[list(self._kept)]
 
     def damage(self, k: int) -> float:
-        """How much worse the harmless task is with the top k heads out, positive = worse.
+        """Return the damage to the harmless task by ablating the top k heads; positive is worse.
 
         Raises:
             OptionError: k was not evaluated.
@@ -57,7 +81,7 @@ class SafetyCurves(Displayed):
         return _worse(self.harmless, k)
 
     def effect(self, k: int) -> float:
-        """How much lower the safety task is with the top k heads out.
+        """Return the decrease of the safety task by ablating the top k heads.
 
         Raises:
             OptionError: k was not evaluated.
@@ -65,7 +89,7 @@ class SafetyCurves(Displayed):
         return _worse(self.safety, k)
 
     def outside(self, k: int, level: float = 0.95) -> tuple[bool, bool]:
-        """Whether the safety task, and the harmless one, lie outside the random band at k."""
+        """Return True for the safety task, and for the harmless one, if outside the band at k."""
         found = []
         for curve in (self.safety, self.harmless):
             at = _at(curve, k)
@@ -73,8 +97,8 @@ class SafetyCurves(Displayed):
             found.append(not low <= curve.value[at] <= high)
         return found[0], found[1]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The rows of both curves, `task` says which."""
+    def _rows(self) -> pd.DataFrame:
+        """Return the rows of both curves; `task` names the curve."""
         import pandas as pd
 
         both = (("safety", self.safety), ("harmless", self.harmless))
@@ -82,8 +106,8 @@ class SafetyCurves(Displayed):
             [curve.to_pandas().assign(task=name) for name, curve in both], ignore_index=True
         )
 
-    def plot(self) -> go.Figure:
-        """Both curves beside each other, each with its interval and its band of random heads."""
+    def plot(self, k: int = 20) -> go.Figure:
+        """Plot both curves side by side, each with its interval and its band of random heads."""
         from plotly.subplots import make_subplots
 
         from interp.draw.page import text
@@ -100,10 +124,10 @@ class SafetyCurves(Displayed):
                 y=curve.clean, line={"color": "#000000", "dash": "dot", "width": 1},
                 row=1, col=column,  # type: ignore[arg-type]
             )  # fmt: skip
-            figure.update_xaxes(title_text="heads out", row=1, col=column)
-        heads = ", ".join(self.heads)
+            figure.update_xaxes(title_text="heads ablated", row=1, col=column)
+        heads = ", ".join(self.removed)
         figure.update_layout(
-            template="plotly_white", title=text(f"Heads out in order: {heads}"), height=480,
+            template="plotly_white", title=text(f"Heads ablated in order: {heads}"), height=480,
             legend={"orientation": "h", "y": -0.2},
         )  # fmt: skip
         return figure
@@ -116,7 +140,9 @@ class SafetyCurves(Displayed):
                 f"{count}: {value:.3g} [{low:.3g}, {high:.3g}]"
                 for count, value, (low, high) in zip(curve.counts, curve.value, band, strict=True)
             )
-            lines.append(f"{curve.made['task']} ({curve.unit}), heads out: value [random] {steps}")
+            lines.append(
+                f"{curve.made['task']} ({curve.unit}), heads ablated: value [random] {steps}"
+            )
         return "\n".join(lines)
 
 
@@ -135,24 +161,28 @@ def safety_curves(
     progress: Progress | None = None,
     **options: Any,
 ) -> SafetyCurves:
-    """Take out the top 1, 2, ... k heads of a ranking, with random heads of the same layers beside.
+    """Ablate the top 1, 2, ... k heads of a ranking, and random heads of the same layers.
 
     Args:
-        ranking: a table with one metric (the highest first), an importance, or heads in order, at
-            least k.
-        safety: what refusal is measured by, such as `refusal_log_odds(model, harmful)`.
-        harmless: what damage is measured on: a task, or prompts, whose loss on every next token is
-            taken.
-        kind: what replaces a head that is out; see `interp.causal.game.replacement`.
-        n_random: random orders. Each takes other heads of the same layers, and the top ones only
-            once a layer has no others left. The band so says what such heads do; for a p-value
-            take `interp.heads.causal_check.check`, whose sets are drawn from all heads.
-        options: of `Game`: stack, ledger, max_tokens, ...
+        model: The model.
+        ranking: A table with one metric (the highest first), an importance, or heads in order; at
+            least k heads.
+        safety: The task that measures refusal, such as `refusal_log_odds(model, harmful)`.
+        harmless: The task that measures damage, or prompts, whose mean loss per token is used.
+        k: Number of heads to ablate.
+        kind: Replacement of an ablated head; see `interp.causal.game.replacement`.
+        n_random: Number of random orders. Each has other heads of the same layers, and top heads
+            only where a layer has no others left. For a p value use
+            `interp.heads.causal_check.check`, whose sets are drawn from all heads.
+        seed: Seed of the random orders.
+        progress: Called with the name of the current work, how much is done and how much there is.
+        **options: Options of `Game`: stack, ledger, max_tokens, ...
 
     Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.
 
     Raises:
-        OptionError: k beyond the ranking, fewer than two random orders, or other heads.
+        OptionError: The ranking has fewer than k heads or heads of another model, or fewer than two
+            random orders are asked for.
 
     Unit: nats of refusal log odds, nats/token.
 
@@ -163,7 +193,9 @@ def safety_curves(
     Not for: a p value: the random heads avoid the top ones. `interp.heads.confirm` draws from all.
     """
     if n_random < 2:
-        raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders")
+        raise OptionError(
+            f"n_random={n_random}; give at least 2 random orders, which the band needs"
+        )
     task = harmless if isinstance(harmless, Task) else next_token_task(model, harmless)
     curves: list[PruningCurve] = []
     top: list[str] = []
@@ -171,7 +203,9 @@ def safety_curves(
         game = Game(model, each, kind=kind, seed=seed, **options)
         name, order = _order(ranking, game)
         if not 1 <= k <= len(order):
-            raise OptionError(f"k={k}; the ranking {name} has {len(order)} heads")
+            raise OptionError(
+                f"k={k}; give 1 to {len(order)}, as many heads as the ranking {name} has"
+            )
         order = order[:k]
         top = [game.players.labels[i] for i in order]
         orders = [order, *_same_layers(game, order, n_random, seed)]
@@ -194,11 +228,11 @@ def safety_curves(
 
 
 def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
-    """The ranking's name and its players, the most important first; heads without a score last."""
+    """Return the ranking's name and its players, the most important first."""
     labels = list(game.players.labels)
     if not isinstance(ranking, (HeadTable, Importance)):
         if isinstance(ranking, str):
-            raise OptionError(f"the ranking is the text {ranking!r}; give a list of heads")
+            raise OptionError(f"the ranking is a single text, {ranking!r}; give a list of heads")
         named = [x if x in labels else str(Head.parse(x)) for x in ranking]
         rest = [label for label in labels if label not in named]
         return "given order", given_order([*named, *rest], labels)[: len(named)]
@@ -206,13 +240,13 @@ def _order(ranking: Any, game: Game) -> tuple[str, list[int]]:
     score = dict(zip(ranked.labels, ranked.helps.tolist(), strict=True))
     absent = [label for label in score if label not in labels]
     if absent:
-        raise OptionError(f"the ranking has {absent[0]}, which does not play in {game.model.name}")
+        raise OptionError(f"the ranking has {absent[0]}, which is not a head of {game.model.name}")
     known = [i for i, label in enumerate(labels) if label in score]
     return ranked.name, sorted(known, key=lambda i: (-score[labels[i]], i))
 
 
 def _same_layers(game: Game, order: list[int], n: int, seed: int) -> list[list[int]]:
-    """Random orders whose head at every step is of the same attention as the ranking's."""
+    """Draw random orders whose head at every step is in the same layer as the ranking's."""
     layers = [sorted({int(i) for i in x if i >= 0}) for x in game.players.member.values()]
     layer_of = {i: at for at, players in enumerate(layers) for i in players}
     rng = np.random.default_rng([seed, 5])
@@ -227,7 +261,7 @@ def _same_layers(game: Game, order: list[int], n: int, seed: int) -> list[list[i
 
 
 def _values(game: Game, orders: list[list[int]], progress: Progress | None) -> Array:
-    """`[order, count, prompt]`; sets that are the same run once."""
+    """Return values `[order, count, prompt]`; equal sets of heads are run once."""
     number: dict[frozenset[int], int] = {}
     index = [
         number.setdefault(frozenset(order[:count]), len(number))
@@ -243,7 +277,9 @@ def _values(game: Game, orders: list[list[int]], progress: Progress | None) -> A
 
 def _at(curve: PruningCurve, k: int) -> int:
     if not 0 <= k < len(curve.counts):
-        raise OptionError(f"k={k}; 0 to {len(curve.counts) - 1} heads were taken out")
+        raise OptionError(
+            f"k={k}; give 0 to {len(curve.counts) - 1}, the numbers of heads that were ablated"
+        )
     return k
 
 

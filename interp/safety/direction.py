@@ -25,11 +25,12 @@ LAYER_SHARE = 0.8  # of the layers: later directions write tokens rather than me
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """A difference of means, as long as it was found: not a unit vector.
+    """Difference of means of the residual stream, not scaled to unit length.
 
     Args:
-        layer: whose `resid_pre` it is from.
-        position: counted from the end of the prompts, -1 the last token.
+        vector: The difference of the two means.
+        layer: The layer whose `resid_pre` it is from.
+        position: The position, counted from the end of the prompts; -1 is the last token.
     """
 
     vector: Float[Tensor, " d_model"] = field(repr=False)
@@ -43,10 +44,10 @@ class Direction:
 
     @property
     def unit(self) -> Float[Tensor, " d_model"]:
-        """The direction alone.
+        """The direction as a unit vector.
 
         Raises:
-            PromptError: the means do not differ, so there is none.
+            PromptError: The means do not differ, so there is no direction.
         """
         if not self.length > 0:
             raise PromptError(
@@ -61,17 +62,20 @@ class Direction:
 def candidates(
     model: Model, sets: PromptSets, positions: Sequence[int] | None = None
 ) -> list[Direction]:
-    """The difference of means before every layer at every position, in float64.
+    """Compute the difference of means before every layer at every position, in float64.
 
     Args:
-        positions: counted from the end; those of the ending that all prompts share unless given.
+        model: The model.
+        sets: Harmful and harmless prompts.
+        positions: Positions counted from the end; by default those of the ending that all prompts
+            share.
 
     Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction".
 
     Raises:
-        OptionError: positions that do not count from the end.
-        PromptError: a prompt without such a position.
-        UnreadableAttention: a model without `resid_pre`.
+        OptionError: A position is not counted from the end.
+        PromptError: A prompt is too short for a position.
+        UnreadableAttention: The model has no `resid_pre`.
     """
     asked = range(-sets.shared_ending, 0) if positions is None else positions
     chosen = sorted(set(asked))
@@ -80,7 +84,7 @@ def candidates(
     harmful, harmless = (mean_stream(model, p, -chosen[0]) for p in (sets.harmful, sets.harmless))
     difference = harmful - harmless
     size = harmful.norm(dim=-1, keepdim=True)
-    # where all prompts hold the same tokens so far, rounding is all that differs
+    # where all prompts have the same tokens up to here, the difference is rounding error
     difference = torch.where(
         difference.norm(dim=-1, keepdim=True) > SAME * size, difference, torch.zeros(())
     )
@@ -93,7 +97,7 @@ def candidates(
 
 
 def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer pos d_model"]:
-    """The mean over prompts of `resid_pre` at the last n tokens."""
+    """Average `resid_pre` at the last n tokens over prompts."""
     total: Tensor | None = None
     for _, found in at_the_end(model, prompts, ("resid_pre",), n):
         part = torch.stack([x.sum(0) for x in found.values()])
@@ -104,19 +108,19 @@ def mean_stream(model: Model, prompts: Prompts, n: int) -> Float[Tensor, "layer 
 
 
 def default_layer(model: Model) -> int:
-    """The last layer that the authors' bound admits: below 0.8 of the layers, rounded down.
+    """Return the last layer below 0.8 of the layers (rounded down), as the authors choose it.
 
-    Not the first, unless it is the only one: before it no head has written anything.
+    Never the first layer, unless it is the only one: no head has written anything before it.
     """
     layers = [site.layer for site in reading_sites(model)]
     return layers[min(len(layers) - 1, max(1, int(len(layers) * LAYER_SHARE) - 1))]
 
 
 def at_layer(model: Model, sets: PromptSets, layer: int | None = None) -> Direction:
-    """The difference of means before one layer at the last token, without any selection.
+    """Compute the difference of means before one layer at the last token, without selection.
 
     Raises:
-        OptionError: no such layer.
+        OptionError: There is no such layer.
     """
     layers = [site.layer for site in reading_sites(model)]
     wanted = default_layer(model) if layer is None else layer

@@ -1,4 +1,4 @@
-"""The game of `interp.causal` with the hidden state of every prompt in place of a number."""
+"""Ablation game whose value is the hidden state of every prompt."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ if TYPE_CHECKING:
 
 
 class HiddenGame(Game):
-    """Players go out as in any game; what comes back is what the unembedding gets at the end."""
+    """Game that returns the input of the unembedding at the last token, under ablation of heads."""
 
     @classmethod
     def of(cls, model: Model, prompts: Prompts, **options: Any) -> HiddenGame:
-        """The game on these prompts, read at their last token.
+        """Make the game on these prompts, read at their last token.
 
         Raises:
-            UnreadableAttention: a model without an unembedding.
-            OptionError: players that are not single heads.
+            UnreadableAttention: The model has no unembedding.
+            OptionError: The players are not single heads.
         """
         leaving = layouts(model).vocabulary.leaving
         if isinstance(leaving, str):
             raise UnreadableAttention(leaving)
         game = cls(model, kl_to_clean(model, prompts, name="hidden_state"), **options)
         if game.players.kind != "heads":
-            raise OptionError(f"players={game.players.kind!r}: heads go out one by one")
+            raise OptionError(
+                f"players={game.players.kind!r} is not supported: heads are ablated one by one; "
+                "give players='heads'"
+            )
         return game
 
     def hidden(self, gates: Any) -> Float[Tensor, "coalition prompt d_model"]:
-        """What enters the unembedding at the last token of each prompt, under each row of gates.
+        """Return the input of the unembedding at each prompt's last token, for each row of gates.
 
-        In float64 on the CPU; computed with the same reuse of the clean run as `values`.
+        It is float64 on the CPU, computed with the same reuse of the clean run as `values`.
         """
         table = self.checked(gates)
         leaving = layouts(self.model).vocabulary.leaving
@@ -63,7 +66,7 @@ class HiddenGame(Game):
                 with inference(self.model.module), torch.no_grad():
                     for pack in packs[number]:
                         copies = len(pack.rows)
-                        if pack.first is None:  # nobody is out
+                        if pack.first is None:  # no head is ablated
                             copies = 1
                             self._kept.pop(number, None)
                             self.clean_run(number)

@@ -1,7 +1,7 @@
-"""Prompts of ids that differ in one thing: whether a marker stands in them.
+"""Prompts of random token ids, with and without a marker token.
 
-Planted and bundled refusal models decline where it does. Where a model states no marker, any token
-may stand for one: the scores then say what the toolkit finds where there is nothing to refuse.
+Planted and bundled refusal models decline prompts with the marker. Where a model's config has no
+marker, another token takes its place; the scores are then a null, as nothing is refused.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def stated_marker(model: Model) -> int | None:
-    """The token whose presence the model declines at, if its config states one."""
+    """Return the token that the model declines prompts for, if its config has one."""
     found = getattr(model.config, "marker_token_id", None)
     return found if isinstance(found, int) else None
 
 
 def stated_refusal(model: Model) -> tuple[int, ...]:
-    """The tokens that begin a refusal, if the config states them."""
+    """Return the tokens that begin a refusal, if the config has them."""
     return tuple(getattr(model.config, "refusal_token_ids", None) or ())
 
 
@@ -34,19 +34,22 @@ def stated_refusal(model: Model) -> tuple[int, ...]:
 def marker_sets(
     model: Model, *, n: int = 16, longest: int = 16, marker: int | None = None, seed: int = 0
 ) -> PromptSets:
-    """n prompts of random tokens with the marker somewhere before the last, and n without it.
+    """Make n prompts of random tokens with the marker before the last token, and n without it.
 
     Args:
-        longest: tokens of the longest prompt, its beginning of sequence included; the shortest
-            has half as many.
-        marker: the token; the one that the model states, or its last ordinary token.
+        model: The model.
+        n: Number of prompts of each kind.
+        longest: Tokens of the longest prompt, with the beginning of sequence; the shortest has
+            half as many.
+        marker: The token; by default that of the model's config, or its last ordinary token.
+        seed: Seed of the tokens.
 
     Raises:
-        OptionError: fewer than two prompts, or no such token.
-        PromptError: the model has no room for six tokens, or fewer than four ordinary ones.
+        OptionError: There are fewer than two prompts, or there is no such token.
+        PromptError: The model takes fewer than six tokens, or has fewer than four ordinary ones.
     """
     if n < 2:
-        raise OptionError(f"n={n}: at least two prompts of each kind")
+        raise OptionError(f"n={n} prompts of each kind; give at least 2")
     ids, first = ordinary_ids(model), bos_id(model)
     if marker is None:
         stated = stated_marker(model)
@@ -89,11 +92,18 @@ def marker_sets(
 
 
 def sets_of(model: Model, task: str, *, n: int, longest: int, seed: int) -> PromptSets:
-    """The sets that an experiment's options ask for: `marker`, or a JSONL file with labels.
+    """Make the sets that an experiment's options name: `marker`, or a JSONL file with labels.
+
+    Args:
+        model: The model.
+        task: `marker`, or the path of a JSONL file.
+        n: Number of prompts of each kind, for `marker`.
+        longest: Tokens of the longest prompt, for `marker`.
+        seed: Seed of the tokens, for `marker`.
 
     Raises:
-        OptionError: neither.
-        PromptError: a file that cannot be read, or prompts that do not fit the model.
+        OptionError: The task is neither.
+        PromptError: The file cannot be read, or its prompts do not fit the model.
     """
     if task == "marker":
         return marker_sets(model, n=n, longest=longest, seed=seed)

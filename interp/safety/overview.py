@@ -1,4 +1,4 @@
-"""Everything about the refusal of one model: direction, scores of heads, spread, curves."""
+"""Study of the refusal of one model: direction, head scores, concentration and curves."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
+from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
@@ -24,22 +25,33 @@ from interp.safety.subspace import FORMS, Sahara, sahara
 from interp.safety.task import refusal_ids, refusal_log_odds
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
     from interp.model.model import Model
 
 RANKINGS = ("projection", "ships")
 
 
-@dataclass(frozen=True, eq=False)
-class SafetyStudy:
-    """What was found; every number also says what it is on harmless prompts, where it can.
+@dataclass(frozen=True, eq=False, repr=False)
+class SafetyStudy(Result):
+    """Refusal of a model: its direction, scores of all heads, and the effect of ablating them.
+
+    The rows are heads by each score, those of `table`; scores on harmful prompts have the same
+    score on harmless prompts beside them where that exists.
 
     Args:
-        search: candidate directions and the filters they fail.
-        projection: along the chosen direction, or, where none passes, on the difference of means of
-            the other half of the prompts (see `refusal_projection`); `direction` says which.
-        sahara: one search per form.
-        spread: over how many heads each score is spread, on harmful prompts.
-        ranking: which score the curves take heads out by.
+        model: Name of the model.
+        search: Candidate directions and the filters they fail.
+        direction: The direction that heads are projected on, in words.
+        projection: Projection on the chosen direction, or, where none passes, on the difference of
+            means of the other half of the prompts (see `refusal_projection`).
+        ships: Effect of ablating each head on the next token.
+        sahara: One search per form.
+        spread: Concentration of each score across heads, on harmful prompts.
+        curves: Cumulative ablation of the top heads.
+        ranking: The score that orders the heads of the curves.
+        made: Provenance.
     """
 
     model: str
@@ -52,19 +64,41 @@ class SafetyStudy:
     curves: SafetyCurves
     ranking: str
     made: dict[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "its scores have different prompts; see .ships.harmful and .curves"
+    _units = ("stack", "layer", "head")
+
+    @classmethod
+    def _types(cls) -> tuple[type, ...]:
+        parts = (DirectionSearch, Ships, Sahara, SafetyCurves)
+        inside = [each for part in parts for each in (part, *part._types())]
+        return (*inside, Spread)
+
+    @property
+    def provenance(self) -> dict[str, Any]:  # type: ignore[override]
+        """The model, the prompts and the options."""
+        return self.made
+
+    def _rows(self) -> pd.DataFrame:
+        """Return one row per head and score."""
+        return self.table.to_pandas()
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Plot both tasks over the number of ablated heads; see `SafetyCurves.plot`."""
+        return self.curves.plot(k)
 
     @property
     def table(self) -> HeadTable:
-        """Projection, SHIPS on both sets, and the first step of each Sahara search."""
+        """Scores by projection, SHIPS on both sets, and the first step of each Sahara search."""
         return HeadTable.concat(
             [self.projection, self.ships.table, *(s.table for s in self.sahara)]
         )
 
     def __str__(self) -> str:
-        damage = self.curves.damage(len(self.curves.heads))
-        effect = self.curves.effect(len(self.curves.heads))
-        outside = self.curves.outside(len(self.curves.heads))
-        names = " ".join(self.curves.heads)
+        damage = self.curves.damage(len(self.curves.removed))
+        effect = self.curves.effect(len(self.curves.removed))
+        outside = self.curves.outside(len(self.curves.removed))
+        names = " ".join(self.curves.removed)
         told = {True: "outside", False: "within"}
         return "\n".join(
             [
@@ -74,9 +108,9 @@ class SafetyStudy:
                 *(f"  spread of {name}: {one}" for name, one in self.spread.items()),
                 f"  {self.ships}",
                 *(f"  {one}" for one in self.sahara),
-                f"  top {len(self.curves.heads)} heads by {self.ranking} out ({names}): refusal"
-                f" {effect:.3g} nats lower ({told[outside[0]]} the band of random heads), harmless"
-                f" loss {damage:+.3g} nats/token ({told[outside[1]]} theirs)",
+                f"  top {len(self.curves.removed)} heads by {self.ranking} ablated ({names}):"
+                f" refusal {effect:.3g} nats lower ({told[outside[0]]} the band of random heads),"
+                f" harmless loss {damage:+.3g} nats/token ({told[outside[1]]} theirs)",
             ]
         )
 
@@ -100,20 +134,28 @@ def study(
     ledger: Path | None = None,
     progress: Progress | None = None,
 ) -> SafetyStudy:
-    """Search the refusal direction, score every head around it, and take the best heads out.
+    """Search the refusal direction, score every head, and ablate the top heads.
 
     Args:
-        harmful, harmless: texts, ids or `Prompts`.
-        refusal_tokens: that begin a refusal; those of the model's config unless given.
-        kind: what replaces a head that is out; "mean-dataset" takes the mean over `reference`.
-        k: heads that the curves take out.
-        ranking: by `projection` or by `ships`.
-        ledger: a folder that keeps finished coalitions of SHIPS and of the curves.
+        model: The model.
+        harmful: Prompts that the model should decline: texts, ids or `Prompts`.
+        harmless: Prompts that it should answer.
+        refusal_tokens: Tokens that begin a refusal; by default those of the model's config.
+        kind: Replacement of an ablated head; "mean-dataset" uses the mean over `reference`.
+        k: Number of heads that the curves ablate.
+        ranking: The score that orders them, `projection` or `ships`.
+        forms: Forms of the Sahara searches.
+        steps: Number of heads that each search takes.
+        n_random: Number of random orders of the curves.
+        seed: Seed of splits and random orders.
+        reference: Prompts for "mean-dataset".
+        ledger: A folder that stores finished coalitions of SHIPS and of the curves.
+        progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
-        PromptError: sets that coincide, or a model that declines fewer than two harmful prompts or
-            answers fewer than two harmless ones: then there is no refusal to study.
-        OptionError: no refusal tokens, or options that do not fit.
+        PromptError: The two sets coincide, or the model declines fewer than two harmful prompts or
+            answers fewer than two harmless ones, so there is no refusal to study.
+        OptionError: There are no refusal tokens, or an option does not fit.
 
     Unit: see its parts.
 

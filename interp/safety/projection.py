@@ -1,4 +1,4 @@
-"""What every head writes along the refusal direction, from one forward per prompt."""
+"""Projection of every head's output on the refusal direction, from one forward per prompt."""
 
 from __future__ import annotations
 
@@ -38,34 +38,37 @@ def refusal_projection_scores(
     share: bool = False,
     seed: int = 0,
 ) -> HeadTable:
-    """Projection of every head's result at the last token on the refusal direction (RDSHA).
+    """Project every head's result at the last token on the refusal direction (RDSHA).
 
-    Score = mean over harmful prompts of <result, r> with |r| = 1, less the same over harmless
-    prompts; `sem` is that of a difference of two means of unequal variance. What a head does by
-    way of later layers is not in it, nor is the final norm. All heads of all prompts cost one
-    forward per prompt.
+    The score is the mean over harmful prompts of <result, r> with |r| = 1, minus the same over
+    harmless prompts; `sem` is that of a difference of two means of unequal variance. Effects
+    through later layers and the final norm are not included. All heads cost one forward pass per
+    prompt.
 
     Args:
-        direction: such as `search_direction(...).direction`, or a vector. Unless given, the
-            difference of means before the last layer below 0.8 of the layers; then the prompts are
-            split in halves, each projected on the direction of the other, since a head's own noise
-            lies along a direction made from it.
-        against_harmless: False leaves the harmless prompts out of the score, as the abstract has
-            it; a head that writes the same to all prompts then counts, too.
-        share: divide by the direction's length. For heads below the direction's layer that is
+        model: The model.
+        harmful: Prompts that the model should decline: texts, ids or `Prompts`.
+        harmless: Prompts that it should answer.
+        direction: A direction, such as `search_direction(...).direction`, or a vector. By default
+            the difference of means before the last layer below 0.8 of the layers; then the prompts
+            are split in halves, and each is projected on the direction of the other, since a head's
+            noise is correlated with a direction that was made from the same prompts.
+        against_harmless: False leaves the harmless prompts out of the score, as in the abstract of
+            the paper; then a head that writes the same on all prompts counts too.
+        share: Divide by the direction's length. For heads below the direction's layer this is
             their part of the difference of the streams, which sums to 1 with the parts of
             MLPs and the embedding.
-        seed: of the split.
+        seed: Seed of the split.
 
-    The null of the table is empty: nothing here knows what other prompts would be a null. The
-    experiment `interp.safety.experiments.refusal_projection` takes random weights.
+    The null of the table is empty. The experiment `interp.safety.experiments.refusal_projection`
+    uses random weights as its null.
 
     Reference: Huang et al. 2025 (arXiv 2508.19697), whose code for this score is not published:
     the definition is from its abstract.
 
     Raises:
-        PromptError: sets that coincide or leave the same stream.
-        OptionError: a vector of another width, or a share of a vector of length zero.
+        PromptError: The two sets coincide or have the same mean stream.
+        OptionError: The vector has another width, or length zero.
 
     Unit: residual stream.
 
@@ -109,7 +112,7 @@ def refusal_projection_scores(
 def projected(
     model: Model, sets: PromptSets, direction: Direction, *, share: bool = False
 ) -> dict[Site, tuple[Tensor, Tensor]]:
-    """Of every attention the projections of harmful and of harmless prompts, `[prompt, head]`."""
+    """Project harmful and harmless prompts on a direction, for every attention `[prompt, head]`."""
     vector = direction.vector.detach().cpu().double()
     if vector.shape != (model.d_model,):
         raise OptionError(
@@ -117,7 +120,7 @@ def projected(
             f"{model.d_model} dimensions"
         )
     if not float(vector.norm()) > 0:
-        direction.unit  # noqa: B018  says why there is none
+        direction.unit  # noqa: B018  raises the error
     by = vector / vector.norm() / (vector.norm() if share else 1.0)
     harmful, harmless = (_along(model, p, by) for p in (sets.harmful, sets.harmless))
     return {site: (harmful[site], harmless[site]) for site in harmful}
@@ -126,9 +129,9 @@ def projected(
 def crossed(
     model: Model, sets: PromptSets, *, layer: int | None = None, share: bool = False, seed: int = 0
 ) -> dict[Site, tuple[Tensor, Tensor]]:
-    """As `projected`, each half of the prompts on the direction of the other half.
+    """Project each half of the prompts on the direction of the other half.
 
-    Sets of two or three prompts make halves of one.
+    Sets of two or three prompts have halves of one prompt.
     """
     halves = sets.halves(seed)
     found: dict[Site, tuple[list[Tensor], list[Tensor]]] = {}
@@ -151,10 +154,10 @@ def _along(model: Model, prompts: Prompts, by: Tensor) -> HeadValues:
 
 
 def as_trials(values: Mapping[Site, tuple[Tensor, Tensor]]) -> HeadValues:
-    """One number per prompt whose mean is the difference and whose error is that of it.
+    """Make one number per prompt, with the mean and the error of the difference of two sets.
 
-    An experiment is scored by the mean of its trials and their standard error. These trials are
-    spread around the difference of the two means as the prompts are around their own, scaled so
+    An experiment is scored by the mean of its trials and their standard error. These trials
+    vary around the difference of the two means as the prompts do around their own mean, scaled so
     that the standard error is sqrt(var/n + var/n) of the two sets, whatever their sizes.
     """
     found = {}

@@ -1,4 +1,4 @@
-"""Two sets of prompts: what a model should decline, and what it should not.
+"""Harmful prompts, which a model should decline, and harmless ones: reading and framing.
 
 harmful = read_prompts("harmful.txt")          # a prompt per line
 harmless = read_prompts("harmless.jsonl")      # {"prompt": ...} per line
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 FIELDS = ("prompt", "instruction", "text", "goal")  # the names that published sets use
 LABEL = "harmful"
-MOST_SHARED = 16  # tokens at the end that are taken for the template's
+MOST_SHARED = 16  # tokens at the end that are counted as part of the template
 
 
 @dataclass(frozen=True)
 class PromptSets:
-    """Harmful and harmless prompts as ids; they need not be equally many."""
+    """Harmful and harmless prompts as ids; their numbers may differ."""
 
     harmful: Prompts
     harmless: Prompts
 
     @classmethod
     def of(cls, model: Model, harmful: Any, harmless: Any) -> PromptSets:
-        """Sets from texts, ids or `Prompts`.
+        """Make the sets from texts, ids or `Prompts`.
 
         Raises:
-            PromptError: prompts that do not fit the model, fewer than two in a set, or a prompt
-                that is in both sets.
+            PromptError: A prompt does not fit the model or is in both sets, or a set has fewer than
+                two prompts.
         """
         sets = cls(Prompts.of(harmful, model), Prompts.of(harmless, model))
         for name, prompts in (("harmful", sets.harmful), ("harmless", sets.harmless)):
@@ -98,7 +98,7 @@ class PromptSets:
         return PromptSets(*parts[0]), PromptSets(*parts[1])
 
     def about(self) -> dict[str, Any]:
-        """What provenance says about the sets."""
+        """Return the provenance of the sets."""
         return {
             "prompts": self.together.design,
             "prompts_hash": self.together.hash,
@@ -109,15 +109,17 @@ class PromptSets:
 
 @takes_model
 def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> Prompts:
-    """Instructions in the frame that the model was trained to answer in.
+    """Format instructions in a template that the model was trained on.
 
     Args:
-        template: "chat" for the tokenizer's own chat template with the turn of the assistant
-            begun, or a text with {prompt} in it, such as "## Query:{prompt}\\n## Answer:" (SHIPS).
+        model: The model.
+        prompts: The instructions.
+        template: "chat" for the tokenizer's chat template up to the beginning of the assistant's
+            turn, or a text with {prompt} in it, such as "## Query:{prompt}\\n## Answer:" (SHIPS).
 
     Raises:
-        PromptError: no tokenizer, or no chat template.
-        OptionError: a template without {prompt}.
+        PromptError: The model has no tokenizer, or no chat template.
+        OptionError: The template does not contain {prompt}.
     """
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer, so it takes no templates; give ids")
@@ -134,32 +136,32 @@ def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> P
         text = model.tokenizer.apply_chat_template(
             turns, add_generation_prompt=True, tokenize=False
         )
-        # the template writes its own beginning of sequence
+        # the template includes the beginning of sequence
         ids.append(tuple(model.tokenizer(text, add_special_tokens=False)["input_ids"]))
     return Prompts(tuple(ids), "chat template")
 
 
 def read_prompts(path: str | Path) -> list[Any]:
-    """The prompts of a file: texts, or lists of token ids.
+    """Read the prompts of a file: texts, or lists of token ids.
 
     `.txt` has one per line; `.jsonl` one JSON object per line with one of the fields `prompt`,
     `instruction`, `text`, `goal`; `.json` a list of such objects. A bare text or list of ids in
     place of an object is a prompt too. Empty lines are skipped.
 
     Raises:
-        PromptError: the file cannot be read or is empty, or lines are bad: the first is named with
-            what is wrong, the others by number.
-        OptionError: another kind of file.
+        PromptError: The file cannot be read or is empty, or lines are invalid; the message says
+            what is wrong with the first one, and numbers the others.
+        OptionError: The file has another suffix.
     """
     prompts, _ = _read(Path(path), labelled=False)
     return prompts
 
 
 def read_labelled(path: str | Path) -> tuple[list[Any], list[Any]]:
-    """Harmful and harmless prompts of one `.jsonl` file, told apart by `"harmful": true` or false.
+    """Read harmful and harmless prompts of one `.jsonl` file, labelled by the field `harmful`.
 
     Raises:
-        PromptError: as `read_prompts`; a line without that field; or only one kind.
+        PromptError: As for `read_prompts`; or a line has no label, or all have the same.
     """
     prompts, labels = _read(Path(path), labelled=True)
     harmful = [p for p, label in zip(prompts, labels, strict=True) if label]
@@ -198,7 +200,7 @@ def _read(path: Path, *, labelled: bool) -> tuple[list[Any], list[bool]]:
 
 
 class _Bad(str):
-    """Why a line could not be parsed."""
+    """Reason why a line could not be parsed."""
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:
@@ -210,9 +212,9 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
         try:
             rows = json.loads(content)
         except json.JSONDecodeError as error:
-            raise PromptError(f"{path} is no JSON: {error}") from error
+            raise PromptError(f"{path} is not JSON: {error}") from error
         if not isinstance(rows, list):
-            raise PromptError(f"{path} is no list of prompts")
+            raise PromptError(f"{path} is not a list of prompts")
         return [(f"entry {number}", row) for number, row in enumerate(rows, 1)]
     found: list[tuple[str, Any]] = []
     for number, line in enumerate(content.splitlines(), 1):
@@ -223,13 +225,13 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             try:
                 row = json.loads(line)
             except json.JSONDecodeError as error:
-                row = _Bad(f"is no JSON: {error}")
+                row = _Bad(f"is not JSON: {error}")
         found.append((f"line {number}", row))
     return found
 
 
 def _prompt(row: Any, labelled: bool) -> tuple[Any, str | None]:  # noqa: PLR0911  one per fault
-    """The prompt of a row, or what is wrong with it."""
+    """Return the prompt of a row, or the description of what is wrong with it."""
     if isinstance(row, _Bad):
         return None, str(row)
     value = row

@@ -1,13 +1,14 @@
-"""SHIPS: how far the next token moves when one head is taken out, per prompt and over a set."""
+"""SHIPS: change of the next token's distribution by ablating one head, per prompt and set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from interp.causal.ablation import NULLS, random_game
 from interp.causal.game.game import Game, Progress
@@ -15,6 +16,7 @@ from interp.causal.importance import Importance, make_importance
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.core.steps import finishing
 from interp.core.table import HeadTable
 from interp.model.given import takes_model
@@ -22,6 +24,8 @@ from interp.model.locate.sites import Site
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.causal.game.estimate import RunEstimate
     from interp.model.model import Model
 
@@ -30,33 +34,65 @@ if TYPE_CHECKING:
 FORMS = {"q": "uniform-attention", "k": "uniform-attention", "v": "zero"}
 
 
-@dataclass(frozen=True, eq=False)
-class Ships:
-    """KL of the next token after taking out each head, on harmful and on harmless prompts.
+@dataclass(frozen=True, eq=False, repr=False)
+class Ships(Result):
+    """KL of the next token without each head, on harmful and on harmless prompts.
+
+    The rows are heads on each set of prompts, first the harmful ones.
 
     Args:
-        harmful, harmless: `per_prompt` holds every head on every prompt, in nats; harmless is None
-            where no such prompts were given.
+        harmful, harmless: Importance with the KL of every head on every prompt, in nats; harmless
+            is None where no such prompts were given.
     """
 
     harmful: Importance
     harmless: Importance | None = field(default=None, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "its two sets have different prompts; .harmful and .harmless have values"
+    _units = ("player", "prompts")
+    _holds = (Importance, *Importance._holds)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the harmful prompts and the options."""
+        return self.harmful.provenance
+
+    def _sets(self) -> dict[str, Importance]:
+        both = {"harmful": self.harmful, "harmless": self.harmless}
+        return {name: x for name, x in both.items() if x is not None}
+
+    def _rows(self) -> pd.DataFrame:
+        """Return one row per head and set of prompts."""
+        import pandas as pd
+
+        rows = [x.to_pandas().assign(prompts=name) for name, x in self._sets().items()]
+        return pd.concat(rows, ignore_index=True)
+
+    def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
+        """Return the confidence interval of each row over clusters of prompts, by t quantiles.
+
+        Raises:
+            OptionError: There are fewer than two prompts or clusters, or the level is not between 0
+                and 1.
+        """
+        found = np.concatenate([x.bounds(level) for x in self._sets().values()])
+        return found if self._kept is None else found[list(self._kept)]
 
     @property
     def table(self) -> HeadTable:
-        """A row per head for each set: the mean over its prompts."""
+        """Mean over prompts of every head, for each set."""
         tables = [self.harmful.table]
         return HeadTable.concat(tables + ([self.harmless.table] if self.harmless else []))
 
     @property
     def often(self) -> dict[str, float]:
-        """For every head the share of harmful prompts that have it among their top 10."""
+        """Share of harmful prompts that have a head among their top 10, by head."""
         return self.among_top(10)
 
     def among_top(self, k: int) -> dict[str, float]:
-        """For every head the share of harmful prompts that have it among their top k.
+        """Compute the share of harmful prompts that have a head among their top k, by head.
 
-        The authors keep the ten highest heads of each prompt. Equal heads go in order of layers.
+        The authors keep the ten highest heads of each prompt. Ties are in the order of layers.
 
         Raises:
             OptionError: k is not between 1 and the number of heads.
@@ -64,7 +100,7 @@ class Ships:
         values = self.harmful.per_prompt
         if not 1 <= k <= len(values):
             if k != 10:
-                raise OptionError(f"k={k}; between 1 and {len(values)} heads")
+                raise OptionError(f"k={k}; give 1 to {len(values)}, the number of heads")
             k = len(values)
         order = np.argsort(-values, axis=0, kind="stable")[:k]
         counts = np.bincount(order.ravel(), minlength=len(values)) / values.shape[1]
@@ -96,26 +132,30 @@ def ships_scores(
     announce: Callable[[RunEstimate], None] | None = None,
     **options: Any,
 ) -> Ships:
-    """KL(clean || without the head) of the next token after each prompt, for every head.
+    """Measure KL(clean || without the head) of the next token after each prompt, for every head.
 
-    Exact, in nats, with everything below the head put back from the clean run. The authors add
+    It is exact, in nats; activations below the head are reused from the clean run. The authors add
     1e-12 inside their logarithm, which caps a term at about 27 nats; here nothing is added.
 
     Args:
-        harmful, harmless: texts, ids or `Prompts`. KL on harmful prompts alone mixes refusal with
+        model: The model.
+        harmful: Prompts that the model should decline: texts, ids or `Prompts`.
+        harmless: Prompts that it should answer. KL on harmful prompts alone mixes refusal with
             everything else a head does, so look at both.
         kind: "zero" by default; or any of `interp.causal.game.replacement.KINDS`; or the authors'
             "q", "k" (undifferentiated attention: even weights over the keys in sight, which is
             "uniform-attention") and "v" (a scaled contribution, which is "zero").
-        null: the same on random weights, or none.
-        options: of `Game`: stack, heads, ledger, max_tokens, reference, ...
+        null: "random-init" for the same scores on random weights, or "none".
+        progress: Called with the name of the current work, how much is done and how much there is.
+        announce: Called with the estimated cost before the run.
+        **options: Options of `Game`: stack, heads, ledger, max_tokens, reference, ...
 
     Reference: Zhou et al. 2025, "On the Role of Attention Heads in Large Language Model Safety"
     (arXiv 2410.13708).
 
     Raises:
-        PromptError: prompts that do not fit the model, or sets that coincide.
-        UnknownName: no such kind.
+        PromptError: A prompt does not fit the model, or the sets coincide.
+        UnknownName: There is no such kind.
 
     Unit: nats.
 
@@ -152,7 +192,10 @@ def _of(
 ) -> Importance:
     game = Game(model, kl_to_clean(model, prompts, name=f"kl_on_{name}"), kind=kind, **options)
     if game.players.kind != "heads":
-        raise OptionError(f"players={game.players.kind!r}: SHIPS takes heads one by one")
+        raise OptionError(
+            f"players={game.players.kind!r} is not supported: SHIPS ablates heads one by one; give "
+            "players='heads'"
+        )
     gates = 1 - torch.eye(len(game), dtype=torch.double)
     if announce is not None:
         announce(game.estimate(gates))
@@ -174,7 +217,7 @@ def _of(
 def trials(
     model: Model, sets: PromptSets, kind: str, *, both: bool
 ) -> dict[str, dict[Site, torch.Tensor]]:
-    """SHIPS of harmful prompts, and of harmless ones if asked, as `{site: [prompt, head]}`."""
+    """Compute SHIPS on harmful (and, if `both`, harmless) prompts, `{site: [prompt, head]}`."""
     found = ships_scores(
         model, sets.harmful, sets.harmless if both else None, kind=kind, null="none"
     )

@@ -1,4 +1,4 @@
-"""Choose among candidate directions by what taking them out and adding them does to refusal."""
+"""Choice of the refusal direction by the effect of removing and adding each candidate."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ FILTERS = ("length", "layer", "kl", "added")
 
 @dataclass(frozen=True, eq=False)
 class TriedDirection:
-    """One candidate and what it does, on prompts it was not made from.
+    """Effects of one candidate direction on held-out prompts.
 
     Args:
-        ablated: mean refusal log odds of harmful prompts with the direction taken out of the
+        direction: The candidate.
+        ablated: Mean refusal log odds of harmful prompts with the direction removed from the
             stream; the lower, the more of refusal it carries.
-        added: mean refusal log odds of harmless prompts with it added before its layer.
-        kl: mean KL from the clean next token of harmless prompts to that with it taken out, nats.
-        fails: the filters it does not pass, of `FILTERS`.
+        added: Mean refusal log odds of harmless prompts with it added before its layer.
+        kl: Mean KL of the next token of harmless prompts, clean against removed, in nats.
+        fails: The filters it does not pass, of `FILTERS`.
     """
 
     direction: Direction
@@ -55,11 +56,14 @@ class DirectionSearch(Result):
     harmful prompts with the candidate removed, so the lowest are the best.
 
     Args:
-        refused: of the harmful and of the harmless prompts the share that the model declines,
-            before anything is dropped.
-        clean: mean refusal log odds of the harmful and the harmless prompts that selection is on.
-        used: prompts of each set behind the means and behind the selection.
-        limits: what the filters ask for.
+        tried: The candidates.
+        refused: Share of the harmful and of the harmless prompts that the model declines, before
+            prompts are dropped.
+        clean: Mean refusal log odds of the harmful and the harmless prompts used for selection.
+        used: Numbers of prompts of each set for the means and for the selection.
+        limits: Limits of the filters.
+        refusal_tokens: Ids of the tokens that begin a refusal.
+        made: Provenance.
     """
 
     tried: tuple[TriedDirection, ...]
@@ -91,7 +95,7 @@ class DirectionSearch(Result):
 
     @property
     def passing(self) -> tuple[TriedDirection, ...]:
-        """Those that pass every filter, the most refusal taken out first."""
+        """Candidates that pass every filter, the lowest remaining refusal first."""
         return tuple(sorted((t for t in self.tried if not t.fails), key=lambda t: t.ablated))
 
     @property
@@ -99,7 +103,7 @@ class DirectionSearch(Result):
         """The chosen direction.
 
         Raises:
-            OptionError: no candidate passes, with how many each filter stops.
+            OptionError: No candidate passes; the message counts those that each filter stops.
         """
         if not self.passing:
             raise OptionError(
@@ -109,7 +113,7 @@ class DirectionSearch(Result):
         return self.passing[0].direction
 
     def filters(self) -> str:
-        """How many candidates each filter stops; one may be stopped by several."""
+        """Describe the number of candidates that each filter stops; several may stop one."""
         told = {
             "length": "have no length",
             "layer": f"lie at or above {self.limits['layer_share']:g} of the layers",
@@ -145,8 +149,8 @@ class DirectionSearch(Result):
         if self.passing:
             best = self.passing[0]
             lines.append(
-                f"chosen: layer {best.direction.layer}, position {best.direction.position}: taken "
-                f"out, harmful {best.ablated:+.3g}; added, harmless {best.added:+.3g}; "
+                f"chosen: layer {best.direction.layer}, position {best.direction.position}: "
+                f"removed, harmful {best.ablated:+.3g}; added, harmless {best.added:+.3g}; "
                 f"KL on harmless {best.kl:.3g}"
             )
         else:
@@ -170,30 +174,36 @@ def search_direction(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> DirectionSearch:
-    """The refusal direction of a model, chosen as Arditi et al. choose it.
+    """Find the refusal direction of a model by the selection of Arditi et al.
 
     Candidates are the differences of means before each layer at each position of the ending that
-    all prompts share. Chosen is the one with the least refusal of harmful prompts when it is taken
-    out of the stream, among those that pass: it lies below `layer_share` of the layers (rounded
-    down); adding it makes harmless prompts refused on average (log odds at least `added`); taking
-    it out changes the next token of harmless prompts by at most `kl` nats. Three runs over the
-    validation prompts per candidate.
+    all prompts share. The candidate is chosen whose removal from the stream leaves the least
+    refusal of harmful prompts, among those that pass: it lies below `layer_share` of the layers
+    (rounded down); adding it makes harmless prompts refused on average (log odds at least `added`);
+    removing it changes the next token of harmless prompts by at most `kl` nats. Three runs over the
+    validation prompts are needed per candidate.
 
     Args:
-        harmful, harmless: texts (see `templated`), ids or `Prompts`; sets of any two sizes.
-        refusal_tokens: that begin a refusal; those of the model's config unless given.
-        positions: counted from the end.
-        validation: share of each set that is kept for the choice and not used for the means.
-        filtered: drop harmful prompts that the model does not decline, and harmless ones that it
-            does, as the authors do: then the direction tells apart what the model does.
-        seed: of the split.
+        model: The model.
+        harmful: Prompts that the model should decline: texts (see `templated`), ids or `Prompts`.
+        harmless: Prompts that it should answer; the sets may differ in size.
+        refusal_tokens: Tokens that begin a refusal; by default those of the model's config.
+        positions: Positions of the candidates, counted from the end.
+        validation: Share of each set that is held out for the choice and not used for the means.
+        filtered: Drop harmful prompts that the model does not decline, and harmless ones that it
+            declines, as the authors do, so that the direction separates declined from answered.
+        kl: Limit of the change of harmless prompts by removing the direction, in nats.
+        added: Least refusal log odds of harmless prompts with the direction added.
+        layer_share: Share of the layers below which the direction must lie.
+        seed: Seed of the split.
+        progress: Called with the name of the current work, how much is done and how much there is.
 
     Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction"
     (their select_direction.py; without the small numbers it adds inside logarithms).
 
     Raises:
-        PromptError: sets that coincide; fewer than two prompts that the model declines or answers.
-        OptionError: no refusal tokens, or bounds that make no sense.
+        PromptError: The sets coincide, or the model declines or answers fewer than two prompts.
+        OptionError: There are no refusal tokens, or a limit is out of range.
 
     Unit: nats of refusal log odds.
 
@@ -205,7 +215,9 @@ def search_direction(
     separates those.
     """
     if kl < 0 or not 0 < layer_share <= 1:
-        raise OptionError(f"kl={kl}, layer_share={layer_share}; at least 0, and in (0, 1]")
+        raise OptionError(
+            f"kl={kl}, layer_share={layer_share}; kl must be at least 0, and layer_share in (0, 1]"
+        )
     ids = refusal_ids(model, refusal_tokens)
     sets = PromptSets.of(model, harmful, harmless)
     odds = [token_log_odds(last_logits(model, p), ids) for p in (sets.harmful, sets.harmless)]
@@ -260,7 +272,7 @@ def _try(
     allowed: list[int],
 ) -> TriedDirection:
     fails = () if direction.layer in allowed else ("layer",)
-    if not direction.length > 0:  # nothing to take out or add
+    if not direction.length > 0:  # there is nothing to remove or add
         return TriedDirection(
             direction, float("nan"), float("nan"), float("nan"), ("length", *fails)
         )

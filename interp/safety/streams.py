@@ -1,6 +1,6 @@
-"""Read the residual stream at the end of prompts, and take a direction out of it or add one to it.
+"""Residual stream at the end of prompts, and removal or addition of a direction.
 
-Where the streams lie is what `interp.model` found in a run; no architecture is named here.
+The streams are located by `interp.model`; this module depends on no architecture.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ StreamChange = Callable[[Tensor], Tensor]
 
 
 def reading_sites(model: Model) -> list[Site]:
-    """The attentions of the stack that predicts, by layer; their blocks carry the stream.
+    """Return the attentions of the stack that predicts, by layer; their blocks carry the stream.
 
     Raises:
-        PromptError: the model reads no tokens.
+        PromptError: The model does not read tokens.
     """
     if not model.takes_text:
         raise PromptError(f"{model.name} reads {model.kind} input; prompts are tokens")
@@ -44,14 +44,20 @@ def reading_sites(model: Model) -> list[Site]:
 def at_the_end(
     model: Model, prompts: Prompts, names: Sequence[str], n: int = 1
 ) -> Iterator[tuple[list[int], dict[tuple[str, int], Tensor]]]:
-    """Activations at the last n tokens of every prompt, in batches of prompts of one length.
+    """Yield activations at the last n tokens of every prompt, in batches of one length.
 
     Yields the numbers of the prompts, and `{(name, layer): [prompt, n, ...]}` in float64 on the
-    CPU. Only these positions are ever kept.
+    CPU. Only these positions are stored.
+
+    Args:
+        model: The model.
+        prompts: The prompts.
+        names: Names of the activations.
+        n: Number of tokens.
 
     Raises:
-        PromptError: a prompt with fewer tokens.
-        UnreadableAttention: the model has no such activation.
+        PromptError: A prompt has fewer tokens.
+        UnreadableAttention: The model has no such activation.
     """
     short = next((i for i, p in enumerate(prompts.ids) if len(p) < n), None)
     if short is not None:
@@ -75,7 +81,7 @@ def at_the_end(
 
 @torch.no_grad()
 def last_logits(model: Model, prompts: Prompts) -> Float[Tensor, "prompt d_vocab"]:
-    """Logits after the last token of every prompt, in float64 on the CPU."""
+    """Compute the logits after the last token of every prompt, in float64 on the CPU."""
     found = []
     for batch in model.batches(prompts, BATCH):
         logits = model.run(Prompts(batch.ids, batch.design))
@@ -86,13 +92,13 @@ def last_logits(model: Model, prompts: Prompts) -> Float[Tensor, "prompt d_vocab
 
 @contextmanager
 def without(model: Model, direction: Float[Tensor, " d_model"]) -> Iterator[None]:
-    """In the block no stream of the model has a part along the direction: x - (x·r)r, |r| = 1.
+    """Remove the direction from all streams of the model in this context: x - (x·r)r, |r| = 1.
 
-    Taken out of what every block gets, of what attention and MLP write and of what the block hands
-    on, at every position, as Arditi et al. do.
+    It is removed from the input and output of every block and from the outputs of attention and
+    MLP, at every position, as by Arditi et al.
 
     Raises:
-        UnreadableAttention: a block whose streams are not known.
+        UnreadableAttention: The streams of a block are not known.
     """
     unit = direction.double() / direction.double().norm()
 
@@ -117,7 +123,7 @@ def without(model: Model, direction: Float[Tensor, " d_model"]) -> Iterator[None
 
 @contextmanager
 def with_added(model: Model, layer: int, vector: Float[Tensor, " d_model"]) -> Iterator[None]:
-    """In the block the vector is added to what enters one layer, at every position."""
+    """Add the vector to the input of one layer in this context, at every position."""
     site = next(s for s in reading_sites(model) if s.layer == layer)
     where = _where(site, "resid_pre")
 
@@ -138,9 +144,9 @@ def _where(site: Site, name: str) -> Where:
 def _changed(
     model: Model, path: str, side: str, run: int | None, change: StreamChange
 ) -> Iterator[None]:
-    """Change what this thread's runs of a module get or give; only its run number `run`, if given.
+    """Change the input or output of a module in this thread; only in its run `run`, if given.
 
-    Runs are counted within one forward of the model, which a module shared by layers needs.
+    Runs are counted within one forward pass of the model, for modules that layers share.
     """
     runs = [-1]
 
@@ -173,9 +179,9 @@ def _changed(
 
 
 def _first(x: Any, change: StreamChange) -> Any:
-    """The same structure with its activations changed, or None where there are none.
+    """Return the structure with its activations changed, or None where it has none.
 
-    Which tensor that is follows `interp.model.locate.sites.first_tensor`.
+    The tensor is chosen as by `interp.model.locate.sites.first_tensor`.
     """
     if isinstance(x, Tensor):
         return change(x) if x.is_floating_point() and x.dim() >= 2 else None

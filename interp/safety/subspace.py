@@ -1,23 +1,23 @@
-"""Sahara: how far the prompts' main axis turns when heads are taken out, and a greedy search.
+"""Sahara: rotation of the prompts' main axis by ablating heads, and a greedy search.
 
-One row per prompt holds the last hidden state, as the unembedding gets it, at the last token. The
-score of a set of heads is the angle between the first singular vectors of these rows with and
-without it. There are three forms, and they ask different things:
+The matrix has one row per prompt: the input of the unembedding at the last token. The score of a
+set of heads is the angle between the first singular vectors of this matrix with and without them.
+There are three forms:
 
     uncentred   left singular vectors of the rows as they are: the authors' code. An angle in the
                 space of prompts: it stays the same however the hidden space is rotated. What all
                 prompts share dominates it, so that a change of everything else shows little.
-    centred     the same with the mean over prompts taken off: along which axis do the prompts
-                differ, and do they still? A head that writes the same to all prompts is invisible,
-                so the prompts must be of both kinds. The default.
-    features    right singular vectors of the centred rows: an angle in the hidden space. It sees an
-                axis that turns while the prompts keep their order on it.
+    centred     the same minus the mean over prompts, for the axis along which prompts differ. A
+                head that writes the same on all prompts has no effect, so both kinds of prompts
+                are needed. The default.
+    features    right singular vectors of the centred rows: an angle in the hidden space. It also
+                changes if the axis rotates while the prompts keep their order on it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.result import Result
 from interp.core.table import HeadTable
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
@@ -35,6 +37,8 @@ from interp.safety.hidden import HiddenGame
 from interp.safety.prompts import PromptSets
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -43,10 +47,12 @@ FORMS = ("centred", "uncentred", "features")
 
 @dataclass(frozen=True, eq=False)
 class SearchStep:
-    """One step of the search: the head that joins, and the angle with each head in its place.
+    """One step of the search: the head that is taken, and the angle for each candidate.
 
     Args:
-        angles: in degrees, for every head not in the set yet; NaN for those in it.
+        head: Label of the head.
+        angle: Angle with the head ablated too, in degrees.
+        angles: Angle for every head that is not in the set yet; NaN for those in it.
     """
 
     head: str
@@ -54,13 +60,20 @@ class SearchStep:
     angles: Float[Array, " head"] = field(repr=False)
 
 
-@dataclass(frozen=True, eq=False)
-class Sahara:
-    """The heads that the search took, in their order, and the first step's angles of every head.
+@dataclass(frozen=True, eq=False, repr=False)
+class Sahara(Result):
+    """Heads that a greedy search took, in order, and the angle of every head in the first step.
+
+    The rows are heads; the score is the angle of the first step, `step` is the step that took the
+    head, and `angle` the angle after it.
 
     Args:
-        gap: first singular value over the one after the last that is compared: near 1 the axis is
-            arbitrary, and so are the angles.
+        steps: The steps of the search.
+        labels: Labels of all heads, in the order of `SearchStep.angles`.
+        form: The form of the angle.
+        table: Angle of the first step for every head.
+        gap: Ratio of the first singular value to the one after the last that is compared; near 1
+            the axis is arbitrary, and so are the angles.
     """
 
     steps: tuple[SearchStep, ...]
@@ -68,11 +81,29 @@ class Sahara:
     form: str
     gap: float
     table: HeadTable
+    per_prompt = None
+    why_no_per_prompt = "an angle is of all prompts together"
+    _units = ("stack", "layer", "head")
+    _holds = (SearchStep, HeadTable)
 
     @property
-    def heads(self) -> tuple[str, ...]:
-        """The heads that were taken."""
+    def taken(self) -> tuple[str, ...]:
+        """Labels of the heads that the search took, in order."""
         return tuple(step.head for step in self.steps)
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the prompts and the options."""
+        return next(iter(self.table.provenance.values()), {})
+
+    def _rows(self) -> pd.DataFrame:
+        """Return one row per head, in the order of layers."""
+        frame = self.table.to_pandas()
+        at = {Head.parse(step.head): i + 1 for i, step in enumerate(self.steps)}
+        heads = frame[["layer", "head", "stack"]].itertuples(index=False, name=None)
+        taken = [at.get(Head(*head)) or at.get(Head(*head[:2]), math.nan) for head in heads]
+        angles = [math.nan if math.isnan(i) else self.steps[int(i) - 1].angle for i in taken]
+        return frame.assign(step=np.array(taken, dtype=float), angle=angles)
 
     def __str__(self) -> str:
         path = ", ".join(f"{step.head} {step.angle:.3g}°" for step in self.steps)
@@ -92,30 +123,33 @@ def sahara(
     progress: Callable[[str, int, int], None] | None = None,
     **options: Any,
 ) -> Sahara:
-    """Greedy search for the heads whose removal turns the prompts' main axis most.
+    """Search greedily for the heads whose ablation rotates the prompts' main axis most.
 
-    Each step takes out every remaining head together with those taken before and keeps the one with
-    the largest angle; of equal heads the first. It never goes back, and the angle is at most 90
-    degrees, so later steps have little left to show.
+    Each step ablates every remaining head together with those taken before, and takes the one with
+    the largest angle (of equal heads the first). It never reverses a step, and the angle is at most
+    90 degrees, so later steps add little.
 
     Args:
-        harmful, harmless: texts, ids or `Prompts`. The authors use harmful prompts alone, with
+        model: The model.
+        harmful: Prompts that the model should decline: texts, ids or `Prompts`.
+        harmless: Prompts that it should answer. The authors use harmful prompts alone, with
             `form="uncentred"`. The centred forms need both kinds.
-        form: see above.
-        rank: singular vectors that are compared; beyond 1 the angle is the largest of the principal
-            angles between the two subspaces.
-        steps: heads to take; the authors stay at about three.
-        kind: what replaces a head, as in `ships`.
-        options: of `Game`: stack, heads, max_tokens, reference, ...
+        form: `centred`, `uncentred` or `features`; see the module.
+        rank: Number of singular vectors that are compared; beyond 1 the angle is the largest of the
+            principal angles between the two subspaces.
+        steps: Number of heads to take; the authors take about three.
+        kind: Replacement of a head, as in `ships`.
+        progress: Called with the name of the current work, how much is done and how much there is.
+        **options: Options of `Game`: stack, heads, max_tokens, reference, ...
 
     Reference: Zhou et al. 2025 (arXiv 2410.13708), "Generalized Ships" and Sahara.
 
     Raises:
-        UnknownName: no such form or kind.
-        OptionError: a rank or number of steps that does not fit.
-        PromptError: sets that coincide, too few prompts, or prompts whose hidden states do not
+        UnknownName: There is no such form or kind.
+        OptionError: The rank or the number of steps does not fit.
+        PromptError: The sets coincide, there are too few prompts, or their hidden states do not
             differ.
-        UnreadableAttention: a model without an unembedding.
+        UnreadableAttention: The model has no unembedding.
 
     Unit: degrees.
 
@@ -161,10 +195,10 @@ def sahara(
 def main_axes(
     hidden: Float[Tensor, "prompt d_model"], form: str, rank: int = 1
 ) -> tuple[Float[Tensor, "entry axis"], float]:
-    """The first singular vectors in the form's space, and how far the singular values are apart.
+    """Compute the first singular vectors in the form's space, and the ratio of singular values.
 
     Raises:
-        PromptError: all rows are the same, so that a centred form has no axis.
+        PromptError: All rows are the same, so that a centred form has no axis.
     """
     x = hidden.double()
     if form != "uncentred":
@@ -182,10 +216,10 @@ def main_axes(
 
 
 def principal_angle(one: Float[Tensor, "entry axis"], other: Float[Tensor, "entry axis"]) -> float:
-    """The largest principal angle between two subspaces given by orthonormal columns, in degrees.
+    """Compute the largest principal angle between two subspaces of orthonormal columns, in degrees.
 
-    By the sine where the angle is small and by the cosine where it is large, so that neither end
-    loses digits (Björck and Golub 1973).
+    Small angles are computed by the sine and large ones by the cosine, so that neither loses digits
+    (Björck and Golub 1973).
     """
     inner = one.T @ other
     cosine = float(torch.linalg.svdvals(inner)[-1])

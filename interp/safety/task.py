@@ -1,4 +1,4 @@
-"""How strongly a model is about to decline, as a task that every causal method takes."""
+"""Log odds of a refusal as a task for causal methods."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) -> tuple[int, ...]:
-    """The ids of the tokens that begin a refusal.
+    """Return the ids of the tokens that begin a refusal.
 
     Raises:
-        OptionError: none are given and the model states none.
-        PromptError: a text that is no single token.
+        OptionError: None are given, and the model's config has none.
+        PromptError: A text is not a single token.
     """
     if tokens is None:
         found = stated_refusal(model)
@@ -39,16 +39,19 @@ def refusal_ids(model: Model, tokens: Sequence[int | str] | int | str | None) ->
     given = [tokens] if isinstance(tokens, (int, str)) else list(tokens)
     ids = tuple(dict.fromkeys(token_id(model, t) for t in given))
     if not 0 < len(ids) < model.d_vocab:
-        raise OptionError(f"{len(ids)} refusal tokens of {model.d_vocab}; some, and not all")
+        raise OptionError(
+            f"{len(ids)} refusal tokens of {model.d_vocab}; give some tokens, but not all"
+        )
     return ids
 
 
 def token_log_odds(
     logits: Float[Tensor, "row d_vocab"], ids: Sequence[int]
 ) -> Float[Tensor, " row"]:
-    """log P - log(1 - P) of the next token being among `ids`, in nats.
+    """Compute log P - log(1 - P) of the next token being among `ids`, in nats.
 
-    Exact where P is near 0 or 1: the authors add 1e-8 to both and so end at about ±18.4.
+    It is exact where P is near 0 or 1; the authors add 1e-8 to both, which limits it to about
+    ±18.4.
     """
     x = precise(logits).double()
     chosen = torch.zeros(x.shape[-1], dtype=torch.bool, device=x.device)
@@ -64,16 +67,19 @@ def refusal_log_odds(
     *,
     name: str = "refusal",
 ) -> Task:
-    """Log odds that the next token begins a refusal, in nats; higher is more refusal.
+    """Measure the log odds that the next token begins a refusal, in nats; higher is more refusal.
 
     Args:
-        refusal_tokens: ids or texts; those that the model's config states unless given. They
-            depend on the model and its template, and may begin other answers, too.
+        model: The model.
+        prompts: Texts, ids or `Prompts`.
+        refusal_tokens: Ids or texts; by default those of the model's config. They depend on the
+            model and its template, and may begin other answers too.
+        name: Name of the task.
 
     Reference: Arditi et al. 2024, "Refusal in Language Models Is Mediated by a Single Direction".
 
     Raises:
-        OptionError, PromptError: no such tokens, or prompts that do not fit the model.
+        OptionError, PromptError: There are no such tokens, or a prompt does not fit the model.
 
     Unit: nats.
 

@@ -1,13 +1,13 @@
-"""Dependency trees from attention heads: which head links which words, and how well.
+"""Dependency trees from attention heads: heads that link words by relation, and their accuracy.
 
     treebank   sentences as trees, read strictly          conllu.py, treebank.py
     words      pieces of a tokenizer to words             align.py, attention.py
     relations  the best head of each, chosen and tested   gold.py, relations.py
     trees      spanning trees, joined heads, a probe      spanning.py, building.py, probe.py
     all of it  `dependency_trees(model, treebank)`        search.py, result.py
-    cause      does a head's loss hurt what needs it      pairs.py
+    cause      effect of ablation on minimal pairs        pairs.py
 
-A head that attends along a relation need not be used for it: `pairs` asks that.
+A head that attends along a relation is not necessarily used by the model: `pairs` tests that.
 """
 
 import lazy_loader

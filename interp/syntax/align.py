@@ -1,4 +1,4 @@
-"""Which words the pieces of a tokenizer belong to."""
+"""Alignment of tokenizer pieces with words."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 By = Literal["auto", "words", "offsets"]
-SPECIAL = -1  # of a piece that belongs to no word
+SPECIAL = -1  # word index of a piece that belongs to no word
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """Token ids of one sentence, and the word of each, `SPECIAL` for those of no word."""
+    """Token ids of one sentence, and the word of each; `SPECIAL` for those without a word."""
 
     ids: tuple[int, ...]
     words: tuple[int, ...]
 
     def missing(self, n_words: int) -> list[int]:
-        """Words that no piece belongs to."""
+        """Return the words without any piece."""
         return sorted(set(range(n_words)) - set(self.words))
 
 
 def how(model: Model, by: By = "auto") -> Literal["words", "offsets"]:
-    """How words are told from pieces: given one by one, or by their characters in the text.
+    """Return the method of alignment: words given one by one, or matched by characters.
 
-    Models that read in both directions get the words one by one, as their tokenizers split at
-    spaces anyway. Decoders would see other text then (their pieces hold the space before a word),
-    so they get the text, and the pieces are matched by character.
+    Bidirectional models receive the words one by one, since their tokenizers split at spaces
+    anyway. Decoders would then see a different text (their pieces include the space before a word),
+    so they receive the text, and the pieces are matched by character.
 
     Raises:
-        OptionError: another `by`.
-        PromptError: no tokenizer, or one that cannot say where its pieces come from.
+        OptionError: `by` is not known.
+        PromptError: the model has no tokenizer, or one without character offsets.
     """
     if by not in ("auto", "words", "offsets"):
-        raise OptionError(f"by={by!r}; it is 'auto', 'words' or 'offsets'")
+        raise OptionError(f"by={by!r} is not known; use 'auto', 'words' or 'offsets'")
     if model.tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer, and trees need words; give one")
+        raise PromptError(f"{model.name} has no tokenizer, but trees need words; load it with one")
     if not getattr(model.tokenizer, "is_fast", False):
         raise PromptError(
-            f"{type(model.tokenizer).__name__} of {model.name} is no fast tokenizer, and cannot say"
-            " which word a piece belongs to; convert it with AutoTokenizer(..., use_fast=True)"
+            f"{type(model.tokenizer).__name__} of {model.name} is not a fast tokenizer, so pieces "
+            f"cannot be assigned to words; convert it with AutoTokenizer(..., use_fast=True)"
         )
     if by == "auto":
         return "offsets" if model.kind == "causal" else "words"
@@ -54,7 +54,7 @@ def how(model: Model, by: By = "auto") -> Literal["words", "offsets"]:
 
 
 def align(model: Model, sentence: Sentence, by: Literal["words", "offsets"]) -> Aligned | None:
-    """The pieces of a sentence; None where its text is not made of its words."""
+    """Return the pieces of a sentence; None if its text does not consist of its words."""
     if by == "words":
         return _by_words(model.tokenizer, sentence.words)
     if sentence.spans is None:
@@ -69,9 +69,9 @@ def _by_words(tokenizer: object, words: Sequence[str]) -> Aligned:
 
 
 def by_offsets(tokenizer: object, text: str, spans: Sequence[tuple[int, int]]) -> Aligned:
-    """Pieces by the word that most of their characters lie in, the first of equals."""
+    """Assign pieces to the word with most of their characters, the first of equal ones."""
     found = tokenizer(text, return_offsets_mapping=True)  # type: ignore[operator]
-    # a tokenizer may call a piece special that it made of text, such as a word it does not know
+    # a tokenizer may mark a piece of the text as special, such as an unknown word
     at = []
     for start, end in found["offset_mapping"]:
         common = [min(end, b) - max(start, a) for a, b in spans]
@@ -81,10 +81,10 @@ def by_offsets(tokenizer: object, text: str, spans: Sequence[tuple[int, int]]) -
 
 
 def refined(sentence: Sentence) -> list[tuple[int, int]]:
-    """Characters of every word; those of a multi-word token share its range only if they must.
+    """Return the characters of every word, splitting multi-word tokens where possible.
 
-    *don't* is *do* and *n't*, letter by letter; where the words are not the letters of the token
-    (*du* is *de le*), the range goes to the first, and the others have no characters.
+    *don't* is split into *do* and *n't*; if the words do not spell the token (*du* is *de le*), the
+    range is assigned to the first, and the others have no characters.
     """
     assert sentence.spans is not None
     spans = list(sentence.spans)

@@ -1,7 +1,7 @@
-"""From attention between pieces to attention between words, for every head and sentence.
+"""Attention between words from attention between pieces, for every head and sentence.
 
-Special tokens are dropped and rows are not scaled up for what they held; a word's attention to
-itself is set to zero, since no word is its own head.
+Special tokens are dropped without renormalising the rows; a word's attention to itself is set to
+zero, since no word is its own head.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ JOINS = ("sum", "mean", "first", "max")
 Array = np.ndarray
 _COUNTED = ("sentences", "read", "words", "words_in_pieces", "single_words", "too_long",
             "without_pieces", "words_without_pieces", "text_differs")  # fmt: skip
-_TOKENS = 4096  # pieces, padding counted, in one batch
+_TOKENS = 4096  # maximum pieces in one batch, padding included
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +40,9 @@ class WordAttention:
     """Word-level attention of every head on every sentence that could be read.
 
     Args:
-        sentences: those that were read, in the treebank's order.
-        values: per sentence `[head, word, word]`: row, the word that attends.
-        heads: name of every head on that axis, with its stack where there are several.
+        sentences: the sentences that were read, in the treebank's order.
+        values: per sentence `[head, word, word]`; rows are the attending words.
+        heads: name of every head on that axis, with its stack if there are several.
         places: stack, layer, head of each.
     """
 
@@ -58,13 +58,15 @@ class WordAttention:
 
 @dataclass(frozen=True)
 class WordReading:
-    """How pieces become words; what a result must say to be understood.
+    """Options for joining pieces to words, reported with every result.
 
     Args:
-        to: what a word receives of the pieces it is made of; the sum, since mass adds up.
-        attending: how the rows of a word's pieces are joined; the mean, so that they stay shares.
+        to: how attention to the pieces of a word is joined; by default the sum, since mass adds up.
+        attending: how the rows of a word's pieces are joined; by default the mean, so that rows
+            still sum to at most 1.
         by: see `interp.syntax.align.how`.
-        shuffled: seed for words in random order, put back before anything is read: a control.
+        shuffled: seed of a control in which the model reads the words in random order; attention is
+            mapped back to the original order.
     """
 
     to: Join = "sum"
@@ -76,7 +78,7 @@ class WordReading:
         for name in ("to", "attending"):
             if getattr(self, name) not in JOINS:
                 raise OptionError(
-                    f"{name}={getattr(self, name)!r}; it is one of {', '.join(JOINS)}"
+                    f"{name}={getattr(self, name)!r}is not known; use one of {', '.join(JOINS)}"
                 )
 
 
@@ -91,12 +93,12 @@ def word_attention(
 ) -> WordAttention:
     """Run the model over all sentences, batched by length, and join its pieces to words.
 
-    Cross attention, whose rows and columns are different texts, is left out. Memory: one number
+    Cross attention is excluded, since its rows and columns are different texts. Memory: one number
     per head and pair of words.
 
     Raises:
-        OptionError: a stack that the model does not have.
-        PromptError: no fast tokenizer, or no sentence that could be read.
+        OptionError: the model does not have the stack.
+        PromptError: there is no fast tokenizer, or no sentence could be read.
     """
     reading = reading or WordReading()
     by = how(model, reading.by)
@@ -107,8 +109,8 @@ def word_attention(
     if not kept:
         raise PromptError(
             f"none of {counts['sentences']} sentences could be read: {counts['too_long']} too long"
-            f" for {model.name}, {counts['without_pieces']} with words of no pieces,"
-            f" {counts['text_differs']} with a text not made of their words"
+            f" for {model.name}, {counts['without_pieces']} with words without pieces,"
+            f" {counts['text_differs']} with a text that differs from their words"
         )
     several = len({s.stack for s in sites}) > 1
     places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
@@ -123,14 +125,15 @@ def word_attention(
         if progress is not None:
             progress(model.name, done, len(kept))
     sentences = tuple(s for s, _, _ in kept)
-    read = tuple(v for v in values if v is not None)  # all: every sentence was in a batch
+    # every sentence was in a batch, so all values are set
+    read = tuple(v for v in values if v is not None)
     return WordAttention(sentences, read, tuple(names), tuple(places), counts)
 
 
 def _readable(
     model: Model, sentences: list[Sentence], by: Literal["words", "offsets"], reading: WordReading
 ) -> tuple[list[tuple[Sentence, Aligned, Array]], dict[str, int]]:
-    """What can be read, with its pieces and the order its words are read in."""
+    """Return the readable sentences with their pieces and reading order."""
     counts: dict[str, int] = dict.fromkeys(_COUNTED, 0)
     rng = None if reading.shuffled is None else np.random.default_rng(reading.shuffled)
     limit = min((x for x in (model.limit, _tokenizer_limit(model)) if x is not None), default=None)
@@ -162,11 +165,12 @@ def _readable(
 
 def _tokenizer_limit(model: Model) -> int | None:
     limit = getattr(model.tokenizer, "model_max_length", None)
-    return limit if isinstance(limit, int) and limit < 10**9 else None  # else a huge placeholder
+    # otherwise a huge placeholder value
+    return limit if isinstance(limit, int) and limit < 10**9 else None
 
 
 def _ordered(sentence: Sentence, order: Array) -> Sentence:
-    """The same words in another order, as a text with spaces."""
+    """Return the same words in another order, as a text with spaces."""
     words = tuple(sentence.words[i] for i in order)
     starts = np.cumsum([0, *(len(w) + 1 for w in words[:-1])])
     spans = tuple((int(a), int(a) + len(w)) for a, w in zip(starts, words, strict=True))
@@ -223,7 +227,7 @@ def words_of(
     n_words: int,
     reading: WordReading,
 ) -> Float[Tensor, "head word word"]:
-    """Attention between words from that between pieces; `words` is the word of each piece."""
+    """Join attention between pieces to attention between words, given the word of each piece."""
     kept = words >= 0
     pattern, words = pattern[:, kept][:, :, kept], words[kept]
     received = _join(pattern, words, n_words, reading.to)
@@ -234,7 +238,7 @@ def words_of(
 
 
 def _join(x: Tensor, words: Tensor, n_words: int, join: Join) -> Tensor:
-    """The last axis, pieces, joined to words."""
+    """Join the last axis from pieces to words."""
     reduce = {"sum": "sum", "mean": "mean", "max": "amax"}.get(join)
     if reduce is None:
         order = torch.arange(len(words), device=words.device)

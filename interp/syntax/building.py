@@ -1,4 +1,4 @@
-"""Trees from attention, from heads joined, and without any attention: how much is found."""
+"""Trees from single heads, from joined heads and from baselines, with their accuracy."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Array = np.ndarray
 GOLD_ROOT = "arborescence, gold root"
 FOUND_ROOT = "arborescence, predicted root"
 JOINED = "spanning tree of joined heads"
-TOGETHER = 4  # heads joined at most
-CANDIDATES = 48  # heads that directed trees are made of, the first by single words
-JOINABLE = 12  # heads that may be joined, the first by their own trees
+TOGETHER = 4  # maximum number of joined heads
+CANDIDATES = 48  # number of heads tried for directed trees, ranked by single words
+JOINABLE = 12  # number of heads that may be joined, ranked by their own trees
 NAN = (float("nan"), float("nan"))
 
-# The score of every (dependent, head) pair of a sentence, by its place among the sentences.
+# Function that returns the score of every (dependent, head) pair of a sentence, by its index.
 Scorer = Callable[[int], Float[Array, "dependent head"]]
 
 
 @dataclass(frozen=True)
 class CountedWords:
-    """One sentence over the words that count: all of them, or all but punctuation."""
+    """Sentence restricted to the counted words: all of them, or all but punctuation."""
 
     kept: Array  # indices of the words
-    heads: Array  # gold heads among them; -1 for a root or a head that is left out
+    heads: Array  # gold heads among them; -1 for a root or an excluded head
 
     @classmethod
     def of(cls, sentence: Sentence, punct: bool) -> CountedWords:
-        """The words of a sentence, with punctuation or without."""
+        """Return the words of a sentence, with punctuation or without."""
         words = [i for i, r in enumerate(sentence.relations) if punct or base(r) != PUNCT]
         place = {w: at for at, w in enumerate(words)}
         heads = [place.get(sentence.heads[w], -1) for w in words]
@@ -45,38 +45,38 @@ class CountedWords:
 
     @property
     def edges(self) -> int:
-        """Gold edges among the words."""
+        """Count the gold edges among the words."""
         return int((self.heads >= 0).sum())
 
     def of_score(self, score: Array) -> Array:
-        """The scores among the words, ready for a tree."""
+        """Return the scores among the words, ready for a tree."""
         part = score[..., self.kept[:, None], self.kept[None, :]]
         return np.ascontiguousarray(part, dtype=np.float64)
 
     def undirected(self, parents: Array) -> Array:
-        """How many gold edges are among parents `[..., word]`."""
+        """Count the gold edges among parents `[..., word]`."""
         at = np.arange(len(self.heads))
         has = self.heads >= 0
         right = (parents == self.heads) & has
         gold_head = np.where(has, self.heads, 0)
-        # the gold edge (w, h) turned round: h hangs from w
+        # the reversed gold edge (w, h): h is attached to w
         turned = (
             np.take_along_axis(parents, np.broadcast_to(gold_head, parents.shape), -1) == at
         ) & has
         return (right | turned).sum(-1)
 
     def directed(self, heads: Array) -> Array:
-        """How many words that have a gold head are given it."""
+        """Count the words that are given their gold head."""
         return ((heads == self.heads) & (self.heads >= 0)).sum(-1)
 
 
 def words_that_count(sentences: Sequence[Sentence], punct: bool) -> list[CountedWords]:
-    """Every sentence over the words that count."""
+    """Restrict every sentence to the counted words."""
     return [CountedWords.of(s, punct) for s in sentences]
 
 
 def uuas_by_head(attention: WordAttention, parts: Sequence[CountedWords]) -> Float[Array, " head"]:
-    """The share of gold edges in the undirected spanning trees of every head."""
+    """Return the share of gold edges in the undirected spanning trees of every head."""
     found = np.zeros(len(attention.heads))
     total = 0
     for value, part in zip(attention.values, parts, strict=True):
@@ -87,9 +87,9 @@ def uuas_by_head(attention: WordAttention, parts: Sequence[CountedWords]) -> Flo
 
 
 def choose_directed(attention: WordAttention, parts: Sequence[CountedWords]) -> tuple[int, str]:
-    """Head and direction whose directed trees from the gold root find most head words.
+    """Choose the head and direction whose directed trees from the gold root are best.
 
-    Directed trees are made of the heads that find most words one by one.
+    Only the heads with the most correct single words are tried.
     """
     single = np.zeros((len(attention.heads), len(DIRECTIONS)))
     for value, part in zip(attention.values, parts, strict=True):
@@ -111,7 +111,7 @@ def choose_directed(attention: WordAttention, parts: Sequence[CountedWords]) -> 
 def choose_joined(
     attention: WordAttention, parts: Sequence[CountedWords], uuas: Float[Array, " head"]
 ) -> list[int]:
-    """Heads whose mean makes the best trees, added one by one as long as they help."""
+    """Choose heads whose mean makes the best trees, added one by one while they help."""
     pool = np.argsort(-uuas, kind="stable")[:JOINABLE]
     chosen, best = [int(pool[0])], float(uuas[pool[0]])
     while len(chosen) < TOGETHER:
@@ -133,24 +133,24 @@ def choose_joined(
 
 
 def root_of(part: CountedWords) -> int:
-    """The gold root, or the first word that hangs from a word that was left out."""
+    """Return the gold root, or the first word attached to an excluded word."""
     return int(np.flatnonzero(part.heads < 0)[0])
 
 
 @dataclass(frozen=True)
 class Made:
-    """The counts of one way to make trees, per sentence."""
+    """Counts of one method of making trees, per sentence."""
 
     undirected: Float[Array, " sentence"]
     directed: Float[Array, " sentence"] | None
     edges: Float[Array, " sentence"]
-    words: Float[Array, " sentence"]  # that the directed count is of
+    words: Float[Array, " sentence"]  # number of words in the directed count
 
     def trees(
         self, boot: RatioBootstrap, method: str, heads: Sequence[str], direction: str, punct: bool,
         *, baseline: bool = False,
     ) -> Trees:  # fmt: skip
-        """The shares with their intervals."""
+        """Return the shares with their intervals."""
         given = self.directed
         total = float(self.edges.sum())
         return Trees(
@@ -168,9 +168,9 @@ class Made:
 
 
 def make_trees(parts: Sequence[CountedWords], scorer: Scorer, method: str) -> Made:
-    """Trees of one method for every sentence.
+    """Make the trees of one method for every sentence.
 
-    The roots count where they were not given: a word that the tree hangs nowhere, and gold neither.
+    Predicted roots are counted too: a root is correct if it is also the gold root.
     """
     und, dire, edges, words = (np.zeros(len(parts)) for _ in range(4))
     for at, part in enumerate(parts):
@@ -191,7 +191,7 @@ def make_trees(parts: Sequence[CountedWords], scorer: Scorer, method: str) -> Ma
 def tree(
     part: CountedWords, score: Float[Array, "dependent head"], method: str
 ) -> tuple[Array, bool]:
-    """Heads of one sentence's words, and whether they have a direction."""
+    """Return the heads of one sentence's words, and whether they have a direction."""
     score = part.of_score(score)
     if method in (SPANNING, JOINED):
         return prim(score), False
@@ -201,7 +201,7 @@ def tree(
 
 
 def chain(parts: Sequence[CountedWords], step: int) -> Made:
-    """Every word hangs from the next one (step 1) or the previous one (-1): all edges adjacent."""
+    """Attach every word to the next one (step 1) or the previous one (-1)."""
     und, dire, edges = (np.zeros(len(parts)) for _ in range(3))
     for at, part in enumerate(parts):
         n = len(part.kept)

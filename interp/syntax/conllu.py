@@ -1,4 +1,4 @@
-"""Treebanks in CoNLL-U, the format of Universal Dependencies: read strictly, said where it fails.
+"""Strict reader of treebanks in CoNLL-U, the format of Universal Dependencies.
 
 Format: https://universaldependencies.org/format.html (Universal Dependencies, version 2).
 """
@@ -17,7 +17,7 @@ from interp.core.errors import OptionError
 from interp.syntax.treebank import Sentence, Treebank, TreebankError
 
 ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD, DEPREL, DEPS, MISC = range(10)
-# The marks of UTF-32 first: one of them begins with that of UTF-16.
+# The marks of UTF-32 come first, because one of them begins with that of UTF-16.
 _WIDE = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -29,17 +29,20 @@ _WIDE = {
 def read_conllu(
     path: str | os.PathLike, *, on_error: Literal["refuse", "skip"] = "refuse"
 ) -> Treebank:
-    """The treebank of a CoNLL-U file, UTF-8 with or without a byte order mark.
+    """Read the treebank of a CoNLL-U file, UTF-8 with or without a byte order mark.
 
     Args:
-        on_error: `skip` leaves sentences with an error out, and lists them in `skipped`.
+        path: the file.
+        on_error: `skip` excludes sentences with an error and lists them in `skipped`; `refuse`
+            raises.
 
     Raises:
-        TreebankError: the file cannot be read, holds no sentence, or has an error; with its line.
-        OptionError: another `on_error`.
+        TreebankError: the file cannot be read, contains no sentence, or has an error; the line is
+            given.
+        OptionError: `on_error` is not known.
     """
     if on_error not in ("refuse", "skip"):
-        raise OptionError(f"on_error={on_error!r}; it is 'refuse' or 'skip'")
+        raise OptionError(f"on_error={on_error!r} is not known; use 'refuse' or 'skip'")
     path = Path(path)
     try:
         content = path.read_bytes()
@@ -60,7 +63,7 @@ def read_conllu(
             sentences.append(found)
     if not sentences:
         why = f"; {len(skipped):,} skipped, the first: {skipped[0]}" if skipped else ""
-        raise TreebankError(f"{path} holds no sentence{why}; give a CoNLL-U file")
+        raise TreebankError(f"{path} contains no sentence{why}; give a CoNLL-U file")
     digest = hashlib.sha256(content).hexdigest()
     return Treebank(path.stem, tuple(sentences), digest, tuple(skipped))
 
@@ -72,7 +75,7 @@ class _Wrong(Exception):
 
 
 def _refuse_wide(path: Path, content: bytes) -> None:
-    """Raise for encodings of two or four bytes a letter, whose lines cannot even be told."""
+    """Raise for encodings of two or four bytes per letter, whose lines cannot be counted."""
     name = next((name for mark, name in _WIDE.items() if content.startswith(mark)), None)
     if name is None and b"\0" not in content:
         return
@@ -80,7 +83,7 @@ def _refuse_wide(path: Path, content: bytes) -> None:
     line = content.count(b"\n", 0, max(at, 0)) + 1
     what = f"begins as {name} does" if name else f"has the byte 0x00 (byte {at + 1} of the file)"
     raise TreebankError(
-        f"{path}, line {line}: {what}, so it is no UTF-8 text; save it as UTF-8, such as with"
+        f"{path}, line {line}: {what}, so it is not UTF-8 text; save it as UTF-8, such as with"
         f" iconv -f {name or 'UTF-16'} -t UTF-8"
     )
 
@@ -91,15 +94,16 @@ def _decoded(line: bytes, number: int) -> str:
     except UnicodeDecodeError as error:
         raise _Wrong(
             number,
-            f"byte 0x{line[error.start]:02x} (byte {error.start + 1} of the line) is no UTF-8; save"
-            " the file as UTF-8, such as with iconv -f ISO-8859-1 -t UTF-8",
+            f"byte 0x{line[error.start]:02x} (byte {error.start + 1} of the line) is not UTF-8; "
+            f"save the file as UTF-8, such as with iconv -f ISO-8859-1 -t UTF-8",
         ) from error
 
 
 def _blocks(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """The lines between empty lines, with the number of the first."""
+    """Yield the lines between empty lines, with the number of the first."""
     start, block = 1, []
-    # As bytes: as text, a line would also end at signs that may stand within a word, as U+2028.
+    # Split as bytes: as text, a line would also end at characters that may occur in a word, such as
+    # U+2028.
     for number, line in enumerate(content.splitlines(), 1):
         if line.strip():
             if not block:
@@ -113,13 +117,13 @@ def _blocks(content: bytes) -> Iterator[tuple[int, list[bytes]]]:
 
 
 def _sentence(start: int, lines: list[str]) -> Sentence | None:
-    """The sentence of a block; None when it has comments only."""
+    """Return the sentence of a block; None if it contains only comments."""
     comments: dict[str, str] = {}
     rows: list[list[str]] = []
     numbers: list[int] = []
     tokens: list[
         tuple[int, int, str, bool]
-    ] = []  # words from, to, surface, whether a space follows
+    ] = []  # first word, last word, surface form, whether a space follows
     covered = empty = 0
     enhanced = False
     for number, line in enumerate(lines, start):
@@ -147,7 +151,10 @@ def _sentence(start: int, lines: list[str]) -> Sentence | None:
             return None
         raise _Wrong(start, "the sentence has no words")
     if covered > len(rows):
-        raise _Wrong(numbers[-1], f"the multi-word token ends at word {covered} of {len(rows)}")
+        raise _Wrong(
+            numbers[-1],
+            f"the multi-word token ends at word {covered}, but the sentence has {len(rows)}",
+        )
     heads = _heads(rows, numbers)
     told = bool(comments.get("text"))
     text = comments["text"] if told else _joined(tokens)
@@ -174,28 +181,28 @@ def _cells(number: int, line: str) -> list[str]:
         raise _Wrong(number, f"{len(cells)} columns; a line of CoNLL-U has 10{hint}")
     blank = next((at + 1 for at, cell in enumerate(cells) if not cell.strip()), None)
     if blank:
-        raise _Wrong(number, f"column {blank} is empty; what is not known is written _")
+        raise _Wrong(number, f"column {blank} is empty; write _ for an unknown value")
     return cells
 
 
 def _place(number: int, given: str, n_words: int, covered: int) -> tuple[str, int, int]:
-    """What a line stands for, and which words from 0 (start, end) it is."""
+    """Return the kind of a line, and the words from 0 (start, end) that it covers."""
     match = re.fullmatch(r"([0-9]+)(?:([-.])([0-9]+))?", given)
     if match is None:
-        raise _Wrong(number, f"{given!r} is no id; ids are 1, 2, ... or 2-3, or 2.1")
+        raise _Wrong(number, f"{given!r} is not an id; ids are 1, 2, ... or 2-3, or 2.1")
     first, sign, last = int(match[1]), match[2], int(match[3] or 0)
     if sign == ".":
         if first != n_words:
-            raise _Wrong(number, f"empty node {given} stands after word {n_words}, not {first}")
+            raise _Wrong(number, f"empty node {given} follows word {n_words}, not {first}")
         return "empty", first, first
     if first != n_words + 1:
-        raise _Wrong(number, f"id {given} where {n_words + 1} is due; ids count up from 1")
+        raise _Wrong(number, f"id {given}, but {n_words + 1} is expected; ids count up from 1")
     if sign is None:
         return "word", first - 1, first
     if last <= first:
         raise _Wrong(number, f"multi-word token {given} has fewer than two words")
     if first <= covered:
-        raise _Wrong(number, f"multi-word token {given} begins inside the one before")
+        raise _Wrong(number, f"multi-word token {given} overlaps the previous one")
     return "range", first - 1, last
 
 
@@ -205,7 +212,9 @@ def _heads(rows: list[list[str]], numbers: list[int]) -> tuple[int, ...]:
         given, word = row[HEAD], f"word {at + 1} ({row[FORM]!r})"
         if given == "_" or row[DEPREL] == "_":
             missing = "head" if given == "_" else "relation"
-            raise _Wrong(number, f"{word} has no {missing} (_); use a treebank that has trees")
+            raise _Wrong(
+                number, f"{word} has no {missing} (_); use a treebank with dependency trees"
+            )
         if not re.fullmatch(r"[0-9]+", given):
             raise _Wrong(
                 number, f"{word} has head {given!r}; a head is a word's id, 0 for the root"
@@ -218,18 +227,18 @@ def _heads(rows: list[list[str]], numbers: list[int]) -> tuple[int, ...]:
     if len(roots) > 1:
         listed = ", ".join(str(at + 1) for at in roots)
         raise _Wrong(
-            numbers[roots[1]], f"words {listed} are roots; a tree has one word with head 0"
+            numbers[roots[1]], f"words {listed} are roots; a tree has exactly one word with head 0"
         )
     ring = _ring(heads)
     if ring:
         listed = " -> ".join(str(at + 1) for at in [*ring, ring[0]])
         none = "" if roots else ", and no word has head 0"
-        raise _Wrong(numbers[min(ring)], f"not a tree: the heads of {listed} go in a circle{none}")
+        raise _Wrong(numbers[min(ring)], f"not a tree: the heads of {listed} form a cycle{none}")
     return tuple(heads)
 
 
 def _ring(heads: list[int]) -> list[int]:
-    """Words whose heads lead back to themselves; none in a tree."""
+    """Return words whose heads lead back to themselves; none in a tree."""
     good = {-1}
     for start in range(len(heads)):
         path: list[int] = []
@@ -252,7 +261,7 @@ def _joined(tokens: list[tuple[int, int, str, bool]]) -> str:
 def _spans(
     text: str, tokens: list[tuple[int, int, str, bool]]
 ) -> tuple[tuple[int, int], ...] | None:
-    """Each word's characters; None unless the text is these tokens with white space between."""
+    """Return each word's characters; None unless the text is these tokens with white space."""
     out: list[tuple[int, int]] = []
     at = 0
     for first, last, form, _ in tokens:

@@ -1,4 +1,4 @@
-"""Every dependency of a treebank with what each head predicts for it."""
+"""Gold dependencies of a treebank, with the predictions of each attention head."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from interp.syntax.treebank import Sentence
 
 Array = np.ndarray
 DIRECTIONS = ("row", "column", "both")
-REACH = 10  # words either way that a fixed offset may be
+REACH = 10  # maximum distance of a fixed offset, in words, in either direction
 PUNCT = "punct"
 
 
 @dataclass(frozen=True, eq=False)
 class Gold:
-    """Dependents other than roots, in order: whose they are and which relation they have."""
+    """Dependents other than roots, in order, with their heads and relations."""
 
     sentence: Int[Array, " dependent"]
     word: Int[Array, " dependent"]
@@ -29,7 +29,7 @@ class Gold:
 
     @classmethod
     def of(cls, sentences: Sequence[Sentence]) -> Gold:
-        """All dependencies of some sentences."""
+        """Collect all dependencies of some sentences."""
         rows = [
             (at, word, head, base(relation))
             for at, s in enumerate(sentences)
@@ -49,17 +49,17 @@ class Gold:
         return len(self.word)
 
     def offset(self, distance: int) -> Bool[Array, " dependent"]:
-        """Where the head word lies this far to the right of its dependent."""
+        """Return True where the head word is this far to the right of its dependent."""
         return self.word + distance == self.head
 
 
 def base(relation: str) -> str:
-    """A relation without its subtype: `nmod:poss` is `nmod`."""
+    """Return a relation without its subtype: `nmod:poss` is `nmod`."""
     return relation.partition(":")[0]
 
 
 def directed(value: Array, direction: str) -> Array:
-    """`[..., dependent, head]` scores of one direction from attention `[..., word, word]`."""
+    """Return `[..., dependent, head]` scores of one direction of attention `[..., word, word]`."""
     if direction == "row":
         return value
     turned = value.swapaxes(-1, -2)
@@ -68,11 +68,12 @@ def directed(value: Array, direction: str) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Hits:
-    """Which dependents each head finds the head word of.
+    """Dependents whose head word is found by each attention head.
 
     Args:
-        argmax: by the largest weight, for each of `DIRECTIONS`.
-        either: either word of the pair attends most to the other (Htut et al. 2019, "MAX").
+        argmax: found by the largest weight, for each of `DIRECTIONS`.
+        either: found because either word of the pair attends most to the other (Htut et al. 2019,
+            "MAX").
     """
 
     argmax: Bool[Array, "head direction dependent"]
@@ -80,7 +81,7 @@ class Hits:
 
 
 def hits_of(attention: WordAttention, gold: Gold) -> Hits:
-    """What every head finds. A row without any weight finds nothing."""
+    """Return the hits of every head; a row without any weight finds nothing."""
     n_heads = len(attention.heads)
     argmax = np.zeros((n_heads, len(DIRECTIONS), len(gold)), dtype=bool)
     either = np.zeros((n_heads, len(gold)), dtype=bool)
@@ -97,6 +98,6 @@ def hits_of(attention: WordAttention, gold: Gold) -> Hits:
 
 
 def argmax_words(score: Array) -> Int[Array, "... dependent"]:
-    """The word with the largest score in each row; -1 where the row is empty."""
+    """Return the word with the largest score in each row; -1 if the row is empty."""
     picked = score.argmax(-1)
     return np.where(score.max(-1) > 0, picked, -1)

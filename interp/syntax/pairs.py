@@ -1,8 +1,8 @@
-"""Does the model need the head that follows a relation: minimal pairs without it.
+"""Minimal pairs: effect of ablating the heads that follow a relation.
 
-A pair is a sentence and one that differs from it only in breaking a dependency. The model's margin
-is by how much likelier it finds the good one; without a head that serves the dependency the margin
-shrinks, and by more than without other heads of the same layers.
+A pair is a sentence and a variant that differs only in violating a dependency. The model's margin
+is the difference of their log-likelihoods; ablating a head that the dependency needs reduces the
+margin more than ablating other heads of the same layers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-_TOKENS = 4096  # in one forward pass, padding counted
+_TOKENS = 4096  # maximum tokens in one forward pass, padding included
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,15 @@ class MinimalPair:
 
 @dataclass(frozen=True, eq=False)
 class PairCheck(Result):
-    """Loss of a model on minimal pairs without some heads, beside random heads.
+    """Effect of ablating heads on minimal pairs, beside random heads.
 
-    Its rows are sets of heads, the checked one first: the score is the mean drop of the margin, the
-    null of the checked set that of the random ones.
+    Its rows are sets of heads, the tested one first: the score is the mean drop of the margin, and
+    the null of the tested set is the mean over random sets.
 
     Args:
         margin: per pair, log-likelihood of the good sentence minus the bad one, in nats.
-        without: the same with the heads zeroed; `random` that for random heads of the same layers.
+        without: the same with the heads zeroed; `random` with random heads of the same layers
+            zeroed.
         kind: `log-likelihood` (decoders) or `pseudo-log-likelihood` (masked language models).
     """
 
@@ -73,42 +74,42 @@ class PairCheck(Result):
 
     @property
     def per_prompt(self) -> Float[Array, "set pair"]:  # type: ignore[override]
-        """The drop of the margin on each pair, the checked set first; nats."""
+        """Drop of the margin on each pair in nats, the tested set first."""
         drops = self.margin - np.concatenate([self.without[None], self.random])
         return drops if self._kept is None else drops[list(self._kept)]
 
     @property
     def accuracy(self) -> float:
-        """The share of pairs whose good sentence the model finds likelier."""
+        """Share of pairs whose good sentence is more likely under the model."""
         return float((self.margin > 0).mean())
 
     @property
     def accuracy_without(self) -> float:
-        """The same without the heads."""
+        """Share of such pairs with the heads ablated."""
         return float((self.without > 0).mean())
 
     @property
     def drop(self) -> float:
-        """How much the mean margin loses without the heads, in nats."""
+        """Drop of the mean margin with the heads ablated, in nats."""
         return float((self.margin - self.without).mean())
 
     @property
     def drop_sem(self) -> float:
-        """Its standard error over pairs; NaN for one."""
+        """Standard error of the drop over pairs; NaN for one pair."""
         return _sem(self.margin - self.without)
 
     @property
     def random_drops(self) -> Float[Array, " draw"]:
-        """The same for every random set."""
+        """Drop of the mean margin for every random set."""
         return (self.margin - self.random).mean(1)
 
     @property
     def p(self) -> float:
-        """The share of sets, these heads counted, that cost as much: small if these matter more."""
+        """Share of sets, the tested one included, with a drop at least as large."""
         return float((1 + (self.random_drops >= self.drop).sum()) / (1 + len(self.random)))
 
     def _rows(self) -> pd.DataFrame:
-        """One row per set of heads, the checked one first."""
+        """Return one row per set of heads, the tested one first."""
         import pandas as pd
 
         rows = [(" ".join(self.checked), "checked", self.without)]
@@ -141,20 +142,20 @@ class PairCheck(Result):
 
 
 def _sem(values: Float[Array, " pair"]) -> float:
-    """Standard error of the mean over pairs; NaN for one."""
+    """Compute the standard error of the mean over pairs; NaN for one."""
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[MinimalPair]:
-    """Pairs of a JSONL file with `sentence_good` and `sentence_bad` in each line, as BLiMP has.
+    """Read pairs of a JSONL file with `sentence_good` and `sentence_bad`, as in BLiMP.
 
     Raises:
-        StoreError: no such file, or a line without them, by its number.
+        StoreError: the file does not exist, or a line lacks a field; its number is given.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is no UTF-8 text: {error}") from error
+        raise StoreError(f"{path} is not UTF-8 text: {error}") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
     out = []
@@ -166,11 +167,11 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Minimal
             out.append(MinimalPair(str(told["sentence_good"]), str(told["sentence_bad"])))
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
-                f"{path}, line {number}: no JSON object with sentence_good and sentence_bad"
-                f" ({error})"
+                f"{path}, line {number}: not a JSON object with sentence_good and sentence_bad "
+                f"({error})"
             ) from error
     if not out:
-        raise StoreError(f"{path} holds no pairs")
+        raise StoreError(f"{path} contains no pairs")
     return out
 
 
@@ -184,11 +185,11 @@ def check_pairs(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PairCheck:
-    """Zero the heads, and random sets of as many in the same layers, and compare the margins.
+    """Zero the heads, and random sets of as many in the same layers, and compare margins.
 
     Raises:
-        PromptError: the model predicts no tokens, or cannot read the sentences.
-        OptionError: no pairs, no heads, or no other heads in their layers.
+        PromptError: the model does not predict tokens, or cannot read the sentences.
+        OptionError: there are no pairs, no heads, or no other heads in their layers.
 
     Unit: nats of log-likelihood.
 
@@ -201,7 +202,7 @@ def check_pairs(
     Reference: minimal pairs as in BLiMP (Warstadt et al. 2020)
     """
     if not pairs or not heads:
-        raise OptionError(f"{len(pairs)} pairs and {len(heads)} heads; give one of each at least")
+        raise OptionError(f"{len(pairs)} pairs and {len(heads)} heads; give at least one of each")
     asked = [Head.parse(h) if isinstance(h, str) else Head(*h) for h in heads]
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     score = _scorer(model, texts)
@@ -236,7 +237,7 @@ def check_pairs(
 
 
 def _random_sets(model: Model, heads: Sequence[Head], n_random: int, seed: int) -> list[list[Head]]:
-    """Sets with as many heads in each layer, none of the checked ones among them."""
+    """Draw sets with as many heads in each layer, without any of the tested ones."""
     rng = np.random.default_rng(seed)
     others: dict[int, list[Head]] = {}
     for head in heads:
@@ -246,7 +247,8 @@ def _random_sets(model: Model, heads: Sequence[Head], n_random: int, seed: int) 
             ]
         if len(others[head.layer]) < sum(h.layer == head.layer for h in heads):
             raise OptionError(
-                f"layer {head.layer} of {model.name} has too few other heads to compare with"
+                f"layer {head.layer} of {model.name} has too few other heads for random sets; "
+                f"test fewer heads of it"
             )
     if n_random < 1:
         raise OptionError(f"n_random={n_random}; a comparison needs at least one random set")
@@ -261,9 +263,11 @@ def _random_sets(model: Model, heads: Sequence[Head], n_random: int, seed: int) 
 
 
 def _scorer(model: Model, texts: Sequence[str]) -> Any:
-    """A function that gives the log-likelihood of every text, in nats, as the model now runs."""
+    """Return a function that gives the log-likelihood of every text under the model, in nats."""
     if model.tokenizer is None:
-        raise PromptError(f"{model.name} has no tokenizer, and pairs are sentences; give one")
+        raise PromptError(
+            f"{model.name} has no tokenizer, but pairs are sentences; load it with one"
+        )
     ids = Prompts.of(list(texts), model).ids
     if model.kind == "causal":
         rows = [(at, list(x), list(range(1, len(x))), list(x[1:]), -1) for at, x in enumerate(ids)]
@@ -277,8 +281,8 @@ def _scorer(model: Model, texts: Sequence[str]) -> Any:
                     rows.append((at, masked, [i], [token], 0))
     else:
         raise PromptError(
-            f"{model.name} ({model.kind}) gives no likelihood of a sentence; minimal pairs need a "
-            "decoder or a masked language model"
+            f"{model.name} ({model.kind}) does not give the likelihood of a sentence; use a "
+            f"decoder or a masked language model"
         )
     order = sorted(range(len(rows)), key=lambda r: len(rows[r][1]))
 
@@ -289,8 +293,8 @@ def _scorer(model: Model, texts: Sequence[str]) -> Any:
                 logits = model.run(Prompts(tuple(tuple(rows[r][1]) for r in batch)))
             if logits.dim() != 3 or logits.shape[-1] < model.d_vocab:
                 raise PromptError(
-                    f"{model.name} predicts no tokens (its output is {tuple(logits.shape)}); load "
-                    "it with its language-model head"
+                    f"{model.name} does not predict tokens (its output is {tuple(logits.shape)}); "
+                    f"load it with its language-model head"
                 )
             for row, log_p in zip(batch, logits.double().log_softmax(-1), strict=True):
                 at, _, positions, targets, shift = rows[row]

@@ -1,4 +1,4 @@
-"""A linear probe over all heads: which word is the head, from attention weights alone.
+"""Linear probe over all heads that finds head words from attention weights alone.
 
 The score of a pair is a weighted sum of every head's attention from the dependent and to it, with
 one weight per head and direction (Clark et al. 2019, "What Does BERT Look At?", the attention-only
@@ -16,29 +16,29 @@ from jaxtyping import Float
 from interp.syntax.attention import WordAttention
 
 Array = np.ndarray
-_NUMBERS = 60_000_000  # attention weights that are fitted on at a time in memory, 240 MB
-_PENALTY = 1e-4  # on the squared weights
+_NUMBERS = 60_000_000  # maximum attention weights in memory during the fit, 240 MB
+_PENALTY = 1e-4  # penalty on the squared weights
 _STEPS = 60
 
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """One weight per head for attention from the dependent, and one for attention to it."""
+    """Probe with one weight per head for attention from the dependent and one for that to it."""
 
     leaving: Float[Array, " head"]
     received: Float[Array, " head"]
-    loss: float  # nats per dependent at the end
-    n: int  # dependents it was fitted on
+    loss: float  # final loss in nats per dependent
+    n: int  # number of dependents used in the fit
 
     def score(self, value: Float[Array, "head word word"]) -> Float[Array, "dependent head"]:
-        """How much each word wants each other as its head; no word wants itself."""
+        """Return the score of each (dependent, head) pair; no word is its own head."""
         out = np.tensordot(self.leaving, value, 1) + np.tensordot(self.received, value, 1).T
         np.fill_diagonal(out, out.min() - 1.0)
         return out - out.min()
 
 
 def fit_probe(attention: WordAttention, *, seed: int = 0) -> Probe:
-    """The probe of some sentences; a random part of them where all would not fit in memory."""
+    """Fit the probe to some sentences; a random part of them if memory is limited."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(attention))
     kept, used, width = [], 0, 0
@@ -74,7 +74,7 @@ def fit_probe(attention: WordAttention, *, seed: int = 0) -> Probe:
 def _rows(
     attention: WordAttention, kept: list[int]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Per dependent: features of every candidate, the gold head, and which candidates there are."""
+    """Return per dependent the features of all candidates, the gold head, and a candidate mask."""
     width = max(len(attention.sentences[i]) for i in kept)
     features, target, real = [], [], []
     for i in kept:

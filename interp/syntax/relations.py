@@ -1,4 +1,4 @@
-"""For every relation the best head, chosen on some sentences and reported on others."""
+"""Best head of every relation, chosen on some sentences and evaluated on others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from interp.syntax.gold import DIRECTIONS, REACH, Gold, Hits, directed
 from interp.syntax.result import Relation
 
 Array = np.ndarray
-LEAST = 5  # dependents of a relation that choose; with fewer nothing is chosen
-TOGETHER = 4  # heads of an ensemble at most (Limisiewicz et al. 2020)
+LEAST = 5  # minimum dependents of a relation on the choosing sentences
+TOGETHER = 4  # maximum heads of an ensemble (Limisiewicz et al. 2020)
 
 
 def relations(
@@ -28,12 +28,16 @@ def relations(
     shuffled: Hits | None = None,
     seed: int = 0,
 ) -> list[Relation]:
-    """All relations that occur in both parts, the most frequent first.
+    """Evaluate all relations that occur in both parts, the most frequent first.
 
     Args:
-        gold, hits: of the sentences that choose, and of those that report.
-        random: hits of a random-init model on both; its own best head is chosen too.
-        shuffled: hits of the same model on the reporting sentences in shuffled order.
+        train: attention on the choosing sentences.
+        test: attention on the evaluation sentences.
+        gold: gold dependencies of both parts.
+        hits: hits on both parts.
+        random: hits of a random-init model on both parts; its own best head is chosen too.
+        shuffled: hits of the same model on the evaluation sentences in shuffled order.
+        seed: seed of the bootstrap.
     """
     choose, report = gold
     boot = RatioBootstrap(len(test), seed=seed)
@@ -88,19 +92,19 @@ def relations(
 def per_sentence(
     values: Array, sentence: Int[Array, " dependent"], n_sentences: int
 ) -> Float[Array, " sentence"]:
-    """Sums of values by the sentence they are from."""
+    """Sum values by the sentence they are from."""
     return np.bincount(sentence, weights=values.astype(np.float64), minlength=n_sentences)
 
 
 def best_head(found: Bool[Array, "head direction dependent"]) -> tuple[int, int]:
-    """Head and direction that find most; the first of equals."""
+    """Return the head and direction that find most; the first of equal ones."""
     share = found.mean(-1)
     head, direction = np.unravel_index(int(share.argmax()), share.shape)
     return int(head), int(direction)
 
 
 def best_offset(gold: Gold, mine: Bool[Array, " dependent"]) -> int:
-    """The fixed distance to the head word that is right most often; the shortest of equals."""
+    """Return the fixed distance that is right most often; the shortest of equal ones."""
     distances = sorted((d for d in range(-REACH, REACH + 1) if d), key=abs)
     right = [int(gold.offset(d)[mine].sum()) for d in distances]
     return distances[int(np.argmax(right))]
@@ -109,7 +113,7 @@ def best_offset(gold: Gold, mine: Bool[Array, " dependent"]) -> int:
 def candidate_rows(
     attention: WordAttention, gold: Gold, mine: Bool[Array, " dependent"], direction: int
 ) -> Float[Array, "head dependent word"]:
-    """The scores of every candidate head word, for chosen dependents; zeros beyond a sentence."""
+    """Return the scores of all candidate head words, with zeros beyond a sentence."""
     places = np.flatnonzero(mine)
     width = int(gold.lengths[gold.sentence[places]].max())
     out = np.zeros((len(attention.heads), len(places), width), dtype=np.float32)
@@ -125,7 +129,7 @@ def _ensemble(
     mine: Bool[Array, " dependent"],
     found: Bool[Array, "head direction dependent"],
 ) -> list[tuple[int, int]]:
-    """Heads of one direction added one by one, as long as their mean finds more."""
+    """Choose heads of one direction one by one, while their mean finds more."""
     first, direction = best_head(found)
     rows = candidate_rows(attention, gold, mine, direction)
     target = gold.head[mine]
@@ -149,7 +153,7 @@ def ensemble_hits(
     mine: Bool[Array, " dependent"],
     members: Sequence[tuple[int, int]],
 ) -> Bool[Array, " dependent"]:
-    """Which dependents the mean of some heads finds the head word of."""
+    """Return the dependents whose head word is found by the mean of some heads."""
     out = []
     for i in np.flatnonzero(mine):
         value = attention.values[gold.sentence[i]]

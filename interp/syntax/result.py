@@ -1,4 +1,4 @@
-"""What a search for dependency trees found: relations, trees, baselines, and how they were made."""
+"""Result of a search for dependency trees: relations, trees, baselines and provenance."""
 
 from __future__ import annotations
 
@@ -22,21 +22,24 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Relation:
-    """How well heads find the head word of one relation; shares of its dependents, 0 to 1.
+    """Accuracy of heads in finding the head word of one relation; shares from 0 to 1.
 
     Args:
-        n, train_n: dependents with it in the sentences that report, and in those that choose.
-        head: stack and place of the head that was best on the choosing sentences.
-        direction: `row` dependents attend to their head word; `column` they are attended to by it;
-            `both` the mean of the two.
-        accuracy: of that head, with its 95 % interval over sentences.
-        offset: the fixed distance that is right most often in the choosing sentences, and what it
-            scores. `gain` is accuracy - baseline with its interval, `p` two-sided (bootstrap) and
+        n, train_n: dependents with the relation in the evaluation sentences, and in the choosing
+            ones.
+        head: stack and position of the head that was best on the choosing sentences.
+        direction: `row` if dependents attend to their head word; `column` if it attends to them;
+            `both` for the mean of the two.
+        accuracy: accuracy of that head, with its 95 % interval over sentences.
+        offset: the fixed distance that is right most often in the choosing sentences, and its
+            accuracy. `gain` is accuracy - baseline with its interval, `p` two-sided (bootstrap) and
             corrected over all relations by Holm.
-        oracle: the best head chosen on the reporting sentences themselves: what choosing costs.
+        oracle: accuracy of the best head chosen on the evaluation sentences themselves, an upper
+            bound.
         ensemble: heads whose mean is best on the choosing sentences, at most four.
-        either: Htut's MAX: counts where either word picks the other, by its own best head.
-        random, shuffled: best head of a random-init model; the same head on shuffled words.
+        either: Htut's MAX: correct if either word selects the other, for its own best head.
+        random, shuffled: accuracy of the best head of a random-init model, and of the same head on
+            shuffled words.
     """
 
     relation: str
@@ -64,16 +67,16 @@ class Relation:
 
 @dataclass(frozen=True)
 class Trees:
-    """Trees made by one method, or one baseline: shares of gold edges and heads, 0 to 1.
+    """Trees made by one method or baseline: shares of gold edges and heads, 0 to 1.
 
     Args:
         method: `maximum spanning tree`, `arborescence, gold root`, `arborescence, predicted root`,
             `probe`, `adjacent chain`, ...
-        heads: whose attention it was, chosen on the choosing sentences.
-        uuas: undirected edges found, of all gold edges. `uas`: words other than the gold root with
-            the right head (with a predicted root also the root itself); NaN where the method gives
-            no directions.
-        punct: whether punctuation took part, in the trees as in the counts.
+        heads: the heads used, chosen on the choosing sentences.
+        uuas: share of gold edges found, without direction. `uas` is the share of words other than
+            the gold root with the right head (with a predicted root also the root itself); NaN if
+            the method has no directions.
+        punct: True if punctuation is included, in the trees and in the counts.
     """
 
     method: str
@@ -90,7 +93,7 @@ class Trees:
 
 @dataclass(frozen=True)
 class Drawn:
-    """One sentence of the report with its gold tree and a predicted one."""
+    """Sentence of the report with its gold tree and a predicted one."""
 
     words: tuple[str, ...]
     heads: tuple[int, ...]
@@ -98,7 +101,7 @@ class Drawn:
     predicted: tuple[tuple[int, int], ...]  # (head, dependent)
     directed: bool
     sent_id: str
-    found: int  # gold edges among the predicted
+    found: int  # number of gold edges among the predicted ones
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +109,14 @@ class TreeScores(Result):
     """Relations and trees that `dependency_trees` found in one model.
 
     Its rows are relations: the score is the accuracy of the best head, the null that of the best
-    fixed offset, and the interval is a bootstrap over sentences. `trees_to_pandas` has the trees.
+    fixed offset, and the interval is a bootstrap over sentences. `trees_to_pandas` returns the
+    trees.
 
     Args:
         by_head: per stack a [layer][head] list of UUAS on the choosing sentences, NaN for none.
-        counts: sentences that chose and reported, skipped as too long, with words without pieces.
-        notes: what was done that changes how numbers are read, one line each.
+        counts: numbers of choosing and evaluation sentences, of those skipped as too long, and of
+            those with words without pieces.
+        notes: facts that affect the interpretation of the numbers, one line each.
     """
 
     model: str
@@ -123,7 +128,7 @@ class TreeScores(Result):
     notes: tuple[str, ...] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     per_prompt = None
-    why_no_per_prompt = "its intervals are drawn over sentences, whose counts are not kept"
+    why_no_per_prompt = "its intervals are bootstrapped over sentences, whose counts are not stored"
     _units = ("relation",)
     _per_row = ("relations",)
     _holds = (Relation, Trees, Drawn)
@@ -133,15 +138,15 @@ class TreeScores(Result):
         return {"metric": "accuracy of the best head", "unit": "share of dependents"}
 
     def best_heads(self) -> tuple[Head, ...]:
-        """The best head of each relation, each once, with its stack."""
+        """Best head of each relation, each listed once, with its stack."""
         found = [r.head.rpartition(" ") for r in self.relations]
         return tuple(dict.fromkeys(Head(*Head.parse(h), stack or None) for stack, _, h in found))
 
     def relation(self, name: str) -> Relation:
-        """One relation.
+        """Return one relation.
 
         Raises:
-            UnknownName: it did not occur in both parts of the treebank.
+            UnknownName: the relation does not occur in both parts of the treebank.
         """
         from interp.core.errors import UnknownName
 
@@ -151,14 +156,14 @@ class TreeScores(Result):
         return found[name]
 
     def best(self, *, punct: bool = True) -> Trees:
-        """The trees of highest UUAS that come from attention of single heads."""
+        """Return the trees of highest UUAS that come from attention of single heads."""
         return max(
             (t for t in self.trees if t.method == SPANNING and t.punct == punct),
             key=lambda t: t.uuas,
         )
 
     def _rows(self) -> pd.DataFrame:
-        """One row per relation."""
+        """Return one row per relation."""
         import pandas as pd
 
         rows = []
@@ -173,7 +178,7 @@ class TreeScores(Result):
         return pd.DataFrame(rows)
 
     def trees_to_pandas(self) -> pd.DataFrame:
-        """One row per way to make trees."""
+        """Return one row per method of making trees."""
         import pandas as pd
 
         rows = []
@@ -185,7 +190,7 @@ class TreeScores(Result):
         return pd.DataFrame(rows)
 
     def table(self) -> HeadTable:
-        """UUAS of every head's spanning trees on the choosing sentences, as a HeadTable."""
+        """Return the UUAS of every head's spanning trees on the choosing sentences."""
         from interp.core.table import HeadTable
 
         records = [
@@ -200,7 +205,7 @@ class TreeScores(Result):
         return HeadTable.from_records(records, {(self.model, "uuas"): self.provenance})
 
     def plot(self) -> go.Figure:
-        """Accuracy of the best head per relation with its interval, the offset baseline beside."""
+        """Plot the best head's accuracy per relation with its interval and the offset baseline."""
         import plotly.graph_objects as go
 
         from interp.draw.colours import COLOURS, GREY
@@ -226,7 +231,7 @@ class TreeScores(Result):
         return figure
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain lists and numbers; NaN as None."""
+        """Return everything as plain lists and numbers, with NaN as None."""
         return _plain(
             {
                 "format": _FORMAT,
@@ -243,10 +248,10 @@ class TreeScores(Result):
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> TreeScores:
-        """What `to_dict` gave.
+        """Restore a result from the output of `to_dict`.
 
         Raises:
-            StoreError: it is something else, or damaged.
+            StoreError: the data has another format, or is damaged.
         """
         from interp.core.errors import StoreError
 
@@ -264,7 +269,7 @@ class TreeScores(Result):
                 provenance=dict(told["provenance"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"no result of a search for trees, or damaged: {error}") from error
+            raise StoreError(f"not a result of a search for trees, or damaged: {error}") from error
 
     def __repr__(self) -> str:
         best = sorted(self.relations, key=lambda r: -r.gain)[:3]
@@ -289,7 +294,7 @@ def _plain(x: Any) -> Any:
 
 
 def _read(told: Mapping[str, Any]) -> Any:
-    """Lists as tuples, None as NaN."""
+    """Convert lists to tuples, and None to NaN."""
 
     def back(x: Any) -> Any:
         return tuple(back(v) for v in x) if isinstance(x, list) else math.nan if x is None else x

@@ -1,4 +1,4 @@
-"""Dependency trees of one model on one treebank: choose on some sentences, report on others."""
+"""Search for dependency trees of one model: choose on some sentences, evaluate on others."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from interp.syntax.treebank import Treebank
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-DRAWN = 12  # sentences kept for drawing
-_LONGEST = 24  # words of a sentence that is drawn
+DRAWN = 12  # number of sentences stored for drawing
+_LONGEST = 24  # maximum words of a sentence that is drawn
 
 
 @takes_model
@@ -50,31 +50,35 @@ def dependency_trees(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> TreeScores:
-    """Which heads link the words of which relations, and what trees their attention makes.
+    """Find the heads that link the words of each relation, and trees from their attention.
 
     Args:
-        treebank: the sentences that report. Without `train`, its first half chooses heads and its
-            second half reports.
-        train: the sentences that choose heads, directions, fixed offsets, ensembles and the probe.
-        reading: how pieces become words.
-        stack: of models with several; all but cross attention by default.
+        model: the model.
+        treebank: the evaluation sentences. Without `train`, its first half chooses heads and its
+            second half evaluates them.
+        train: the sentences used to choose heads, directions, fixed offsets, ensembles and the
+            probe.
+        reading: how pieces are joined to words.
+        stack: the stack to use; by default all but cross attention.
         controls: also run a random-init model, and the model on shuffled words.
+        seed: seed of the controls and the bootstrap.
+        progress: see `Progress`.
 
-    Words are those of the treebank, roots are no one's dependents, relations have no subtypes.
+    Words are those of the treebank, roots are not dependents, relations have no subtypes.
     References: Clark et al. 2019 (arXiv 1906.04341), Htut et al. 2019 (arXiv 1911.12246),
     Limisiewicz et al. 2020 (arXiv 2004.14620).
 
     Raises:
-        PromptError: no fast tokenizer, too few sentences, or none that can be read.
-        OptionError: a stack that the model does not have.
+        PromptError: there is no fast tokenizer, too few sentences, or none that can be read.
+        OptionError: the model does not have the stack.
 
     Unit: share of dependents, share of edges (UUAS, UAS)
 
-    Cost: One forward pass per sentence, twice more for the controls.
+    Cost: One forward pass per sentence, and two more for the controls.
 
     Null: random weights; shuffled words; best fixed distance; adjacent words.
 
-    Not for: few sentences, or showing that the model uses a relation: `check_pairs` asks that.
+    Not for: few sentences, or showing that the model uses a relation: `check_pairs` tests that.
 
     Reference: Clark et al. 2019 (arXiv 1906.04341); Htut et al. 2019 (arXiv 1911.12246);
     Limisiewicz et al. 2020 (arXiv 2004.14620)
@@ -90,7 +94,7 @@ def dependency_trees(
         if len(treebank) < 2:
             raise PromptError(
                 f"{treebank.name} has {len(treebank)} sentence; heads are chosen on some and "
-                "reported on others, so give two or more, or a second file"
+                f"evaluated on others, so give two or more, or a second file"
             )
         chooses, reports = chooses[: len(chooses) // 2], reports[len(reports) // 2 :]
     options = {"stack": stack, "progress": progress}
@@ -123,12 +127,12 @@ def dependency_trees(
 
 
 def replace_name(model: Model, name: str) -> Model:
-    """The model under another name, for progress."""
+    """Return the model under another name, for progress."""
     return replace(model, name=name)
 
 
 def _same(mixed: WordAttention, two: WordAttention) -> WordAttention | None:
-    """The shuffled sentences, if the same ones could be read."""
+    """Return the shuffled sentences, if the same ones could be read."""
     return mixed if mixed.sentences == two.sentences else None
 
 
@@ -138,7 +142,7 @@ def _trees(
     random: Sequence[WordAttention] | None,
     seed: int,
 ) -> tuple[list[Trees], tuple[str, Scorer]]:
-    """Every way to make trees, with punctuation and without; and the best one that has no probe."""
+    """Make trees by every method, with and without punctuation; return the best without probe."""
     boot = RatioBootstrap(len(two), seed=seed)
     probe = fit_probe(one, seed=seed)
     out: list[Trees] = []
@@ -191,7 +195,7 @@ def _trees(
 
 
 def _of_random(random: Sequence[WordAttention], punct: bool, boot: RatioBootstrap) -> Trees:
-    """Spanning trees of the best head of a model with random weights, chosen as the others are."""
+    """Make spanning trees of the best head of a model with random weights, chosen as for others."""
     one, two = random
     head = int(uuas_by_head(one, words_that_count(one.sentences, punct)).argmax())
     made = make_trees(
@@ -213,7 +217,7 @@ def _grid(attention: WordAttention, values: np.ndarray) -> dict[str, list[list[f
 
 
 def _drawn(two: WordAttention, chosen: tuple[str, Scorer]) -> tuple[Drawn, ...]:
-    """The first sentences that fit a page, with the trees of joined heads."""
+    """Return the first sentences that fit a page, with the trees of joined heads."""
     method, scorer = chosen
     out = []
     for at, (sentence, part) in enumerate(
@@ -253,17 +257,19 @@ def _notes(
     shuffled: bool,
 ) -> tuple[str, ...]:
     out = [
-        f"a word receives the {reading.to} over its pieces and attends by the {reading.attending}"
-        " of their rows; special tokens are dropped and rows not scaled up",
+        f"attention to a word is the {reading.to} over its pieces and attention from it the "
+        f"{reading.attending} of their rows; special tokens are dropped without renormalising",
         "intervals are 95 % over sentences (bootstrap); p values are corrected by Holm over the"
         " relations",
     ]
     if halved:
-        out.append(f"heads are chosen on the first half of {treebank.name}, the second reports")
+        out.append(
+            f"heads are chosen on the first half of {treebank.name} and evaluated on the second"
+        )
     if model.kind == "causal":
         out.append(
-            "each word sees only those before it: a head links a later word to an earlier one,"
-            " whichever of them is the dependent"
+            "each word attends only to earlier words: a head links a later word to an earlier "
+            "one, whichever of them is the dependent"
         )
     if controls and not shuffled:
         out.append("no shuffled words: not all sentences could be read in another order")

@@ -1,7 +1,7 @@
 """Maximum spanning trees of word-to-word scores: undirected (Prim) and directed (Edmonds).
 
-Compiled once and kept in numba's cache. Ties are broken by index alone, so that the same scores
-give the same tree on every machine.
+Compiled once and stored in numba's cache. Ties are broken by index alone, so that equal scores give
+the same tree on every machine.
 
 References: Prim 1957; Chu and Liu 1965, Edmonds 1967, "Optimum branchings".
 """
@@ -13,12 +13,14 @@ from jaxtyping import Float, Int
 from numba import njit
 
 Array = np.ndarray
-LEAST = -1e30  # of an edge that must not be taken
+LEAST = -1e30  # score of an edge that must not be used
 
 
 @njit(cache=True)
 def prim(score: Float[Array, "word word"]) -> Int[Array, " word"]:
-    """Parent of every word in the maximum spanning tree grown from word 0, whose parent is -1.
+    """Return each word's parent in the maximum spanning tree grown from word 0.
+
+    The parent of word 0 is -1.
 
     An edge has the larger of its two scores.
     """
@@ -47,7 +49,7 @@ def prim(score: Float[Array, "word word"]) -> Int[Array, " word"]:
 
 @njit(cache=True)
 def prim_all(scores: Float[Array, "head word word"]) -> Int[Array, "head word"]:
-    """`prim` of every head."""
+    """Run `prim` for every head."""
     out = np.empty(scores.shape[:2], np.int64)
     for h in range(scores.shape[0]):
         out[h] = prim(scores[h])
@@ -56,9 +58,9 @@ def prim_all(scores: Float[Array, "head word word"]) -> Int[Array, "head word"]:
 
 @njit(cache=True)
 def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array, " word"]:
-    """Head of every word in the directed spanning tree of largest sum that hangs from `root`.
+    """Return each word's head in the maximum directed spanning tree rooted at `root`.
 
-    `score[d, h]` is how much d wants h as its head. The root's head is -1.
+    `score[d, h]` is the score of h as the head of d. The root's head is -1.
     """
     n = score.shape[0]
     # Contracted nodes are numbered from n on; there are at most n - 1 of them.
@@ -72,8 +74,8 @@ def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array,
             edge[0, d, h] = d
             edge[1, d, h] = h
     live = np.arange(size) < n
-    inside = np.full(size, -1, np.int64)  # the node that a node was contracted into
-    choice = np.full(size, -1, np.int64)  # the chosen head among the nodes live at that time
+    inside = np.full(size, -1, np.int64)  # for each node, the node it was contracted into
+    choice = np.full(size, -1, np.int64)  # the chosen head among the nodes active at that time
     chosen = np.full((2, size), -1, np.int64)  # and its original edge
     top = n
     while True:
@@ -94,7 +96,7 @@ def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array,
         live[top] = True
         top += 1
     # From the last contraction to the first: the edge that enters a node replaces the choice of
-    # the member that it really enters; the other members keep theirs.
+    # the member that it actually enters; the other members keep theirs.
     for c in range(top - 1, n - 1, -1):
         v = chosen[0, c]
         while inside[v] != c:
@@ -107,9 +109,9 @@ def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array,
 
 @njit(cache=True)
 def _cycle(choice: Array, live: Array, root: int, top: int) -> Array:
-    """The nodes of one cycle among the choices, as a mask; none if there is no cycle."""
+    """Return the nodes of one cycle among the choices as a mask; all False without a cycle."""
     member = np.zeros(len(choice), np.bool_)
-    seen = np.full(len(choice), -1, np.int64)  # the walk that passed here
+    seen = np.full(len(choice), -1, np.int64)  # index of the walk that visited the node
     for s in range(top):
         if not live[s]:
             continue
@@ -127,9 +129,9 @@ def _cycle(choice: Array, live: Array, root: int, top: int) -> Array:
 
 @njit(cache=True)
 def _contract(w: Array, edge: Array, choice: Array, live: Array, member: Array, c: int) -> None:
-    """Edges of the new node c, which stands for a cycle, to and from all live nodes.
+    """Compute the edges between the new node c, which replaces a cycle, and all active nodes.
 
-    Entering it at v costs the edge of the cycle that v then gives up.
+    Entering it at v costs the edge of the cycle that v then loses.
     """
     for x in range(c):
         if not live[x]:
@@ -150,7 +152,7 @@ def _contract(w: Array, edge: Array, choice: Array, live: Array, member: Array, 
 def arborescence_all(
     scores: Float[Array, "head dependent word"], root: int
 ) -> Int[Array, "head word"]:
-    """`arborescence` of every head, all from one root."""
+    """Run `arborescence` for every head, with the same root."""
     out = np.empty(scores.shape[:2], np.int64)
     for h in range(scores.shape[0]):
         out[h] = arborescence(scores[h], root)
@@ -160,10 +162,11 @@ def arborescence_all(
 def rooted(
     score: Float[Array, "dependent head"], as_root: Float[Array, " word"] | None = None
 ) -> Int[Array, " word"]:
-    """The directed tree of largest sum over all choices of one root; the root's head is -1.
+    """Return the maximum directed tree over all choices of one root; the root's head is -1.
 
     Args:
-        as_root: how much each word wants to be the root; all alike unless given.
+        score: `[dependent, head]` scores.
+        as_root: score of each word as the root; by default equal.
     """
     n = len(score)
     wide = np.full((n + 1, n + 1), LEAST)

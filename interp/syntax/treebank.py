@@ -1,4 +1,4 @@
-"""What a treebank holds: sentences as dependency trees over words, and what was left out."""
+"""Treebanks: sentences as dependency trees over words, with notes on ignored parts."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from interp.core.errors import OptionError, PromptError
 
 
 class TreebankError(PromptError):
-    """A treebank that cannot be used, with its file, the line and the reason."""
+    """Error in a treebank, with its file, the line and the reason."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One dependency tree over the syntactic words of a sentence.
+    """Dependency tree over the syntactic words of a sentence.
 
     Args:
         words: their forms; a multi-word token such as *don't* counts as its words.
         heads: index of each word's head, from 0; -1 for the root.
         relations: as in the file, with subtypes such as `nmod:poss`.
-        upos: universal part of speech, `_` where the file has none.
-        text: the `# text` comment; without one, the words with the spaces that the file tells.
+        upos: universal part of speech, `_` if the file has none.
+        text: the `# text` comment; without one, the words with the spacing given in the file.
         spans: characters (start, end) of every word in `text`; the words of a multi-word token all
-            have its range. None where the text is not made of these words.
+            have its range. None if the text does not consist of these words.
         sent_id: the `# sent_id` comment, or "".
-        line: where it begins in the file, from 1.
+        line: first line of the sentence in the file, from 1.
         multiword: words (start, end) of each multi-word token.
-        empty_nodes: nodes such as 5.1, which are no words and are left out.
-        enhanced: whether the file has enhanced dependencies for it, which are left out.
-        told: whether `text` is the file's own.
+        empty_nodes: nodes such as 5.1, which are not words and are ignored.
+        enhanced: True if the file has enhanced dependencies for it, which are ignored.
+        told: True if `text` comes from the file.
     """
 
     words: tuple[str, ...]
@@ -66,7 +66,7 @@ class Treebank:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many sentences, words, multi-word tokens and things left out."""
+        """Count sentences, words, multi-word tokens and ignored parts."""
         return {
             "sentences": len(self),
             "words": sum(map(len, self)),
@@ -78,7 +78,7 @@ class Treebank:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the file was ignored or made up, one line each; empty if nothing was."""
+        """Return notes on ignored or reconstructed parts of the file, one line each."""
         counts, out = self.counts, []
         if counts["enhanced_sentences"]:
             told = with_noun(counts["enhanced_sentences"], "sentence")
@@ -88,12 +88,12 @@ class Treebank:
         rebuilt = sum(not s.told for s in self)
         if rebuilt:
             told = with_noun(rebuilt, "sentence")
-            out.append(f"{told} without '# text': text put together from the words")
+            out.append(f"{told} without '# text': text reconstructed from the words")
         apart = [s for s in self if s.spans is None]
         if apart:
             out.append(
-                f"{with_noun(len(apart), 'sentence')} with a '# text' not made of the words, the "
-                f"first on line {apart[0].line}: no character offsets"
+                f"{with_noun(len(apart), 'sentence')} with a '# text' that differs from the "
+                f"words, the first on line {apart[0].line}: no character offsets"
             )
         if self.skipped:
             told = with_noun(len(self.skipped), "sentence")
@@ -101,16 +101,16 @@ class Treebank:
         return tuple(out)
 
     def first(self, n: int) -> Treebank:
-        """The first n sentences, or all if there are fewer.
+        """Return the first n sentences, or all if there are fewer.
 
         Raises:
             OptionError: n is below 1.
         """
         if n < 1:
-            raise OptionError(f"{n} sentences of {self.name} are none; ask for 1 or more")
+            raise OptionError(f"{n} sentences of {self.name} cannot be taken; use 1 or more")
         return Treebank(self.name, self.sentences[:n], self.content_hash, self.skipped)
 
 
 def with_noun(n: int, what: str) -> str:
-    """A number with its noun, such as "1 sentence" or "2,001 sentences"."""
+    """Format a number with its noun, such as "1 sentence" or "2,001 sentences"."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"

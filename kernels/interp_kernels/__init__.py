@@ -7,8 +7,8 @@
     found["entropy"]        # [batch, head, query], nats
     found.backend           # which implementation computed it
 
-`reference.py` is the definition, the other backends match it; `interp` imports this package, never
-the reverse. Importing it loads neither torch nor a compiler: names are looked up when used.
+`reference.py` is the definition that the other backends match; `interp` imports this package, never
+the reverse. Importing it loads neither torch nor a compiler: names are imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ask for statistics of one attention call, from whichever implementation is named."""
+"""Statistics of one attention call, by any backend."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from interp_kernels.backends import Value
 
-# Bytes that are taken without a look at what is free, which takes as long as a short call's checks.
+# Bytes allocated without asking for free memory, which takes as long as a short call's checks.
 SMALL = 1 << 26
 
 
 class Statistics(dict[str, "Value"]):
-    """Results by reduction name, or by the reduction object itself; says what computed them."""
+    """Results by reduction name or reduction object, and the backend that computed them."""
 
     def __init__(self, values: dict[str, Value], backend: str, mode: str):
         super().__init__(values)
@@ -35,7 +35,7 @@ class Statistics(dict[str, "Value"]):
     def __getitem__(self, asked: str | Reduction) -> Value:
         name = asked.name if isinstance(asked, Reduction) else asked
         if name not in self:
-            raise KeyError(f"{name!r} was not asked for; there is: {', '.join(self)}")
+            raise KeyError(f"{name!r} was not requested; these were: {', '.join(self)}")
         return super().__getitem__(name)
 
 
@@ -50,21 +50,25 @@ def attention_statistics(
     output: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> Statistics:
-    """Every reduction of one attention call, without gradients.
+    """Compute every reduction of one attention call, without gradients.
 
     Args:
-        backend: "auto" takes the first of `BACKENDS` that can; any other name is obeyed or refused.
-        mode: "fused" computes the output as well; "observer" stands beside the model's own kernel:
-            the output given is returned untouched, and a given lse saves computing it.
+        attention: the attention call.
+        reductions: the requested reductions.
+        backend: "auto" uses the first of `BACKENDS` that supports the call; any other name is used
+            or refused.
+        mode: "fused" computes the output as well; "observer" runs beside the model's own kernel:
+            the given output is returned unchanged, and a given lse saves computing it.
         block: queries at a time; chosen by the backend unless given. Never changes a result.
-        memory: bytes the call may take beside its inputs; what is free, unless given (a call of
-            less than 64 MiB does not look).
-        output, lse: the model's own [batch, head, query, d_v] and [batch, head, query].
+        memory: bytes that the call may use beside its inputs; by default the free memory (a call of
+            less than 64 MiB does not query it).
+        output: the model's own output, [batch, head, query, d_v].
+        lse: the model's own log-sum-exp, [batch, head, query].
 
     Raises:
-        InvalidReduction: a reduction that does not fit, or two of one name.
-        BackendUnavailable: the backend cannot run here, or cannot do what is asked.
-        PredicateError: a predicate raised or returned something else than a bool per position.
+        InvalidReduction: a reduction does not fit the call, or two have one name.
+        BackendUnavailable: the backend cannot run here, or does not support the request.
+        PredicateError: a predicate raised or did not return a bool per position.
         TooLittleMemory: not even a block of one query fits.
     """
     mode = check_mode(mode)
@@ -88,7 +92,14 @@ def estimate_memory(
     backend: str = "auto",
     block: int | None = None,
 ) -> int:
-    """Bytes a call takes beside its inputs: results and workspace."""
+    """Estimate the bytes of a call beside its inputs: results and workspace.
+
+    Args:
+        shape: sizes of the call.
+        reductions: the requested reductions.
+        backend: name of the backend, or "auto".
+        block: queries at a time; chosen by the backend unless given.
+    """
     attention = shape if isinstance(shape, Attention) else None
     sizes = shape.shape if isinstance(shape, Attention) else shape
     return bytes_of(sizes, reductions, choose(backend, attention, reductions), block)
@@ -97,12 +108,12 @@ def estimate_memory(
 def bytes_of(
     shape: AttentionShape, reductions: Sequence[Reduction], backend: str, block: int | None
 ) -> int:
-    """The same of a backend that is chosen."""
+    """Estimate the bytes of a call by a chosen backend: results and workspace."""
     return result_bytes(shape, reductions) + load(backend).workspace(shape, reductions, block)
 
 
 def result_bytes(shape: AttentionShape, reductions: Sequence[Reduction]) -> int:
-    """Bytes of the results themselves."""
+    """Return the bytes of the results."""
     total = 0
     for reduction in reductions:
         each = shape.itemsize if isinstance(reduction, Output) else shape.work_itemsize
@@ -112,23 +123,23 @@ def result_bytes(shape: AttentionShape, reductions: Sequence[Reduction]) -> int:
 
 
 def kind_of(reduction: Reduction) -> type:
-    """The type of a reduction's result."""
+    """Return the type of a reduction's result."""
     if isinstance(reduction, Moments):
         return ScoreMoments
     return Chosen if type(reduction).__name__ in ("Largest", "TopK") else torch.Tensor
 
 
 def check_reductions(attention: Attention, reductions: Sequence[Reduction]) -> None:
-    """Each is a reduction that fits the call, and no two share a name."""
+    """Check that each reduction fits the call and no two share a name."""
     for reduction in reductions:
         if not isinstance(reduction, Reduction):
             raise InvalidReduction(
-                f"{reduction!r} is no reduction; make one, such as Entropy() or TopK(8)"
+                f"{reduction!r} is not a reduction; make one, such as Entropy() or TopK(8)"
             )
         reduction.check(attention.shape)
         if isinstance(reduction, LogSumExp) and not attention.normalised:
             raise InvalidReduction(
-                f"{attention.activation} weights are not normalised: they have no log-sum-exp"
+                f"{attention.activation} weights are not normalised, so they have no log-sum-exp"
             )
     for name, count in Counter(r.name for r in reductions).items():
         if count > 1:
@@ -142,7 +153,7 @@ def check_given(
     output: Tensor | None,
     lse: Tensor | None,
 ) -> None:
-    """Block is a number of queries; the model's own tensors belong to observer mode and fit."""
+    """Check the block size, and the model's own tensors, which need observer mode."""
     if block is not None and block < 1:
         raise InvalidReduction(f"block is {block}; expected at least 1 query at a time")
     at = attention.shape
@@ -151,11 +162,13 @@ def check_given(
         if given is None:
             continue
         if mode != "observer":
-            raise InvalidAttention(f"{name} is the model's own: give it with mode='observer'")
+            raise InvalidAttention(
+                f"{name} is a tensor of the model's own kernel; give it with mode='observer'"
+            )
         if tuple(given.shape) != shape:
             raise InvalidAttention(f"{name} has shape {list(given.shape)}; expected {list(shape)}")
     if lse is not None and not attention.normalised:
-        raise InvalidAttention(f"{attention.activation} weights have no log-sum-exp to give")
+        raise InvalidAttention(f"{attention.activation} weights have no log-sum-exp; leave out lse")
     if lse is not None:
         check_lse(attention, lse)
 
@@ -163,24 +176,24 @@ def check_given(
 def workspace_limit(
     shape: AttentionShape, reductions: Sequence[Reduction], backend: str, memory: int
 ) -> int:
-    """What is left for the workspace once the results are paid for, if one query at a time fits."""
+    """Return the memory left for the workspace after the results, if one query fits."""
     results = result_bytes(shape, reductions)
     least = load(backend).workspace(shape, reductions, 1)
     if results + least > memory:
         raise TooLittleMemory(
             f"backend {backend!r} needs {results:,} bytes for the results and at least {least:,} "
-            f"for its workspace; {memory:,} are free. Ask for fewer reductions or a shorter context"
+            f"for its workspace; {memory:,} are free. Use fewer reductions or a shorter context"
         )
     return memory - results
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes free on the device, or None where the system does not tell."""
+    """Return the free bytes on the device, or None where the system does not report them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             line = next((line for line in lines if line.startswith("MemAvailable:")), None)
-    except FileNotFoundError:  # not a Linux machine
+    except FileNotFoundError:  # other systems than Linux
         return None
     return None if line is None else int(line.split()[1]) * 1024

@@ -1,4 +1,4 @@
-"""The implementations, by name. A new one is one file and one line in BACKENDS."""
+"""Backends by name; a new one is one file and one line in BACKENDS."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["fused", "observer"]
 
-# Modules, imported when asked for; "auto" takes the first that can do what is asked.
+# Modules, imported on request; "auto" uses the first that supports the request.
 BACKENDS: dict[str, str] = {
     "triton": "interp_kernels.gpu",
     "cpu": "interp_kernels.cpu",
@@ -30,10 +30,11 @@ BACKENDS: dict[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What a backend is asked: checked already, so a backend only computes.
+    """Validated request to a backend, which only has to compute.
 
     `output` and `lse` are the model's own, given in observer mode; a backend may use the lse and
-    must return the output as it is. `memory` is what the workspace may take, in bytes, if limited.
+    must return the output unchanged. `memory` is the limit of the workspace, in bytes, if there is
+    one.
     """
 
     attention: Attention
@@ -46,33 +47,36 @@ class Request:
 
 
 class Backend(Protocol):
-    """What the module of a backend holds. Results: row statistics and products in the work dtype
-    (float32; float64 for float64 inputs), keys and counts int64, Output in the dtype of v."""
+    """Interface of the module of a backend.
+
+    Results: row statistics and products in the work dtype (float32; float64 for float64 inputs),
+    keys and counts int64, Output in the dtype of v.
+    """
 
     def missing(self) -> str | None:
-        """What this machine lacks to run it (a package, a device); None when nothing."""
+        """Name the missing requirement on this machine (package, device); None when complete."""
         ...
 
     def unsupported(self, attention: Attention, reductions: Sequence[Reduction]) -> str | None:
-        """What of this call it cannot do (a device, an activation, a reduction); None when all."""
+        """Name the unsupported part of a call (device, activation, reduction), or return None."""
         ...
 
     def workspace(
         self, shape: AttentionShape, reductions: Sequence[Reduction], block: int | None
     ) -> int:
-        """Bytes beside inputs and results, `block` queries at a time (None: its own choice)."""
+        """Return bytes beside inputs and results, for `block` queries (None: its own choice)."""
         ...
 
     def run(self, request: Request) -> dict[str, Value]:
-        """Every reduction by name."""
+        """Compute every reduction, by name."""
         ...
 
 
 def load(name: str) -> Backend:
-    """The backend of that name.
+    """Import the backend of a name.
 
     Raises:
-        BackendUnavailable: no such name, or this machine lacks what it needs.
+        BackendUnavailable: there is no such name, or this machine lacks a requirement.
     """
     if name not in BACKENDS:
         known = ", ".join(["auto", *BACKENDS])
@@ -86,7 +90,7 @@ def load(name: str) -> Backend:
 def why_not(
     name: str, attention: Attention | None = None, reductions: Sequence[Reduction] = ()
 ) -> str | None:
-    """Why a backend cannot do this, or None when it can."""
+    """Explain why a backend does not support a request, or return None."""
     try:
         backend = load(name)
     except BackendUnavailable as error:
@@ -99,10 +103,10 @@ def why_not(
 def choose(
     name: str, attention: Attention | None = None, reductions: Sequence[Reduction] = ()
 ) -> str:
-    """The name itself, or the first able backend for "auto".
+    """Return the name itself, or the first backend that supports the request for "auto".
 
     Raises:
-        BackendUnavailable: the backend asked for cannot do it; another is never taken instead.
+        BackendUnavailable: the named backend does not support the request; it is never replaced.
     """
     if name == "auto":
         able = (n for n in BACKENDS if why_not(n, attention, reductions) is None)
@@ -113,12 +117,12 @@ def choose(
 
 
 def _on_gpu(attention: Attention | None) -> bool:
-    """Triton's interpreter takes CPU tensors too, but only for whoever asks for it by name."""
+    """Return True for CUDA tensors; Triton's interpreter on CPU must be requested by name."""
     return attention is not None and attention.q.device.type == "cuda"
 
 
 def check_mode(mode: str) -> Mode:
-    """The mode, if it is one."""
+    """Return the mode if it is known, else raise."""
     if mode not in get_args(Mode):
         known = ", ".join(get_args(Mode))
         raise BackendUnavailable(f"mode {mode!r} is not known; known: {known}")

@@ -1,15 +1,15 @@
-"""Gradients of attention statistics at any length: the pattern is formed again, block by block.
+"""Gradients of attention statistics at any length: the pattern is recomputed block by block.
 
     found = attention_with_statistics(call, [Output(), Entropy(), Received()])
     (found["output"] * direction).sum().backward()    # reaches call.q, call.k, call.v, call.sinks
 
-With P = exp(s - lse), G the gradient that reaches P through every statistic that is linear in it
+With P = exp(s - lse), G the gradient with respect to P through every statistic linear in it
 (row i, key j: g_output_i . v_j + g_received_j + g_distance_i |i - j| + ...), and T_i the row's sum
 (below 1 only beside a sink), a score's gradient is
 
     dL/ds = P (G - sum_j P G) + g_lse P - g_entropy P (ln P + 1 + H - T)
 
-Nothing but q, k, v and the log-sum-exp is kept for it, and nothing of size query x key exists.
+Only q, k, v and the log-sum-exp are saved for it, and no tensor of size query x key exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     PerQuery = Float[Tensor, "batch head query_pos"]
 
-# Linear in the pattern; beside these, the log-sum-exp and the entropy.
+# Linear in the pattern; the log-sum-exp and the entropy are supported as well.
 LINEAR = (
     *(ask.Output, ask.Distance, ask.Mass, ask.KeySetMass, ask.SegmentMass, ask.Received),
     *(ask.LeftProduct, ask.RightProduct),
@@ -51,18 +51,21 @@ def attention_with_statistics(
     backend: str = "auto",
     block: int | None = None,
 ) -> dict[str, Tensor]:
-    """Statistics by name, with gradients to the call's q, k, v and sinks where those ask for them.
+    """Compute statistics by name, with gradients to the call's q, k, v and sinks.
 
     The output alone of a plain call is PyTorch's own attention, forward and backward. Everything
     else comes from `backend` and is differentiated in blocks, in PyTorch, on the call's device.
 
     Args:
+        attention: the attention call; its tensors that require grad receive gradients.
+        reductions: the requested reductions.
+        backend: backend of the forward pass, as in `attention_statistics`.
         block: queries at a time in the backward pass; never changes a result.
 
     Raises:
-        InvalidReduction: a reduction without a gradient here; the message lists those with one.
-        InvalidAttention: weights that are no softmax, or a bias that asks for a gradient.
-        BackendUnavailable, TooLittleMemory: as `attention_statistics`.
+        InvalidReduction: a reduction has no gradient; the message lists those that have one.
+        InvalidAttention: the weights are not a softmax, or a bias requires a gradient.
+        BackendUnavailable, TooLittleMemory: as in `attention_statistics`.
     """
     check_reductions(attention, reductions)
     for r in reductions:
@@ -72,7 +75,9 @@ def attention_with_statistics(
     if attention.activation != "softmax":
         raise InvalidAttention(f"{attention.activation} weights have no gradient here; softmax has")
     if attention.bias is not None and attention.bias.requires_grad:
-        raise InvalidAttention("the bias asks for a gradient; only q, k, v and sinks have one here")
+        raise InvalidAttention(
+            "the bias requires a gradient, but only q, k, v and sinks have one; detach it"
+        )
     if all(isinstance(r, ask.Output) for r in reductions) and plain(attention):
         return {r.name: plain_output(attention) for r in reductions}
     found = _Statistics.apply(
@@ -83,7 +88,7 @@ def attention_with_statistics(
 
 
 def plain(attention: Attention) -> bool:
-    """Whether PyTorch's attention computes this call without a mask as numbers."""
+    """Return True if PyTorch's attention computes this call without a mask tensor."""
     return (
         (stock.plain_causal(attention) or not (attention.causal or stock.masked(attention)))
         and attention.softcap is None
@@ -93,7 +98,7 @@ def plain(attention: Attention) -> bool:
 
 
 def plain_output(attention: Attention) -> Tensor:
-    """PyTorch's own attention, whose backward keeps no pattern either."""
+    """Compute PyTorch's own attention, whose backward does not store the pattern either."""
     return torch.nn.functional.scaled_dot_product_attention(
         attention.q,
         attention.k,
@@ -108,10 +113,11 @@ def gate_gradient(
     output: Float[Tensor, "batch head query_pos d_value"],
     gradient: Float[Tensor, "batch head query_pos d_value"],
 ) -> PerQuery:
-    """dL/dgate of a gate of 1 on each head's output at each position: output . dL/doutput.
+    """Compute dL/dgate of a gate of 1 on each head's output per position: output . dL/doutput.
 
     Summed over positions it is the head's gate gradient (Michel et al. 2019, "Are Sixteen Heads
-    Really Better than One?"); taken over |.| per position, nothing cancels between positions.
+    Really Better than One?"); the sum of absolute values per position has no cancellation between
+    positions.
     """
     dtype = torch.promote_types(output.dtype, torch.float32)
     return (output.to(dtype) * gradient.to(dtype)).sum(-1)
@@ -131,7 +137,7 @@ class _Statistics(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *gradients: Tensor):
-        *_, lse = ctx.saved_tensors  # also raises where an input was changed in place
+        *_, lse = ctx.saved_tensors  # also raises if an input was changed in place
         pairs = [(r, g) for r, g in zip(ctx.reductions, gradients, strict=True) if g is not None]
         q, k, v, sinks = score_gradients(ctx.call, pairs, lse, ctx.block)
         return q, k, v, sinks, None, None, None, None
@@ -143,7 +149,7 @@ def score_gradients(
     lse: PerQuery,
     block: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients with respect to q, k, v and sinks, given those of the statistics."""
+    """Compute gradients of q, k, v and sinks, given those of the statistics."""
     shape, dtype = attention.shape, attention.work_dtype
     inputs = (attention.q, attention.k, attention.v)
     of_q, of_k, of_v = (torch.zeros(x.shape, dtype=dtype, device=x.device) for x in inputs)
@@ -171,8 +177,11 @@ def score_gradients(
 
 
 class _Block:
-    """Some queries of some heads against the keys in their reach, heads of one key head beside
-    each other: [batch, kv_head, group and query, key] for products, and a view of it by head."""
+    """Some queries of some heads against the keys in their reach.
+
+    Heads of one key head are adjacent: [batch, kv_head, group and query, key] for products, and a
+    view of it by head.
+    """
 
     def __init__(self, attention: Attention, part: Part, kv: slice, lse: PerQuery):
         self.attention, self.part = attention, part
@@ -198,17 +207,18 @@ class _Block:
         self.lse = row
 
     def beside(self, x: Tensor, kv: slice) -> Tensor:
-        """[batch, head, query, n] as [batch, kv_head, group and query, n]."""
+        """Reshape [batch, head, query, n] to [batch, kv_head, group and query, n]."""
         return x.reshape(len(x), kv.stop - kv.start, -1, x.shape[-1])
 
     def gradients(self, asked: Sequence[tuple[Reduction, Tensor]]) -> tuple[Tensor, ...]:
-        """This block's share of the gradients of q, k, v and, per head, of the sinks."""
+        """Return the block's share of the gradients of q, k, v and, per head, of the sinks."""
         attention, weight = self.attention, self.weight
         batch, heads, queries, _ = self.part
         kv = slice(0, self.k.shape[1])
         reaching = torch.zeros_like(weight)
         of_v = torch.zeros_like(self.v)
-        per_row = torch.zeros_like(self.lse)  # what every score of a row gets, times its weight
+        # added to every score's gradient of a row, times its weight
+        per_row = torch.zeros_like(self.lse)
         bend = torch.zeros_like(self.lse)
         for r, gradient in asked:
             rows = (batch, heads, queries)
@@ -239,7 +249,7 @@ class _Block:
         return of_q, of_k, of_v, of_sink.sum((0, 2, 3))
 
     def reaching(self, r: Reduction, gradient: Tensor) -> Tensor:  # noqa: PLR0911 - a table
-        """What reaches each weight of the block through a statistic that is linear in it."""
+        """Return the gradient of each weight of the block through a statistic linear in it."""
         attention, (batch, heads, queries, keys) = self.attention, self.part
         dtype = self.weight.dtype
         if isinstance(r, ask.Received):
@@ -258,7 +268,7 @@ class _Block:
             return row[..., None] * steps.abs()
         if isinstance(r, ask.KeySetMass):
             return row[..., None] * key_set(attention, r.keys)[batch, None, None, keys]
-        assert isinstance(r, ask.Mass), "checked when asked"
+        assert isinstance(r, ask.Mass), "checked with the request"
         return row[..., None] * target_tile(attention, r, self.part)[:, None]
 
 

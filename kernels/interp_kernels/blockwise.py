@@ -1,4 +1,4 @@
-"""What each reduction takes from one block of the pattern: some queries, every key they see."""
+"""Contribution of one block of the pattern (some queries, every visible key) to each reduction."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A predicate that holds at fewer positions than this share of a tile is summed by index.
+# A predicate that holds at a smaller share of a tile than this is summed by index.
 SPARSE = 1 / 32
 
 
 class Shared:
-    """What is made once and used by many blocks: for a call, or for the heads of a query block."""
+    """Tensors that are made once and used by many blocks: of a call, or of a query block."""
 
     def __init__(self) -> None:
         self.call: dict[str, Tensor] = {}
         self.query_block: dict[str, Tensor] = {}
 
     def per_call(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """A tensor along the whole key axis."""
+        """Return a tensor along the whole key axis, made once per call."""
         if name not in self.call:
             self.call[name] = make()
         return self.call[name]
 
     def per_query_block(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        """A tile that is the same for every head."""
+        """Return a tile that is equal for every head, made once per query block."""
         if name not in self.query_block:
             self.query_block[name] = make()
         return self.query_block[name]
@@ -50,10 +50,10 @@ class Shared:
 
 @dataclass(eq=False)
 class Block:
-    """The pattern of one part of an attention call.
+    """Pattern of one part of an attention call.
 
-    `below_peak` is the score (its size, if signed) less the row's largest, `log_total` the
-    log-sum-exp less it too: small numbers, so that entropies near 0 stay exact.
+    `below_peak` is the score (its magnitude, if signed) minus the row's largest, `log_total` the
+    log-sum-exp minus it: small numbers, so that entropies near 0 stay exact.
     """
 
     attention: Attention
@@ -76,7 +76,7 @@ class Block:
         return torch.bmm(rows, self.values).view(batch, head, query, -1)
 
     def sum_of_products(self, factor: Tensor) -> Tensor:
-        """sum_key |P| factor, pairwise, in memory that is already there."""
+        """Compute sum_key |P| factor, pairwise, in preallocated memory."""
         return torch.mul(self.size, factor, out=self.scratch).sum(-1)
 
     @cached_property
@@ -86,7 +86,7 @@ class Block:
 
 
 def start(reduction: Reduction, attention: Attention) -> Value:
-    """A result before any block: what a row without visible keys, or a key never seen, has."""
+    """Return the initial result: that of rows without visible keys, and of keys never seen."""
     size = attention.shape
     shape, dtype = reduction.output_shape(size), attention.work_dtype
     empty = torch.zeros(shape, dtype=dtype, device=attention.q.device)
@@ -101,12 +101,12 @@ def start(reduction: Reduction, attention: Attention) -> Value:
             return Chosen(empty, torch.full_like(empty, -1, dtype=torch.int64))
         case ask.Moments():
             return ScoreMoments(empty, empty.clone(), empty - torch.inf)
-    # Sums over many blocks of queries are kept in float64: they cost only as much as they hold.
+    # Sums over many blocks of queries are in float64: they are small.
     return empty.double() if reduction.needs == "column" else empty
 
 
 def finish(reduction: Reduction, attention: Attention, found: Value) -> Value:
-    """A result after the last block."""
+    """Return the result after the last block."""
     if reduction.needs != "column" or isinstance(found, Chosen | ScoreMoments):
         return found
     if isinstance(reduction, ask.ReceivedValueWeighted):
@@ -116,7 +116,7 @@ def finish(reduction: Reduction, attention: Attention, found: Value) -> Value:
 
 
 def add(reduction: Reduction, block: Block, found: Value) -> None:
-    """Puts one block's share into the result."""
+    """Add one block's contribution to the result."""
     batch, heads, queries, keys = block.part
     at = (batch, heads, queries)
     match reduction, found:
@@ -156,7 +156,7 @@ def add(reduction: Reduction, block: Block, found: Value) -> None:
 
 
 def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR0911 - a table
-    """One value (or vector) per query of the block."""
+    """Return one value (or vector) per query of the block."""
     attention, (batch, heads, _, keys) = block.attention, block.part
     match reduction:
         case ask.Output():
@@ -188,16 +188,16 @@ def row_statistic(reduction: Reduction, block: Block) -> Tensor:  # noqa: PLR091
         case ask.RightProduct():
             vectors = _matching(reduction.vectors, block)[:, :, keys]
             return block.weight @ vectors.to(block.weight.dtype)
-    raise AssertionError(f"{type(reduction).__name__} is no row statistic of a block")
+    raise AssertionError(f"{type(reduction).__name__} is not a row statistic of a block")
 
 
 def largest_of(block: Block) -> Chosen:
-    """The largest weight; a softmax's is where the score is at its peak, found without a search."""
+    """Return the largest weight; a softmax has it at its largest score, without a search."""
     if block.below_peak is None:
         return largest(block.weight)
     width = block.size.shape[-1]
-    # Numbers that fall along the keys: their largest at a peak is the first peak. (A search that
-    # also returns indices takes 8 times as long as one for the value.)
+    # Numbers that decrease along the keys: the largest one at a peak marks the first peak. (A
+    # search that also returns indices takes 8 times as long as one for the value.)
     falling = torch.arange(width, 0, -1, device=block.size.device, dtype=block.size.dtype)
     at_peak = torch.eq(block.below_peak, 0, out=block.scratch)
     key = width - at_peak.mul_(falling).amax(-1).long()
@@ -206,7 +206,7 @@ def largest_of(block: Block) -> Chosen:
 
 
 def moments(score: Tensor, mark: float, scratch: Tensor) -> ScoreMoments:
-    """The definition's, with fewer passes; scores at the mark are hidden keys."""
+    """Compute score moments in fewer passes than the definition; masked scores are excluded."""
     hidden = score <= mark
     count = (score.shape[-1] - hidden.sum(-1)).clamp(min=1)
     mean = scratch.copy_(score).masked_fill_(hidden, 0).sum(-1) / count
@@ -217,16 +217,16 @@ def moments(score: Tensor, mark: float, scratch: Tensor) -> ScoreMoments:
 
 
 def entropy(block: Block) -> Tensor:
-    """-sum |P| ln |P|; for a softmax ln P is at hand, so no logarithm per entry is taken."""
+    """Compute -sum |P| ln |P|; a softmax needs no logarithm per entry, since ln P is known."""
     if block.below_peak is None or block.log_total is None:
         return reference_entropy(block.size)
     total = block.size.sum(-1) if block.attention.sinks is not None else 1
-    # log_total is set to 0 for empty rows by the caller, whose weights are all 0.
+    # The caller sets log_total to 0 for empty rows, whose weights are all 0.
     return total * block.log_total - block.sum_of_products(block.below_peak)
 
 
 def mass(reduction: ask.Mass, block: Block) -> Tensor:
-    """sum |P| where the predicate holds: by index where that is rarely, as a product elsewhere."""
+    """Compute sum |P| where the predicate holds: by index if it holds rarely, else as a product."""
     size = block.size
     target = block.shared.per_query_block(
         f"target {reduction.name}",
@@ -244,7 +244,7 @@ def mass(reduction: ask.Mass, block: Block) -> Tensor:
 
 
 def distances(block: Block) -> Tensor:
-    """|query - key| over the block."""
+    """Return |query - key| over the block."""
     queries, keys = block.part.queries, block.part.keys
     return block.shared.per_query_block(
         "distance",
@@ -257,7 +257,7 @@ def distances(block: Block) -> Tensor:
 
 
 def add_pooled(block: Block, pool: int, found: Tensor) -> None:
-    """Adds to the squares of the pooled map that this block touches, wherever its edges fall."""
+    """Add to the squares of the pooled map that this block overlaps."""
     batch, heads, queries, keys = block.part
     top, bottom = queries.start // pool, (queries.stop - 1) // pool + 1
     left, right = keys.start // pool, (keys.stop - 1) // pool + 1

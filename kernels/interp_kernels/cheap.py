@@ -1,7 +1,7 @@
-"""Single weights from the log-sum-exp: exp(score - lse), O(d) each, whatever the context length.
+"""Single weights from the log-sum-exp: exp(score - lse), O(d) each, for any context length.
 
-Serves every reduction that `needs` no more than the "lse", and masses whose predicate holds at few
-positions. Shared by all backends.
+Used by all backends for every reduction that `needs` only the "lse", and for masses whose predicate
+holds at few positions.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     PerQuery = Float[Tensor, "batch head query_pos"]
 
-# Numbers in flight at a time: 16 MiB of float32.
+# Numbers processed at a time: 16 MiB of float32.
 CHUNK = 1 << 22
-# The same where each number is used a few times only: what the caches of a few cores hold. Fewer
-# are as fast to compute with, but it takes more calls.
+# The same if each number is used only a few times: the size of the caches of a few cores. Smaller
+# sizes are as fast per number, but need more calls.
 CACHED = 1 << 20
 
 
 def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -> Tensor:
-    """Weights of single entries from their q k^T times scale, 0 where the key is hidden."""
+    """Return weights of single entries from their q k^T times scale, 0 for hidden keys."""
     score = product
     if attention.softcap is not None:
         score = attention.softcap * torch.tanh(score / attention.softcap)
@@ -47,12 +47,12 @@ def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -
         signed = attention.activation == "signed"
         weight = torch.exp((score.abs() if signed else score) - lse)
         weight = torch.sign(score) * weight if signed else weight
-    # Hidden entries, and with them rows of lse -inf, may hold anything up to infinity: overwrite.
+    # Hidden entries, and rows with lse -inf, may hold any value up to infinity: overwrite them.
     return weight.masked_fill(~visible_at(attention, at), 0)
 
 
 def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -> Tensor:
-    """One cheap reduction; `lse` may be None for activations that are not normalised."""
+    """Compute one cheap reduction; `lse` may be None for activations that are not normalised."""
     match reduction:
         case ask.Rows():
             return grid(attention, _index(attention, reduction.rows), ALL, lse)
@@ -71,10 +71,10 @@ def from_lse(reduction: Reduction, attention: Attention, lse: PerQuery | None) -
 
 
 def check_lse(attention: Attention, lse: PerQuery) -> None:
-    """A given log-sum-exp makes rows sum to 1, the sink's share included; two rows are looked at.
+    """Check on two rows that weights sum to 1 with a given log-sum-exp and the sink.
 
     Raises:
-        InvalidAttention: it is another call's, or was taken with another mask, scale or sink.
+        InvalidAttention: it belongs to another call, or to another mask, scale or sink.
     """
     size = attention.shape
     if 0 in (size.batch, size.query, size.key):
@@ -83,7 +83,7 @@ def check_lse(attention: Attention, lse: PerQuery) -> None:
     total = grid(attention, rows, ALL, lse).abs().sum(-1)
     if attention.sinks is not None:
         total = total + torch.exp(attention.sinks[:, None].to(total.dtype) - lse[:, :, rows])
-    # Scores that a model rounds to 16 bits before its sum move it by some per cent.
+    # Rounding scores to 16 bits before the sum changes it by a few per cent.
     empty = (total == 0) & (lse[:, :, rows] == -torch.inf)
     wrong = ~(total.log().abs() < 0.2) & ~empty
     if wrong.any():
@@ -99,13 +99,13 @@ def grid(
     keys: Int[Tensor, " n"] | slice,
     lse: PerQuery | None,
 ) -> Float[Tensor, "batch head m n"]:
-    """The pattern at chosen queries and keys."""
+    """Return the pattern at chosen queries and keys."""
     size = attention.shape
     dtype, device = attention.work_dtype, attention.q.device
     at_query = _positions(queries, size.query, device)
     at_key = _positions(keys, size.key, device)
     q, k = attention.q[:, :, queries].to(dtype), attention.k[:, :, keys].to(dtype)
-    # Whichever are fewer are scaled and laid out anew; the others are read where they lie.
+    # The smaller of the two is scaled and copied; the other is read in place.
     if len(at_key) < len(at_query):
         product = q @ (attention.scale * k).repeat_interleave(size.group, dim=1).mT
     else:
@@ -125,7 +125,7 @@ def grid(
 def diagonals(
     attention: Attention, offsets: tuple[int, ...], lse: PerQuery | None
 ) -> Float[Tensor, "batch head query_pos offset"]:
-    """Weights at key = query position - offset; 0 where that key does not exist."""
+    """Return weights at key = query position - offset; 0 where that key does not exist."""
     size, device = attention.shape, attention.q.device
     shape = (size.batch, size.head, size.query, len(offsets))
     found = torch.zeros(shape, dtype=attention.work_dtype, device=device)
@@ -157,9 +157,9 @@ def _products_along(
     rows: slice,
     into: Float[Tensor, "batch head m offset"],
 ) -> None:
-    """q k^T times scale at fixed distances, where the key exists.
+    """Compute q k^T times scale at fixed distances, where the key exists.
 
-    Some queries at a time, all distances of theirs while they are in the cache.
+    Runs over blocks of queries, with all their distances while they are in the cache.
     """
     size, dtype = attention.shape, attention.work_dtype
     step = max(1, CACHED // (size.batch * size.head * size.d))
@@ -179,9 +179,9 @@ def _products_along(
 def _products(
     attention: Attention, q: Float[Tensor, "*at head d"], k: Float[Tensor, "*at kv_head d"]
 ) -> Float[Tensor, "*at head"]:
-    """Each query times its own key, and times scale; a matrix product is the fastest sum there is.
+    """Compute each query times its own key, times scale, as a matrix product for speed.
 
-    Heads stand side by side, as models lay them out.
+    Heads are adjacent in memory, as in models.
     """
     product = q.unflatten(-2, (k.shape[-2], -1)) * k[..., None, :]
     scales = product.new_full((q.shape[-1],), attention.scale)
@@ -191,7 +191,7 @@ def _products(
 def entry_mass(
     attention: Attention, entries: Int[Tensor, "entry 3"], lse: PerQuery | None
 ) -> PerQuery:
-    """sum |P| over listed (batch row, query index, key index), into their rows."""
+    """Add |P| of listed (batch row, query index, key index) to their rows."""
     size, dtype = attention.shape, attention.work_dtype
     found = torch.zeros(size.batch, size.query, size.head, dtype=dtype, device=attention.q.device)
     heads = torch.arange(size.head, device=attention.q.device)
@@ -207,10 +207,10 @@ def entry_mass(
 
 
 def key_set_mass(attention: Attention, keys: tuple[int, ...], lse: PerQuery | None) -> PerQuery:
-    """sum |P| over a set of prompt positions, for a few of them; queries in blocks."""
+    """Compute sum |P| over a small set of prompt positions; queries in blocks."""
     size, device = attention.shape, attention.q.device
     held = key_set(attention, keys)
-    either = held.any(0).nonzero()[:, 0]  # rows with other starts count other keys
+    either = held.any(0).nonzero()[:, 0]  # rows with different starts have different keys
     shape = (size.batch, size.head, size.query)
     found = torch.zeros(shape, dtype=attention.work_dtype, device=device)
     step = max(1, CHUNK // max(1, size.batch * size.head * (len(either) + size.d)))
@@ -222,7 +222,7 @@ def key_set_mass(attention: Attention, keys: tuple[int, ...], lse: PerQuery | No
 
 
 def targets(attention: Attention, asked: ask.Targets) -> Int[Tensor, "batch head query_pos"]:
-    """How many visible keys the predicate holds for; needs no score at all."""
+    """Count the visible keys where the predicate holds; needs no scores."""
     size = attention.shape
     shape = (size.batch, size.head, size.query)
     found = torch.zeros(shape, dtype=torch.int64, device=attention.q.device)

@@ -1,4 +1,4 @@
-"""Checks of one attention call; each costs O(tokens) and names what it found."""
+"""Validation of one attention call; each check costs O(tokens) and names the problem."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AXES = {
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Ranks, dtypes, devices, shapes and head counts of q, k and v."""
+    """Check ranks, dtypes, devices, shapes and head counts of q, k and v."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 4:
             raise InvalidAttention(
@@ -55,7 +55,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_numbers(scale: float, offset: int, window: int | None, softcap: float | None) -> None:
-    """Scalars: finite scale, whole offset, window of at least one key, positive soft-cap."""
+    """Check finite scale, integer offset, window of at least one key, positive soft-cap."""
     if not isinstance(scale, int | float) or not math.isfinite(scale):
         raise InvalidAttention(f"scale is {scale}; expected a finite number")
     if not isinstance(offset, int):
@@ -67,7 +67,7 @@ def check_numbers(scale: float, offset: int, window: int | None, softcap: float 
 
 
 def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
-    """The bias with four axes of full or unit size, so that tiles of it are plain slices."""
+    """Return the bias with four axes of full or unit size, so that tiles are plain slices."""
     if bias.dtype != torch.bool and bias.dtype not in FLOATS:
         raise InvalidAttention(
             f"bias is {bias.dtype}; use a float to add to the scores, or bool with True = visible"
@@ -82,7 +82,7 @@ def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.d
         )
     bias = bias.reshape(sizes)
     if bias.dtype != torch.bool and bias.numel():
-        top = unexpanded(bias).amax()  # NaN wins over every number
+        top = unexpanded(bias).amax()  # the maximum is NaN if any entry is
         if not top < math.inf:
             raise InvalidAttention(
                 f"bias holds {top.item()}; only finite numbers and -inf can be added"
@@ -93,7 +93,7 @@ def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.d
 def check_padding(
     name: str, padding: Tensor | None, shape: tuple[int, int], device: torch.device
 ) -> None:
-    """A padding mask is bool, of one value per token, beside q."""
+    """Check that a padding mask is bool, with one value per token, on the device of q."""
     if padding is None:
         return
     if padding.dtype != torch.bool or tuple(padding.shape) != shape:
@@ -106,7 +106,7 @@ def check_padding(
 
 
 def check_sinks(sinks: Tensor | None, head: int, activation: str, device: torch.device) -> None:
-    """Sinks are one finite logit per query head of a softmax."""
+    """Check that sinks are one finite logit per query head of a softmax."""
     if sinks is None:
         return
     if tuple(sinks.shape) != (head,) or sinks.dtype not in FLOATS:
@@ -123,7 +123,7 @@ def check_sinks(sinks: Tensor | None, head: int, activation: str, device: torch.
 
 
 def check_tokens(tokens: Tensor, shape: tuple[int, int], device: torch.device) -> None:
-    """Tokens are whole numbers, one per key."""
+    """Check that tokens are integers, one per key."""
     if tokens.is_floating_point() or tokens.dtype == torch.bool or tuple(tokens.shape) != shape:
         raise InvalidAttention(
             f"tokens are {tokens.dtype} {list(tokens.shape)}; expected whole numbers {list(shape)}"
@@ -135,7 +135,7 @@ def check_tokens(tokens: Tensor, shape: tuple[int, int], device: torch.device) -
 def checked_starts(
     start: Tensor | Sequence[int] | None, key_padding: Tensor | None, batch: int, key: int
 ) -> tuple[int, ...]:
-    """The first prompt position of each batch row, as plain numbers."""
+    """Return the first prompt position of each batch row, as Python integers."""
     if start is None:
         if key_padding is None or key == 0:
             return (0,) * batch
@@ -150,10 +150,10 @@ def checked_starts(
 
 
 def check_finite(q: Tensor, k: Tensor, v: Tensor) -> float:
-    """No NaN or infinity; returns a bound on q k^T (Cauchy-Schwarz), as lengths tell both."""
+    """Check for NaN and infinity; return a bound on q k^T (Cauchy-Schwarz) from vector lengths."""
     lengths = longest(*(unexpanded(x.detach()) for x in (q, k, v)))
     for name, x, length in zip("qkv", (q, k, v), lengths, strict=True):
-        # Squares of large finite numbers are infinite too.
+        # Squares of large finite numbers overflow as well.
         if math.isfinite(length) or torch.isfinite(x).all():
             continue
         where = (~torch.isfinite(x)).nonzero()
@@ -168,10 +168,10 @@ def check_finite(q: Tensor, k: Tensor, v: Tensor) -> float:
 
 
 def longest(*tensors: Tensor) -> list[float]:
-    """The length of the longest vector of each; or of one token's heads together, if they adjoin.
+    """Return the length of the longest vector of each tensor, or of one token's heads if adjacent.
 
-    So laid out, which is how models have them, this takes half as long as smallest and largest. In
-    the tensor's own dtype, as asking for another would make a copy in that one.
+    In the usual layout of models, this takes half the time of smallest and largest entries. It runs
+    in the tensor's own dtype, since another one would need a copy.
     """
     if (joined := adjoining(*tensors)) is not None:
         return torch.linalg.vector_norm(joined, dim=-1).amax((0, 1)).tolist()
@@ -184,7 +184,7 @@ def longest(*tensors: Tensor) -> list[float]:
 
 
 def adjoining(*tensors: Tensor) -> Tensor | None:
-    """[batch, token, tensor, number], if all are parts of one projection, as in GPT-2; else None.
+    """Return [batch, token, tensor, number] if all are parts of one projection (GPT-2), else None.
 
     Read one by one, each would skip the others' memory: at 1,024 tokens that takes twice as long.
     """
@@ -202,11 +202,11 @@ def adjoining(*tensors: Tensor) -> Tensor | None:
 
 
 def check_score_range(q: Tensor, k: Tensor, scale: float, bound: float) -> None:
-    """No score beyond the inputs' dtype: a model run in that dtype made infinities of them.
+    """Check that no score exceeds the dtype of the inputs, where the model would overflow.
 
-    Scores are looked at one by one only where the bound does not settle it, which is rare.
+    Scores are computed one by one only if the bound does not decide it, which is rare.
     """
-    # Beyond float16, a quarter of the range is kept for the marks of hidden keys.
+    # For dtypes other than float16, a quarter of the range is reserved for marks of hidden keys.
     limit = torch.finfo(q.dtype).max / (1 if q.dtype == torch.float16 else 4)
     if abs(scale) * bound <= limit or q.numel() == 0 or k.numel() == 0:
         return
@@ -227,7 +227,7 @@ def check_score_range(q: Tensor, k: Tensor, scale: float, bound: float) -> None:
 
 
 def unexpanded(x: Tensor) -> Tensor:
-    """One copy of what `expand` repeats: enough to find extremes."""
+    """Remove the repetitions of `expand`: one copy suffices to find extremes."""
     for axis, stride in enumerate(x.stride()):
         if stride == 0 and x.shape[axis] > 1:
             x = x.narrow(axis, 0, 1)

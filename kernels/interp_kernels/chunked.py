@@ -1,7 +1,7 @@
-"""Pure PyTorch in blocks: some queries at a time against the keys in their reach.
+"""Pure PyTorch backend in blocks: some queries at a time against the keys in their reach.
 
-No query x key matrix exists, and nothing loops over single rows. The readable middle between
-`reference.py` and the compiled backends, and the one that runs wherever torch does.
+No query x key matrix exists, and no loop runs over single rows. It is more readable than the
+compiled backends, faster than `reference.py`, and runs wherever torch does.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     from interp_kernels.backends import Request, Value
     from interp_kernels.problem import Attention, AttentionShape
 
-# Scores in flight: about what a core's cache holds; queries per block, where they are long.
+# Scores at a time: about the size of a core's cache; queries per block, for long rows.
 SCORES = 1 << 20
 FEWEST, MOST = 64, 128
-# Pairs per query up to which looking masses up beats forming the pattern (measured break-even ~50).
+# Pairs per query up to which single weights are faster than the pattern (measured: about 50).
 SPARSE_PAIRS = 16
-# Keys of a set up to which it is looked up although the pattern is formed for other reasons.
+# Keys of a set up to which single weights are used even if the pattern is computed anyway.
 MANY_KEYS = 64
 
 
 def missing() -> str | None:
-    """Runs wherever torch does."""
+    """Return None: this backend runs wherever torch does."""
     return None
 
 
 def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | None:
-    """Does everything."""
+    """Return None: this backend supports every call."""
     return None
 
 
 def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
-    """Scores, weights and tiles of a block; keys and values in the work dtype; sums in float64."""
+    """Return bytes of a block's scores, weights and tiles, work-dtype k and v, and float64 sums."""
     rows = min(shape.query, block or block_size(shape))
     heads = shape.group * heads_at_once(shape, rows)
     tiles = 4 * heads * rows * shape.key + 3 * rows * shape.key
@@ -66,24 +66,24 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
 
 
 def block_size(shape: AttentionShape) -> int:
-    """Queries at a time."""
+    """Return the queries at a time."""
     fitting = SCORES // max(1, shape.group * shape.key)
     return min(MOST, max(FEWEST, fitting))
 
 
 def heads_at_once(shape: AttentionShape, rows: int) -> int:
-    """Key-value heads (over all prompts) at a time."""
+    """Return the key-value heads (over all prompts) at a time."""
     one = max(1, shape.group * rows * shape.key)
     return max(1, min(shape.batch * shape.kv_head, SCORES // one))
 
 
 def run(request: Request) -> dict[str, Value]:
-    """Single weights from the log-sum-exp, the rest in one pass over blocks of the pattern."""
+    """Compute single weights from the log-sum-exp, the rest in one pass over blocks."""
     attention = request.attention
     light, looked_up, heavy = sort_by_cost(request.reductions)
     output, lse = request.output, request.lse
-    # The kernel PyTorch ships is the fastest source of the log-sum-exp when no pattern is formed;
-    # a norm taken of an output rounded to 16 bits would be worse than our own.
+    # PyTorch's own kernel is the fastest source of the log-sum-exp when no pattern is computed;
+    # the norm of an output rounded to 16 bits would be less exact than ours.
     rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)
     ships = stock.serves(attention) and not rounded
     listed: dict[str, Tensor] | None = None
@@ -125,12 +125,12 @@ def run(request: Request) -> dict[str, Value]:
 def sort_by_cost(
     reductions: Sequence[Reduction],
 ) -> tuple[list[Reduction], list[Reduction], list[Reduction]]:
-    """What comes with the output, what single weights answer, what needs the pattern formed."""
+    """Split reductions: with the output, by single weights, and by the pattern."""
     light: list[Reduction] = [
         r for r in reductions if isinstance(r, Output | LogSumExp | ResultNorm)
     ]
     heavy = [r for r in reductions if r.needs != "lse" and r not in light]
-    if heavy:  # a large key set costs less beside a pattern that is formed anyway
+    if heavy:  # a large key set costs less with a pattern that is computed anyway
         heavy += [r for r in reductions if isinstance(r, KeySetMass) and len(r.keys) > MANY_KEYS]
     return light, [r for r in reductions if r not in light and r not in heavy], heavy
 
@@ -138,7 +138,7 @@ def sort_by_cost(
 def sparse_targets(
     attention: Attention, reductions: Sequence[Reduction]
 ) -> dict[str, Int[Tensor, "entry 3"]] | None:
-    """The entries of every predicate, if masses on few pairs are all that is asked; else None."""
+    """Return every predicate's entries if only masses on few pairs are requested, else None."""
     found = {}
     most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
     for reduction in reductions:
@@ -154,14 +154,14 @@ def sparse_targets(
 
 
 def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Value]:
-    """One pass over blocks of the pattern, each formed once and dropped."""
+    """Compute reductions in one pass over blocks of the pattern, each computed once and dropped."""
     attention, shape = request.attention, request.attention.shape
     found = {r.name: start(r, attention) for r in reductions}
     if not reductions or 0 in (shape.batch, shape.query, shape.key):
         return {r.name: finish(r, attention, found[r.name]) for r in reductions}
     rows = rows_within(request, reductions)
     heads = heads_at_once(shape, rows)
-    # [prompt and key-value head, key, d], one copy if they are not laid out so already.
+    # [prompt and key-value head, key, d], copied if they are not in this layout already.
     k = attention.k.to(attention.work_dtype).flatten(0, 1).contiguous()
     v = attention.v.to(attention.work_dtype).flatten(0, 1).contiguous()
     most = shape.group * heads * rows * shape.key
@@ -195,21 +195,21 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
 
 
 def rows_within(request: Request, reductions: Sequence[Reduction]) -> int:
-    """Queries at a time: as asked, or as many as memory allows."""
+    """Return queries at a time: as requested, or as many as memory allows."""
     shape = request.attention.shape
     rows = min(request.block or block_size(shape), shape.query)
     while (need := workspace(shape, reductions, rows)) > (request.memory or need):
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(
                 f"a block of {rows} queries needs {need:,} bytes; {request.memory:,} are free. "
-                "Ask for a smaller block, fewer reductions or a shorter context"
+                "Use a smaller block, fewer reductions or a shorter context"
             )
         rows //= 2
     return rows
 
 
 def chunks(shape: AttentionShape, heads: int) -> Iterator[tuple[slice, list[slice]]]:
-    """Prompts with the key-value heads to take together: whole prompts if they are small."""
+    """Yield prompts with key-value heads to process together: whole prompts if they are small."""
     prompts = max(1, heads // shape.kv_head)
     heads = min(heads, shape.kv_head)
     starts = range(0, shape.kv_head, heads)
@@ -219,14 +219,14 @@ def chunks(shape: AttentionShape, heads: int) -> Iterator[tuple[slice, list[slic
 
 
 def hidden_mark(score: Tensor) -> float:
-    """What stands for a hidden key: far below any score, with room left to subtract from it."""
+    """Return the score of a hidden key: far below any score, with room to subtract from it."""
     return torch.finfo(score.dtype).min / 2
 
 
 def scores(
     attention: Attention, part: Part, keys: Float[Tensor, "group key_pos d_head"], buffer: Tensor
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
-    """Scores of one part, in the buffer; query heads that share keys are rows of one product."""
+    """Compute scores of one part in the buffer; query heads with shared keys are one product."""
     q = attention.q[part.batch, part.heads, part.queries].to(keys.dtype) * attention.scale
     batch, head, query, d = q.shape
     rows = q.reshape(len(keys), -1, d)
@@ -248,7 +248,7 @@ def weigh(
     values: Tensor,
     shared: Shared,
 ) -> Block:
-    """The weights of one part; its scores are used up."""
+    """Compute the weights of one part; its scores are overwritten."""
     weight, scratch, *spare = (b[: score.numel()].view(score.shape) for b in buffers)
     if not attention.normalised:
         if attention.activation == "sigmoid":
@@ -269,7 +269,7 @@ def weigh(
     log_total, of_empty = total.log(), torch.full_like(peak, -torch.inf)
     if attention.sinks is None:
         weight.div_(total[..., None])
-    else:  # in logarithms, as a sink may be far above every score
+    else:  # in logarithms, since a sink may be far above every score
         of_empty = attention.sinks[part.heads, None].to(peak.dtype).expand_as(peak)
         log_total = torch.logaddexp(log_total, of_empty - peak)
         weight.mul_(torch.exp(-log_total)[..., None])

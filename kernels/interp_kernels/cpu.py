@@ -1,8 +1,9 @@
-"""Compiled for the processor at hand: every core, tiles that stay in its cache, no pattern stored.
+"""Compiled CPU backend: all cores, tiles that fit in the cache, no stored pattern.
 
-A task is some heads and queries of one prompt; tasks share nothing but their inputs and the column
-sums of a head, whose float64 does not show the order. What a single weight answers is looked up
-from the log-sum-exp, as in the chunked backend; the rest comes from one compiled pass.
+A task consists of some heads and queries of one prompt; tasks share only their inputs and the
+column sums of a head, which are in float64, so that the order of addition does not show. Single
+weights are computed from the log-sum-exp, as in the chunked backend; the rest comes from one
+compiled pass.
 """
 
 from __future__ import annotations
@@ -44,17 +45,18 @@ if TYPE_CHECKING:
     from interp_kernels.cpu_layout import Given, Work
     from interp_kernels.problem import Attention, AttentionShape
 
-# Queries and keys of a tile, whose scores stay in a core's second-level cache. Tall tiles read keys
-# and values less often. Wide ones compute less above the diagonal, which counts in SHORT contexts;
-# suit packed keys, which pay in LONG ones; and column sums, for which whole rows stay in memory.
+# Queries and keys of a tile, whose scores fit in a core's second-level cache. Tall tiles read keys
+# and values less often. Wide ones compute less above the diagonal, which matters in SHORT contexts;
+# suit packed keys, which save time in LONG ones; and column sums, for which whole rows stay in
+# memory.
 TALL, WIDE = (256, 1024), (128, 2048)
 SHORT, LONG = 2048, 8192
-# Tasks per thread: the fewer, the longer the last one keeps the others waiting. But the parts of a
-# head cost more than the head, so that more tasks than LEAST are made only of SCORES or more. And
-# each costs some calls in Python, one thread after the other: heads of few scores go TOGETHER.
+# Tasks per thread: with few, threads wait long for the last one. But the parts of a head cost more
+# than the whole head, so more than LEAST tasks are made only if each has SCORES or more. Each task
+# also costs some sequential calls in Python, so heads with few scores go TOGETHER.
 LEAST, SHARES = 4, 16
 SCORES, TOGETHER = 1 << 24, 1 << 23
-# What brings in a pass of its own, as its code would take everybody's time to compile.
+# Features with a separate compiled pass, since their code would slow every compilation.
 RARE = (TopK, Moments)
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
@@ -62,7 +64,7 @@ TARGETS = 1 << 22
 
 @cache
 def missing() -> str | None:
-    """It needs numba, and scipy's or torch's matrix product."""
+    """Name the missing one of numba and the BLAS of scipy or torch, or return None."""
     for package in ("numba", "scipy", "threadpoolctl"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed; pip install {package}"
@@ -70,16 +72,16 @@ def missing() -> str | None:
 
 
 def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | None:
-    """Does everything but float64, on the processor."""
+    """Refuse float64, and tensors that are not on the CPU."""
     if attention.q.device.type != "cpu":
-        return f"the tensors are on {attention.q.device}; it works on the processor's memory"
+        return f"the tensors are on {attention.q.device}; it supports the CPU only"
     if attention.q.dtype == torch.float64:
-        return "it computes in float32, and the inputs are float64; take 'chunked'"
+        return "it computes in float32, and the inputs are float64; use 'chunked'"
     return None
 
 
 def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
-    """Of the pass that answers all of them."""
+    """Return the workspace of a pass for all reductions."""
     from interp_kernels.cpu_call import Sizes
 
     sizes = Sizes(shape, reductions)
@@ -87,7 +89,7 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
 
 
 def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
-    """Tiles of every thread, the table of row statistics, float32 copies and sums in float64."""
+    """Return bytes of all threads' tiles, row statistics, float32 copies and float64 sums."""
     from interp_kernels.cpu_call import packed_tiles, work_shapes
 
     rows, tile = min(block, max(1, shape.query)), tile_size(shape, sizes)[1]
@@ -95,7 +97,7 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
     thread = 4 * sum(m * n for m, n in work_shapes(sizes, shape, rows, tile))
     thread += 4 * packed_tiles(shape, rows, tile) * tile * shape.d
     heads = shape.batch * shape.head
-    # Threads share the queries of a head where there are few heads, each with its own column sums.
+    # With few heads, threads share the queries of a head, each with separate column sums.
     columns = 8 * sizes.column * (heads + 4 * threads)
     table = heads * shape.query * (4 * sizes.row + 8 * (1 + sizes.k))
     lines = 4 * (heads * shape.key * (sizes.n_right + sizes.n_held))
@@ -106,28 +108,28 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
 
 
 def tile_size(shape: AttentionShape, sizes: Sizes) -> tuple[int, int]:
-    """Queries and keys at a time."""
+    """Return queries and keys of a tile."""
     return TALL if SHORT <= shape.key < LONG and not sizes.columns else WIDE
 
 
 def is_rare(attention: Attention, reductions: Sequence[Reduction]) -> bool:
-    """Whether the pass with the code of what is rarely asked is needed."""
+    """Return True if the pass with the code of rarely used features is needed."""
     unusual = attention.activation != "softmax" or attention.softcap is not None
     return unusual or any(isinstance(r, RARE) for r in reductions)
 
 
 def run(request: Request) -> dict[str, Value]:
-    """Single weights from the log-sum-exp, the rest in one compiled pass."""
+    """Compute single weights from the log-sum-exp, the rest in one compiled pass."""
     attention = request.attention
     light, looked_up, heavy = sort_by_cost(request.reductions)
     output, lse = request.output, request.lse
     listed = sparse_masses(attention, heavy)
     heavy = [r for r in heavy if r.name not in listed]
-    if heavy:  # these cost nothing beside rows that are at hand
+    if heavy:  # these cost nothing in addition to rows that are computed anyway
         heavy += [r for r in looked_up if isinstance(r, KeySetMass | Diagonal)]
         looked_up = [r for r in looked_up if r not in heavy]
     needs_lse = attention.normalised and bool(looked_up or listed)
-    # A norm taken of an output rounded to 16 bits would be worse than our own.
+    # The norm of an output rounded to 16 bits would be less exact than ours.
     rounded = attention.q.element_size() < 4 and any(isinstance(r, ResultNorm) for r in light)
     if not heavy and stock.serves(attention) and not rounded:
         wants_output = output is None and any(not isinstance(r, LogSumExp) for r in light)
@@ -162,7 +164,7 @@ def run(request: Request) -> dict[str, Value]:
 
 
 def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict[str, Tensor]:
-    """The entries of each predicate that holds at few."""
+    """Return the entries of each predicate that holds at few positions."""
     most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
     found = {}
     for reduction in reductions:
@@ -174,7 +176,7 @@ def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict
 
 
 def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, Value]:
-    """Everything that needs whole rows, by as many threads as torch uses."""
+    """Compute every reduction that needs whole rows, with as many threads as torch uses."""
     if not reductions:
         return {}
     attention, shape = request.attention, request.attention.shape
@@ -200,7 +202,8 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     def perform(number: int) -> None:
         task, work = tasks[number], works.pop()
         columns, results = sums[task.batch], into[task.batch]
-        if task.shared:  # others add to the same head's column sums: its own until it is done
+        # others add to the same head's column sums: separate until the task is done
+        if task.shared:
             own = np.zeros((1, columns.shape[1]))
             results = results._replace(columns=own)
         with library.one_thread():
@@ -211,7 +214,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
         works.append(work)
 
     for tasks in waves(call, block, threads):
-        # Before the threads meet, as they take turns in Python.
+        # Before the threads start, since they run Python one at a time.
         plans = plans_of(tasks, numbers)
         while len(works) < min(threads, len(tasks)):
             works.append(call.work(block, tile, library.packing))
@@ -231,7 +234,7 @@ class Task(NamedTuple):
 
 
 def plans_of(tasks: Sequence[Task], numbers: np.ndarray) -> np.ndarray:
-    """What the compiled pass is told of each, beside the numbers that are the same for all."""
+    """Return the parameters of each task for the compiled pass, after the common ones."""
     plans = np.repeat(numbers, len(tasks))
     for plan, task in zip(plans, tasks, strict=True):
         plan["head"], plan["head_end"] = task.heads.start, task.heads.stop
@@ -242,7 +245,7 @@ def plans_of(tasks: Sequence[Task], numbers: np.ndarray) -> np.ndarray:
 
 
 def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
-    """Tasks that may run at once; one wave, unless predicates are evaluated between waves."""
+    """Group tasks that may run at once, in several waves if predicates are evaluated between."""
     shape, masses = call.shape, bool(call.sizes.mass)
     rows = max(block, TARGETS // shape.key // block * block) if masses else shape.query
     tasks: list[Task] = []
@@ -263,7 +266,7 @@ def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
 def shares(
     heads: int, queries: range, keys: int, block: int, threads: int
 ) -> Iterator[tuple[range, range]]:
-    """Heads and queries per task: enough tasks to keep all threads busy, the longest first."""
+    """Split heads and queries into enough tasks to keep all threads busy, the longest first."""
     if threads == 1:
         yield range(heads), queries
         return
@@ -273,20 +276,21 @@ def shares(
     step = -(-len(queries) // (parts * block)) * block
     few = TOGETHER // (len(queries) * keys) if parts == 1 else 1
     some = max(1, min(few, -(-heads // (2 * threads))))
-    for low in reversed(range(queries.start, queries.stop, step)):  # later queries see more keys
+    # later queries see more keys, so they come first
+    for low in reversed(range(queries.start, queries.stop, step)):
         for head in range(0, heads, some):
             yield range(head, min(heads, head + some)), range(low, min(queries.stop, low + step))
 
 
 def rows_within(request: Request, sizes: Sizes) -> int:
-    """Queries at a time: as asked, or as many as memory allows."""
+    """Return queries at a time: as requested, or as many as memory allows."""
     shape = request.attention.shape
     rows = min(request.block or tile_size(shape, sizes)[0], shape.query)
     while (need := pass_workspace(shape, sizes, rows)) > (request.memory or need):
         if rows == 1 or request.block is not None:
             raise TooLittleMemory(
                 f"a block of {rows} queries needs {need:,} bytes; {request.memory:,} are free. "
-                "Ask for a smaller block, fewer reductions or a shorter context"
+                "Use a smaller block, fewer reductions or a shorter context"
             )
         rows //= 2
     return rows

@@ -1,9 +1,9 @@
-"""Matrix products called from compiled code, by the address of the BLAS already in the process.
+"""Matrix products in compiled code, by the address of a BLAS that is already loaded in the process.
 
-The address travels as a number, so compiled code stays valid between processes. torch's own BLAS
-(MKL in the x86 wheels) is taken where the wheel shows it, because it does our small products 1.3
-to 1.5 times as fast as the OpenBLAS that scipy brings; that one is there always. MKL can also lay
-a matrix out once that many products read, which spares each of them an eighth of its time.
+The address is passed as a number, so compiled code stays valid between processes. torch's own BLAS
+(MKL in the x86 wheels) is used where the wheel exports it, since it computes our small products 1.3
+to 1.5 times as fast as scipy's OpenBLAS, which is always available. MKL can also pack a matrix once
+that many products read, which saves an eighth of the time of each.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from numba.core import cgutils
 
 from interp_kernels.cpu_threads import torch_library
 
-intrinsic: Any = extending.intrinsic  # its results are called without their first argument
+# compiled code calls its functions without their first argument
+intrinsic: Any = extending.intrinsic
 TRANSPOSED, PLAIN, PACKED, FIRST = ord("T"), ord("N"), ord("P"), ord("A")
 
 
 class Packing(NamedTuple):
-    """Where the functions are that lay a matrix out once for many products."""
+    """Addresses of the functions that pack a matrix once for many products."""
 
     pack: int
     compute: int
-    size: Callable[[int, int, int], int]  # bytes for m, n, k; most of them are never touched
+    size: Callable[[int, int, int], int]  # bytes for m, n, k; most of them are never written
 
 
 class Blas(NamedTuple):
-    """Where sgemm is, and what keeps its own threads out of ours."""
+    """Address of sgemm, and a way to keep its own threads out of ours."""
 
     name: str
     address: int
@@ -44,19 +45,19 @@ class Blas(NamedTuple):
 
 @cache
 def blas() -> Blas:
-    """The fastest sgemm at hand that multiplies rightly."""
+    """Return the fastest available sgemm that multiplies correctly."""
     return torch_blas() or scipy_blas()
 
 
 @cache
 def torch_blas() -> Blas | None:
-    """MKL inside torch, if this wheel shows it: no promise of torch's, hence the trial."""
+    """Return MKL inside torch, tested, if this wheel exports it; torch does not guarantee it."""
     library = torch_library()
     shown = [hasattr(library, name) for name in ("sgemm_", "MKL_Set_Num_Threads_Local")]
     if library is None or not all(shown):
         return None
     address = address_of(library.sgemm_)
-    # Without letting another thread go first, as calls through a CDLL do.
+    # Calls through a CDLL would release the GIL and let another thread run first.
     set_threads = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int)(
         address_of(library.MKL_Set_Num_Threads_Local)
     )
@@ -75,7 +76,7 @@ def torch_blas() -> Blas | None:
 
 
 def mkl_packing(library: ctypes.CDLL) -> Packing | None:
-    """MKL's, if the library shows it."""
+    """Return MKL's packing functions, if the library exports them."""
     names = [f"sgemm_{part}_" for part in ("pack", "compute", "pack_get_size")]
     if not all(hasattr(library, name) for name in names):
         return None
@@ -89,7 +90,7 @@ def mkl_packing(library: ctypes.CDLL) -> Packing | None:
 
 
 def address_of(function: Any) -> int:
-    """Where a function of a library is."""
+    """Return the address of a function of a library."""
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None, "the symbol is there"
     return address
@@ -97,7 +98,7 @@ def address_of(function: Any) -> int:
 
 @cache
 def scipy_blas() -> Blas:
-    """What scipy exports to compiled code."""
+    """Return the BLAS that scipy exports to compiled code."""
     from threadpoolctl import ThreadpoolController
 
     controller = ThreadpoolController()
@@ -107,11 +108,12 @@ def scipy_blas() -> Blas:
 
 
 def multiplies(address: int) -> bool:
-    """Whether the function there is an sgemm with sizes of 32 bits."""
+    """Return True if the function at this address is an sgemm with 32-bit sizes."""
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     b = np.arange(12, dtype=np.float32).reshape(4, 3)
     found = np.full((2, 4), -1, np.float32)
-    pair = ctypes.c_int * 2  # the second is 0: a reader of 64 bits is right too, and harmless
+    # the second word is 0, so a function that reads 64 bits is correct and harmless too
+    pair = ctypes.c_int * 2
     sizes = [pair(n, 0) for n in (4, 2, 3, 3, 3, 4)]
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     n, m, k, ldb, lda, ldc = (ctypes.byref(size) for size in sizes)
@@ -125,9 +127,10 @@ def multiplies(address: int) -> bool:
 
 
 def fortran(kinds: str) -> tuple[Any, Callable[..., Any]]:
-    """A call by address, of flags "c", 32-bit sizes "i" and floats "r" by reference, pointers "p".
+    """Make an intrinsic call by address, with one letter per argument.
 
-    From compiled code all but floats are whole numbers.
+    Flags "c", 32-bit sizes "i", floats "r" by reference, pointers "p". In compiled code all
+    arguments but floats are integers.
     """
     numbers = [types.float32 if kind == "r" else types.int64 for kind in kinds]
     signature = types.void(types.int64, *numbers)
@@ -154,17 +157,17 @@ def fortran(kinds: str) -> tuple[Any, Callable[..., Any]]:
 
 @intrinsic
 def sgemm(typing, address, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """c = alpha op(a) op(b) + beta c, column-major: the BLAS's own order."""
+    """Compute c = alpha op(a) op(b) + beta c, column-major as in BLAS."""
     return fortran("cciiirpipirpi")
 
 
 @intrinsic
 def sgemm_pack(typing, address, which, trans, m, n, k, alpha, a, lda, into):
-    """alpha op(a), laid out as the products of these sizes want it."""
+    """Pack alpha op(a) for products of these sizes."""
     return fortran("cciiirpip")
 
 
 @intrinsic
 def sgemm_compute(typing, address, ta, tb, m, n, k, a, lda, b, ldb, beta, c, ldc):
-    """c = op(a) op(b) + beta c, where a is laid out so (flag PACKED)."""
+    """Compute c = op(a) op(b) + beta c, where a is packed (flag PACKED)."""
     return fortran("cciiipipirpi")

@@ -1,4 +1,4 @@
-"""One attention call as the compiled pass takes it: arrays in, a table of row statistics out."""
+"""One attention call for the compiled pass: arrays in, a table of row statistics out."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from interp_kernels.problem import Attention, AttentionShape
 
 Held = ask.SegmentMass | ask.SegmentToSegment | ask.KeySetMass
-# Runs of keys that are summed one by one; a matrix product with ones does more of them faster.
+# Runs of keys up to which they are summed one by one; a matrix product is faster for more.
 MANY_RUNS = 32
-# Packed tiles at a time: for each, MKL wants ten megabytes more than the data, and touches none.
+# Packed tiles at a time: MKL requests ten megabytes more than the data for each, and writes none.
 AT_MOST = 32
 
 
 class Sizes:
-    """How many numbers per row, per key and per prompt a list of reductions takes."""
+    """Numbers per row, per key and per prompt that a list of reductions needs."""
 
     def __init__(self, shape: AttentionShape, reductions: Sequence[Reduction]):
         self.mass = [r for r in reductions if isinstance(r, ask.Mass)]
@@ -60,7 +60,7 @@ class Sizes:
 
 
 def runs_at_most(held: Held) -> int:
-    """How many runs of keys with one label a prompt has, at most."""
+    """Return the largest number of runs of keys with one label in a prompt."""
     if isinstance(held, ask.KeySetMass):
         keys = set(held.keys)
         return sum(key - 1 not in keys for key in keys)
@@ -74,9 +74,9 @@ def _labels(held: ask.SegmentMass | ask.SegmentToSegment) -> np.ndarray:
 
 
 def runs_in(keys: Sequence[int], start: int, column: int) -> list[list[int]]:
-    """First key, end and column of every run of the keys of a prompt that starts there.
+    """Return first key, end and column of every run of the keys of a prompt that starts there.
 
-    Some may lie beyond the last key; the pass looks at those in each of its tiles only.
+    Some may lie beyond the last key; the pass reads only those within each of its tiles.
     """
     found: list[list[int]] = []
     for key in sorted({start + key for key in keys}):
@@ -88,14 +88,14 @@ def runs_in(keys: Sequence[int], start: int, column: int) -> list[list[int]]:
 
 
 def runs_of(at_key: np.ndarray, n: int, column: int) -> list[list[int]]:
-    """First key, end and column of every run of one label; labels outside 0..n-1 have none."""
+    """Return first key, end and column of every run of one label in 0..n-1."""
     first = [0, *(np.flatnonzero(at_key[1:] != at_key[:-1]) + 1).tolist()]
     runs = zip(first, [*first[1:], len(at_key)], at_key[first].tolist(), strict=True)
     return [[low, high, column + label] for low, high, label in runs if 0 <= label < n]
 
 
 def _width(reduction: Reduction) -> int:
-    """Columns of the table that a reduction takes."""
+    """Return the number of table columns of a reduction."""
     if isinstance(reduction, ask.SegmentMass):
         return reduction.n
     if isinstance(reduction, ask.RightProduct):
@@ -135,7 +135,7 @@ class Call:
         return np.array(found, np.int64).reshape(-1, 3)
 
     def _held(self) -> list[Tensor]:
-        """Ones at the keys whose weights are summed: [batch, 1, key, n] each."""
+        """Return ones at the keys whose weights are summed: [batch, 1, key, n] each."""
         found = []
         for r in self.sizes.held:
             if isinstance(r, ask.KeySetMass):
@@ -147,7 +147,7 @@ class Call:
         return found
 
     def _beside(self, parts: list[Tensor], axis: int) -> Tensor:
-        """One float32 tensor of several that need not all have every prompt and head."""
+        """Concatenate tensors to one float32 tensor, expanding prompts and heads."""
         if not parts:
             return torch.empty(1, 1, 0, 0)
         common = [max(p.shape[i] for p in parts) for i in (0, 1)]
@@ -155,11 +155,11 @@ class Call:
         return torch.cat(wide, axis).contiguous()
 
     def heads(self, batch: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """q, k and v of one prompt."""
+        """Return q, k and v of one prompt."""
         return self.q[batch].numpy(), self.k[batch].numpy(), self.v[batch].numpy()
 
     def given(self, batch: int, targets: np.ndarray) -> Given:
-        """The inputs of one prompt beside them."""
+        """Return the inputs of one prompt besides q, k and v."""
         attention, shape = self.attention, self.shape
         sinks = attention.sinks
         bias, shown = (flat[batch * self.strides[0] :] for flat in self.flat)
@@ -191,7 +191,7 @@ class Call:
         return torch.cat([part.to(torch.uint8) for part in parts]).numpy()
 
     def targets(self, batch: int, queries: slice) -> np.ndarray:
-        """Where the predicates hold for some queries of a prompt, a byte each."""
+        """Return the mask of the predicates for some queries of a prompt, one byte each."""
         part = Part(slice(batch, batch + 1), queries=queries)
         tiles = [target_tile(self.attention, r, part)[0] for r in self.sizes.mass]
         if not tiles:
@@ -199,12 +199,12 @@ class Call:
         return torch.stack(tiles).view(torch.uint8).numpy()
 
     def into(self, batch: int, columns: np.ndarray) -> Into:
-        """The results of one prompt; its column sums go where the caller says."""
+        """Return the results of one prompt, with the given column sums."""
         table, keys = self.table[batch].numpy(), self.keys[batch].numpy()
         return Into(self.output[batch].numpy(), table, keys, columns)
 
     def numbers(self, library: Blas, block: int, tile: int) -> np.ndarray:
-        """What is the same for every task."""
+        """Return the numbers that are equal for every task."""
         attention, sizes = self.attention, self.sizes
         numbers, packing = np.zeros(1, at.NUMBERS), library.packing
         bias = attention.bias
@@ -227,12 +227,13 @@ class Call:
         return numbers
 
     def work(self, block: int, tile: int, packing: Packing | None) -> Work:
-        """Workspace of one thread."""
+        """Return the workspace of one thread."""
         shape = self.shape
         number = packed_tiles(shape, block, tile) if packing else 0
         size = packing.size(tile, block, shape.d) if packing and number else 0
         shapes = [*work_shapes(self.sizes, shape, block, tile), (number, -(-size // 4))]
-        # One allocation, as torch lets another thread go first with each; its lines are aligned.
+        # A single allocation, since each one in torch lets another thread run first; rows are
+        # aligned.
         lengths = [-(-m * n // 16) * 16 for m, n in shapes]
         whole = torch.empty(sum(lengths), dtype=torch.float32).numpy()
         parts, first = [], 0
@@ -244,7 +245,7 @@ class Call:
         return Work(scores, spare, sums, peaks, left, column, q, factors, rows, packed, kept)
 
     def value(self, r: Reduction) -> Value:  # noqa: PLR0911 - a table
-        """One reduction from the finished table."""
+        """Return one reduction from the finished table."""
         sizes, single = self.sizes, _SINGLE.get(type(r))
         if single is not None:
             return self._column(single)
@@ -277,7 +278,7 @@ class Call:
         return self._column_statistic(r).float()
 
     def _columns(self, first: int, n: int) -> Tensor:
-        """A copy of some, as a view would keep all of them in memory."""
+        """Return a copy of some columns; a view would keep all of them in memory."""
         found = self.table[:, first : first + n].permute(0, 2, 3, 1)
         return found.clone(memory_format=torch.contiguous_format)
 
@@ -291,7 +292,7 @@ class Call:
         return self._part(sizes.held, r, first + sizes.n_mass + sizes.k + sizes.n_right)
 
     def _part(self, among: Sequence[Reduction], r: Reduction, first: int) -> Tensor:
-        """The columns of one of several reductions that stand side by side."""
+        """Return the columns of one of several reductions that are adjacent."""
         first += sum(_width(other) for other in among[: among.index(r)])
         return self._columns(first, _width(r))
 
@@ -312,7 +313,7 @@ class Call:
                 first = sizes.n_left * shape.key
                 first += sum(prod(o.output_shape(shape)[2:]) for o in before)
             case _:
-                raise AssertionError(f"{type(r).__name__} is no statistic of this pass")
+                raise AssertionError(f"{type(r).__name__} is not a statistic of this pass")
         wanted = r.output_shape(shape)
         return rest[..., first : first + prod(wanted[2:])].reshape(wanted)
 
@@ -323,10 +324,10 @@ _SINGLE = {ask.LogSumExp: at.LSE, ask.Entropy: at.ENTROPY, ask.Distance: at.DIST
 def work_shapes(
     sizes: Sizes, shape: AttentionShape, block: int, tile: int
 ) -> list[tuple[int, int]]:
-    """Float32 workspace of one thread: the shapes, in the order of `Work`."""
+    """Return shapes of one thread's float32 workspace, in the order of `Work`."""
     keys = shape.key
-    # Tile after tile, each in one stretch: rows across all keys would lie a page apart. A row
-    # stride that is a power of two would put all rows into the same few cache lines.
+    # Tile after tile, each contiguous: rows across all keys would be a page apart. A row stride
+    # that is a power of two would map all rows to the same few cache lines.
     tiles = -(-keys // tile) if sizes.columns else 1
     return [
         (tiles * block, -(-min(keys, tile) // 16) * 16 + 16),
@@ -342,12 +343,12 @@ def work_shapes(
 
 
 def packed_tiles(shape: AttentionShape, block: int, tile: int) -> int:
-    """How many tiles of keys may be packed at a time, where the library does that."""
+    """Return the number of key tiles that may be packed at a time, if the library packs."""
     return min(AT_MOST, shape.key // tile) if shape.query >= at.PAYS * block else 0
 
 
 def in_rows(x: Tensor) -> Tensor:
-    """The same in float32, laid out in rows that a matrix product can read; as it is, if it can."""
+    """Convert to float32 with rows that a matrix product can read; unchanged if possible."""
     fits = (x.stride(3) == 1 or x.shape[3] == 1) and x.stride(2) >= x.shape[3]
     if fits and x.dtype == torch.float32:
         return x
@@ -355,7 +356,7 @@ def in_rows(x: Tensor) -> Tensor:
 
 
 def flat_bias(bias: Tensor | None) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, ...]]:
-    """Memory of a float bias and of a bool one (one is empty), with the strides of its axes."""
+    """Return memory of a float and a bool bias (one is empty), with the strides of its axes."""
     numbers, shown = np.zeros(0, np.float32), np.zeros(0, np.uint8)
     if bias is None or bias.numel() == 0:
         return (numbers, shown), (0, 0, 0, 0)
@@ -373,7 +374,7 @@ def flat_bias(bias: Tensor | None) -> tuple[tuple[np.ndarray, np.ndarray], tuple
 
 
 def norms(output: Tensor, w_o: Tensor | None) -> Tensor:
-    """Norm of each row's output (projected, if a matrix is given), a few rows at a time."""
+    """Compute the norm of each row's output (projected by a given matrix), in blocks of rows."""
     if w_o is None:
         return result_norm(output)
     found = output.new_empty(output.shape[:3])
@@ -385,7 +386,7 @@ def norms(output: Tensor, w_o: Tensor | None) -> Tensor:
 
 
 def between_segments(mass: Tensor, query_labels: Tensor, n_query: int) -> Tensor:
-    """Sums of rows by their label, in float64."""
+    """Sum rows by their label, in float64."""
     labels = query_labels.expand(len(mass), -1)
     found = mass.new_zeros(*mass.shape[:2], n_query + 1, mass.shape[3], dtype=torch.float64)
     inside = torch.where((labels >= 0) & (labels < n_query), labels, n_query)

@@ -1,7 +1,7 @@
-"""How the compiled pass is compiled: optimised once, as a whole.
+"""Compilation of the compiled pass: optimised once, as a whole.
 
-numba by itself takes every function down to machine code alone, and once more inside whatever
-calls it. Here the parts are only ever run as parts of the whole.
+By default numba compiles every function to machine code alone, and again inside its callers. Here
+the parts only ever run as parts of the whole.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from numba.core.compiler import Compiler
 
 
 class PartLibrary(JITCodeLibrary):
-    """Code that is optimised, and turned into machine code, with what it is linked into.
+    """Code that is optimised and turned into machine code only with the code it is linked into.
 
-    The steps left out are numba's own: a version that names them otherwise takes them, and time.
+    The skipped steps are numba's own: a version that renames them runs them, and takes longer.
     """
 
-    # Writes the address of a Python object into the machine code, of which there is none.
+    # This step writes addresses of Python objects into the code, which has none.
     codegen: Any = SimpleNamespace(set_env=lambda name, environment: None)
 
     def _optimize_final_module(self) -> None:
@@ -35,10 +35,10 @@ class PartLibrary(JITCodeLibrary):
 
 
 class PartCompiler(Compiler):
-    """numba's compiler, into such a library."""
+    """Compiler of numba that produces such a library."""
 
     def define_pipelines(self) -> Any:
-        """numba's own passes."""
+        """Return numba's own passes."""
         state: Any = self.state
         if state.library is None:
             name = state.func_id.func_qualname
@@ -46,15 +46,15 @@ class PartCompiler(Compiler):
         return super().define_pipelines()
 
 
-# Only ever called from compiled code, so no wrappers for Python are built: a seventh of the time.
-# Memory is all the caller's, so nothing counts references: a tenth of the running time.
+# Called only from compiled code, so no Python wrappers are built: saves a seventh of the time. The
+# caller owns all memory, so no references are counted: saves a tenth of the running time.
 _OPTIONS: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 inner: Any = partial(njit, error_model="numpy", pipeline_class=PartCompiler, **_OPTIONS)
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No search for cycles while objects come to be by the million: an eighth of the time."""
+    """Suspend the search for cycles among millions of objects: saves an eighth of the time."""
     before = gc.isenabled()
     gc.disable()
     try:

@@ -1,7 +1,8 @@
-"""What the compiled pass is given: a record of numbers and a few arrays, of one fixed type each.
+"""Inputs of the compiled pass: a record of numbers and a few arrays, each of one fixed type.
 
-One type each means one compilation, kept between processes. All arrays are of one prompt. One that
-a call does not need is empty; a head axis along which nothing differs may have size 1.
+One fixed type each means a single compilation, cached between processes. All arrays are of one
+prompt. An array that a call does not need is empty; a head axis along which nothing differs may
+have size 1.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from numba import from_dtype, types
 SOFTMAX, SIGMOID, RELU, SIGNED = range(4)
 ACTIVATIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "relu": RELU, "signed": SIGNED}
 
-# Where a row's statistics stand in `Work.rows`; then come masses, top weights, products.
+# Columns of a row's statistics in `Work.rows`; masses, top weights and products follow.
 LSE, ENTROPY, LARGEST, DISTANCE, MEAN, VARIANCE, HIGHEST = range(7)
 N_STATISTICS = 7
-# A row's sums in float64, and what else is known of it, in `Work.sums`.
+# A row's float64 sums and further values, in `Work.sums`.
 TOTAL, SIZE, PRODUCT, FAR, COUNT, AVERAGE, SPREAD, TOP, BEST, BEST_KEY, SIGN, CHANGE, SHARE = range(
     13
 )
 N_SUMS = 13
 
-# Whole numbers and scalars of one task: heads and queries from..to, and what is wanted.
+# Integers and scalars of one task: heads and queries from..to, and requested statistics.
 NUMBERS = np.dtype(
     [
         *((name, np.int64) for name in ("sgemm", "pack", "compute")),  # addresses
@@ -34,46 +35,48 @@ NUMBERS = np.dtype(
         *((name, np.int64) for name in ("bias_head", "bias_query", "bias_key")),
         ("target_query", np.int64),  # the query of the first row of `Given.targets`
         ("column_head", np.int64),  # the head of the first row of `Into.columns`
-        *((name, np.int64) for name in ("output", "moments", "distance", "columns")),  # wanted?
+        # True if requested
+        *((name, np.int64) for name in ("output", "moments", "distance", "columns")),
         *((name, np.int64) for name in ("n_mass", "k", "n_right", "n_held")),  # how many of each
-        ("n_targets", np.int64),  # of the masses, those of predicates; then runs, then offsets
+        ("n_targets", np.int64),  # number of masses by predicates, then by runs, then by offsets
         ("scale", np.float32),
         ("cap", np.float32),  # 0: none
-        ("lowest", np.float32),  # a bias up to here hides its key
+        ("lowest", np.float32),  # a bias up to this value hides its key
     ]
 )
 
 
-# Blocks of queries that must be left for a tile of keys to be packed: packing, and its new memory,
-# take what a faster product saves so many times.
+# Remaining blocks of queries from which packing a tile of keys saves time: packing, and its new
+# memory, cost as much as this many faster products save.
 PAYS = 12
 
-# What `Work.kept` tells: of the block of queries whose weights are kept for column sums; and of the
-# head of keys, how many tiles of which are packed.
+# Entries of `Work.kept`: the block of queries whose weights are kept for column sums, and the head
+# of keys with the number of its packed tiles.
 HEAD, QUERY, ROWS, LOW, HIGH, TILES, KV_HEAD, PACKED = range(8)
 N_KEPT = 8
 
 
 class Given(NamedTuple):
-    """Inputs beside q, k and v (whose last axis is contiguous, and their rows apart by its size).
+    """Inputs besides q, k and v (whose last axis is contiguous, with rows of that stride).
 
-    `lines` run along the keys: n_right that multiply the weights, n_held that multiply their size.
+    `lines` run along the keys: n_right that multiply the weights, n_held that multiply their
+    magnitude.
     """
 
     bias: np.ndarray  # flat
     shown: np.ndarray  # flat: a bool bias
-    seen: np.ndarray  # keys, then queries, that are no padding
+    seen: np.ndarray  # keys, then queries, that are not padding
     sinks: np.ndarray  # head
     lines: np.ndarray  # head, key, n
     left: np.ndarray  # head, n, query
     targets: np.ndarray  # predicate, query, key
     runs: np.ndarray  # run; first key, end, index among the masses
-    offsets: np.ndarray  # tokens back to the key whose weight is wanted
-    pools: np.ndarray  # sides of the squares of pooled maps
+    offsets: np.ndarray  # tokens back to the requested key
+    pools: np.ndarray  # side lengths of the squares of pooled maps
 
 
 class Into(NamedTuple):
-    """Results."""
+    """Results of the compiled pass."""
 
     output: np.ndarray  # head, query, d_v
     table: np.ndarray  # statistic, head, query
@@ -87,13 +90,13 @@ class Work(NamedTuple):
     scores: np.ndarray  # row, key
     spare: np.ndarray  # row, key of a tile
     sums: np.ndarray  # row, sum
-    peaks: np.ndarray  # row: its peak; then, per tile, the peak its weights are relative to
+    peaks: np.ndarray  # row: its peak; then, per tile, the peak that its weights are relative to
     left: np.ndarray  # n, row
     column: np.ndarray  # n + 1, key of a tile
     q: np.ndarray  # row, d: scaled
-    factors: np.ndarray  # key tile, row: times a weight in `scores`, the normalised one
+    factors: np.ndarray  # key tile, row: factor from a weight in `scores` to the normalised one
     rows: np.ndarray  # row, statistic
-    packed: np.ndarray  # key tile, as the matrix product wants it; fewer tiles than there are
+    packed: np.ndarray  # key tile, packed for the matrix product; may be fewer than all tiles
     kept: np.ndarray  # HEAD to PACKED; 0 tiles at first
 
 
@@ -112,7 +115,7 @@ _WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 7,
 
 
 def signature(rare: bool) -> Any:
-    """Types of what the pass takes; where its `rare` is None, the code that asks is left out."""
+    """Return types of the inputs of the pass; with `rare` None, rare code is left out."""
     return types.void(
         from_dtype(NUMBERS),
         types.boolean if rare else types.none,

@@ -1,13 +1,14 @@
-"""The compiled pass: a block of queries against its keys, tile by tile, rows reduced on the way.
+"""The compiled pass: a block of queries against its keys, tile by tile, row by row.
 
-Scores of a tile come from one matrix product and are turned into weights where they lie, relative
-to the largest score of the row so far; what was summed before is rescaled when that grows. For
-column sums the weights of a block stay, as its last tile settles the normalisers: a second product
-would cost more than the memory does. A tile of them is added just before the next block writes over
-it, so that it comes to the core's cache once for both.
+Scores of a tile come from one matrix product and are turned into weights in place, relative to the
+largest score of the row so far; earlier sums are rescaled when that grows. For column sums the
+weights of a block are kept, since only its last tile determines the normalisers: a second product
+would cost more than the memory. A tile of them is added just before the next block overwrites it,
+so that it enters the core's cache once for both.
 
-There are two passes. In the common one `rare` is None, and numba leaves out, before it looks at
-them, the branches for top keys, moments, a soft-cap and activations other than softmax.
+There are two passes. In the common one `rare` is None, and numba leaves out, before it analyses
+them, the branches for less common features (top-k keys, moments, soft-capping, non-softmax
+activations).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from interp_kernels.cpu_rows import (
 
 @inner()
 def reach(plan, n_keys, query, last):
-    """The keys that causality and window leave to queries from..to."""
+    """Return the range of keys that causality and window leave to queries from..to."""
     low, high = 0, n_keys
     if plan.causal:
         high = min(high, max(0, plan.offset + last))
@@ -63,7 +64,7 @@ def reach(plan, n_keys, query, last):
 
 @inner()
 def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
-    """Bias and padding of one row's tile, in place."""
+    """Apply bias and padding to one row's tile, in place."""
     start = head * plan.bias_head + query * plan.bias_query + key * plan.bias_key
     if bias.size:
         add_bias(s, bias[start:], plan.bias_key, plan.lowest)
@@ -77,7 +78,7 @@ def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
 
 @inner()
 def find_best(plan, rare, s, rows, keys, sums, key):
-    """The largest score of one row's tile, remembered if no tile before had as large a one."""
+    """Find the largest score of one row's tile; store it unless an earlier tile has it."""
     if rare is None:
         top = highest(s)
         if top > SEEN and (sums[at.BEST_KEY] < 0 or top > sums[at.BEST]):
@@ -101,7 +102,7 @@ def find_best(plan, rare, s, rows, keys, sums, key):
 
 @inner()
 def raise_peak(plan, rows, sums, peaks, top):
-    """What was summed relative to the row's peak becomes relative to a larger one."""
+    """Rescale sums relative to the row's peak when the peak grows."""
     if top > peaks[0]:
         if peaks[0] > SEEN:
             change = np.float64(exp(peaks[0] - top))
@@ -117,7 +118,7 @@ def raise_peak(plan, rows, sums, peaks, top):
 
 @inner()
 def weigh_row(plan, rare, s, rows, keys, sums, peaks, distance, key, number):
-    """Turns one row's tile of scores into weights; the sum of their sizes, -1 if none is seen."""
+    """Turn one row's tile of scores into weights; return their total magnitude, -1 if none."""
     top = find_best(plan, rare, s, rows, keys, sums, key)
     if top <= SEEN:
         fill(s, real(0))
@@ -145,15 +146,15 @@ def weigh_row(plan, rare, s, rows, keys, sums, peaks, distance, key, number):
 
 @inner()
 def lone(plan):
-    """Whether each weight is its score's alone: of a sigmoid or ReLU, which stand side by side."""
+    """Return True if each weight depends only on its own score: sigmoid or ReLU."""
     return SIGMOID <= plan.activation <= RELU
 
 
 @inner()
 def add_masses(s, size, key, query, masses, targets, runs, offsets):
-    """Adds the weights where predicates hold, in runs of keys, and at fixed distances.
+    """Add the weights where predicates hold, in runs of keys, and at fixed distances.
 
-    `size` is the sum of all: long runs hold whole tiles, and need not add them up again.
+    `size` is the sum of all weights: long runs contain whole tiles, which need not be summed again.
     """
     for p in range(targets.shape[0]):
         masses[p] += target_sum(s, targets[p])
@@ -171,7 +172,7 @@ def add_masses(s, size, key, query, masses, targets, runs, offsets):
 
 @inner()
 def weight_of(plan, score, sign, peak, share):
-    """The weight of one score, given its row's peak and what normalises it."""
+    """Return the weight of one score, given its row's peak and normaliser."""
     if plan.activation == SIGMOID:
         return 1 / (1 + np.exp(-score))
     if plan.activation == RELU:
@@ -181,7 +182,7 @@ def weight_of(plan, score, sign, peak, share):
 
 @inner()
 def finish_top(plan, rows, keys, peak, share):
-    """The weights of a row's k best scores."""
+    """Compute the weights of a row's k best scores."""
     for c in range(plan.k):
         score, key, weight, sign = rows[c], keys[c], 0.0, 1.0
         if key < 0:  # a negative score, see `add_top`
@@ -194,7 +195,7 @@ def finish_top(plan, rows, keys, peak, share):
 
 @inner()
 def finish_row(plan, rare, sinks, head, output, rows, keys, sums, peak):
-    """Normalises one row and writes its statistics."""
+    """Normalise one row and write its statistics."""
     share, log_total, lse = 1.0, 0.0, -np.inf
     if sums[at.BEST_KEY] < 0:
         share = 0.0
@@ -202,7 +203,7 @@ def finish_row(plan, rare, sinks, head, output, rows, keys, sums, peak):
             lse = sinks[head]
     elif rare is None or not lone(plan):
         log_total = np.log(sums[at.TOTAL])
-        if sinks.size:  # in logarithms, as a sink may be far above every score
+        if sinks.size:  # in logarithms, since a sink may be far above every score
             sink = sinks[head] - peak
             apart = abs(sink - log_total)
             log_total = max(sink, log_total) + np.log1p(np.exp(-apart))
@@ -230,7 +231,7 @@ def finish_row(plan, rare, sinks, head, output, rows, keys, sums, peak):
 
 @inner()
 def start_rows(plan, q, output, rows, scaled_q, sums, peaks):
-    """Scaled queries, and sums that hold nothing yet."""
+    """Scale the queries and reset the sums."""
     for row in range(rows.shape[0]):
         for c in range(q.shape[1]):
             scaled_q[row, c] = plan.scale * q[row, c]
@@ -246,7 +247,7 @@ def start_rows(plan, q, output, rows, scaled_q, sums, peaks):
 
 @inner()
 def set_factors(work, m, tiles):
-    """What makes the weights of a block, each relative to a peak of its time, add up to 1."""
+    """Set factors that normalise the weights of a block, each relative to an earlier peak."""
     for number in range(tiles):
         for row in range(m):
             change = exp(work.peaks[row, 1 + number] - work.peaks[row, 0])
@@ -255,7 +256,7 @@ def set_factors(work, m, tiles):
 
 @inner()
 def columns(plan, left, pools, received, work, n_queries, n_keys, number):
-    """Adds one tile's weights, whose normalisers are known by now, to sums over queries."""
+    """Add one tile's weights, whose normalisers are now known, to sums over queries."""
     kept = work.kept
     head, query, m = kept[at.HEAD], kept[at.QUERY], kept[at.ROWS]
     key = kept[at.LOW] + number * plan.tile
@@ -275,7 +276,7 @@ def columns(plan, left, pools, received, work, n_queries, n_keys, number):
                 into[(1 + c) * n_keys + key + j] += work.column[1 + c, j]
     row, total = 0, work.column[0, :width]
     while row < m:
-        end = m  # rows up to here lie in the same squares of every pool
+        end = m  # rows up to here are in the same squares of every pool
         for p in pools:
             end = min(end, (query + row) // p * p + p - query)
         fill(total, real(0))
@@ -294,9 +295,9 @@ def columns(plan, left, pools, received, work, n_queries, n_keys, number):
         row = end
 
 
-@inner(inline="always")  # into `attend`, which would take as long to compile again
+@inner(inline="always")  # not inlined into `attend`, which would take as long to compile again
 def attend_block(plan, rare, q, k, v, given, into, work, head, query):
-    """One head's block of queries."""
+    """Process one head's block of queries."""
     last = min(plan.query_end, query + plan.block)
     n_queries, n_keys, m = q.shape[1], k.shape[1], last - query
     kv_head = head // (q.shape[0] // k.shape[0])
@@ -354,20 +355,20 @@ def attend_block(plan, rare, q, k, v, given, into, work, head, query):
 
 
 def compile_pass(version: int, rare: bool) -> Any:
-    """The whole of one task, compiled or read from numba's cache."""
+    """Return the whole pass of one task, compiled or read from numba's cache."""
 
     def attend(plan, rare, q, k, v, given, into, work):
-        work.kept[at.PACKED] = 0  # the task before may have been of another prompt
+        work.kept[at.PACKED] = 0  # the previous task may have been of another prompt
         blocks = -(-(plan.query_end - plan.query) // plan.block)
         steps = (plan.head_end - plan.head) * blocks
         for step in range(steps + 1):
             head, query = plan.head + step // blocks, plan.query + step % blocks * plan.block
-            if step == steps:  # a block of no queries, after which no weights are kept
+            if step == steps:  # an empty block of queries, which flushes the kept weights
                 head, query = plan.head, plan.query_end
             attend_block(plan, rare, q, k, v, given, into, work, head, query)
 
-    # Names the cache's files. numba looks for changes in one source file only, and cannot read an
-    # index whose types are no more.
+    # The name of the cache's files. numba detects changes in one source file only, and cannot read
+    # an index with types that no longer exist.
     attend.__qualname__ = f"attend_{version:08x}{'_rare' * rare}"
     options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
     with uncollected():
@@ -376,12 +377,13 @@ def compile_pass(version: int, rare: bool) -> Any:
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
-            # Neither the package's folder nor the user's cache can be written: compile every time.
+            # Neither the package's folder nor the user's cache is writable: compile in every
+            # process.
             return njit(at.signature(rare), **options)(attend)
 
 
 @cache
 def attend(rare: bool) -> Any:
-    """The compiled pass; without what is rarely asked, a quarter of the time to compile."""
+    """Return the compiled pass; without rare features it compiles in a quarter of the time."""
     sources = sorted(Path(__file__).parent.glob("cpu_*.py"))
     return compile_pass(zlib.crc32(b"".join(path.read_bytes() for path in sources)), rare)

@@ -1,4 +1,4 @@
-"""Matrix products of a tile in the compiled pass: scores, and weights times what runs along."""
+"""The two matrix products of a tile: queries by keys, and weights by values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from interp_kernels.cpu_rows import address, multiply, real, soft_cap
 
 @inner()
 def packed_tile(plan, m, query, k, work, key, width):
-    """The address of a tile of keys laid out for its products, once it pays; else 0.
+    """Return the address of a packed tile of keys, once packing saves time; else 0.
 
-    Tiles are packed in their order, the first being those that most queries see.
+    Tiles are packed in order, the first being those that most queries see.
     """
     number, kept = key // plan.tile, work.kept
     if m < plan.block or width < plan.tile or key % plan.tile or number >= work.packed.shape[0]:
@@ -39,7 +39,7 @@ def packed_tile(plan, m, query, k, work, key, width):
 
 @inner()
 def score_tile(plan, rare, m, query, k, work, key, width, base):
-    """Scores of one tile, before masks; q is scaled already, as in the definition."""
+    """Compute scores of one tile, before masks; q is scaled already, as in the definition."""
     packed = packed_tile(plan, m, query, k, work, key, width)
     q, d, scores, stride = address(work.q), k.shape[1], work.scores[base:], work.scores.shape[1]
     into = address(scores)
@@ -60,14 +60,14 @@ def score_tile(plan, rare, m, query, k, work, key, width, base):
 
 @inner()
 def scaled(line, factor):
-    """Multiplies a line in place."""
+    """Multiply a line in place."""
     for c in range(line.size):
         line[c] *= factor
 
 
 @inner()
 def products(plan, rare, v, lines, output, rows, work, key, width, base, keep):
-    """Adds one tile's weights times values, and times whatever else runs along the keys."""
+    """Add one tile's weights times values, and times other vectors along the keys."""
     m, stride = rows.shape[0], work.scores.shape[1]
     first = at.N_STATISTICS + plan.n_mass + plan.k
     if keep:
@@ -90,7 +90,7 @@ def products(plan, rare, v, lines, output, rows, work, key, width, base, keep):
     signed = 0
     if rare is not None:
         signed = plan.n_held * (plan.activation == SIGNED)
-        if signed:  # the size of weights for those
+        if signed:  # magnitudes of weights for those
             for row in range(m):
                 for j in range(width):
                     work.spare[row, j] = abs(work.scores[base + row, j])

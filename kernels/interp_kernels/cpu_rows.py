@@ -1,8 +1,7 @@
-"""Compiled arithmetic on one row of scores, or a few: weights in place, and what is summed of them.
+"""Compiled arithmetic on one row of scores, or a few: weights in place, and their sums.
 
-A hidden key's score is HIDDEN on the way in and its weight exactly 0 on the way out. Sums within a
-tile are kept in as many float32 lanes as the processor has; sums over tiles are the caller's, in
-float64.
+A hidden key's score is HIDDEN on input and its weight exactly 0 on output. Sums within a tile are
+in as many float32 lanes as the processor has; sums over tiles belong to the caller, in float64.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ SEEN = real(-1.2e38)
 
 RAMP = np.arange(4096, dtype=np.float32)  # converting an index to float costs more than reading it
 
-# Lanes may be summed in any order; single values are computed as written. No infinities come in.
+# Lanes may be summed in any order; single values are computed as written. No input is infinite.
 EACH: Any = {"contract", "nsz", "nnan", "arcp"}
 SUMS: Any = EACH | {"reassoc"}
 
 
 @intrinsic
 def in_wide_lanes(typing):
-    """Has the function vectorised in 512 bits where there are such registers; LLVM prefers 256."""
+    """Vectorise the function in 512 bits if there are such registers; LLVM prefers 256."""
 
     def build(context, builder, _, given):
-        # llvmlite's own `add` knows no attributes with values.
+        # llvmlite's own `add` does not support attributes with values.
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 
@@ -42,7 +41,7 @@ def in_wide_lanes(typing):
 
 @intrinsic
 def larger(typing, x, y):
-    """max(x, y) without a branch: LLVM vectorises it where it does not vectorise max."""
+    """Compute max(x, y) without a branch: LLVM vectorises it but not max."""
 
     def build(context, builder, _, given):
         kind = ir.FloatType()
@@ -53,18 +52,18 @@ def larger(typing, x, y):
     return types.float32(types.float32, types.float32), build
 
 
-# 2^r - 1 = r (P1 + r P2 + ...) on half an octave either side, fitted for relative error (2e-9).
+# 2^r - 1 = r (P1 + r P2 + ...) for |r| up to half an octave, fitted for relative error (2e-9).
 _P1, _P2, _P3, _P4, _P5, _P6 = (
     *(real(6.9314720286e-1), real(2.4022647914e-1), real(5.5503324708e-2)),
     *(real(9.6184373582e-3), real(1.3398874557e-3), real(1.5353362063e-4)),
 )
 _LOG2_E, _ONE = real(1.44269504), real(1)
-_LEAST, _MOST = real(-87), real(88)  # beyond, 2^n is no normal number
+_LEAST, _MOST = real(-87), real(88)  # beyond this, 2^n is not a normal number
 
 
 @inner(fastmath=EACH)
 def exp(x):
-    """e to the x for x up to 88, to about an ulp of 1 (relative to 1, below it); 0 below e^-87."""
+    """Compute e^x for x up to 88, to about an ulp of 1 (relative to 1, below it); 0 below e^-87."""
     octaves = np.rint(x * _LOG2_E)
     r = x * _LOG2_E - octaves
     y = (((((_P6 * r + _P5) * r + _P4) * r + _P3) * r + _P2) * r + _P1) * r + _ONE
@@ -81,7 +80,7 @@ _T0, _T1, _T2, _T3, _T4 = (
 
 @inner(fastmath=EACH)
 def tanh(x):
-    """Hyperbolic tangent, to about two ulps."""
+    """Compute the hyperbolic tangent, to about two ulps."""
     size = abs(x)
     z = x * x
     near = ((((_T0 * z + _T1) * z + _T2) * z + _T3) * z + _T4) * z * x + x
@@ -91,14 +90,14 @@ def tanh(x):
 
 @inner()
 def fill(s, value):
-    """The same value throughout."""
+    """Set every entry to one value."""
     for j in range(s.size):
         s[j] = value
 
 
 @intrinsic
 def address(typing, x):
-    """Where an array begins; a signed number, as numba makes floats of sums of both kinds."""
+    """Return the address of an array as a signed number; numba converts mixed sums to floats."""
 
     def build(context, builder, signature, given):
         array = context.make_array(signature.args[0])(context, builder, given[0])
@@ -109,21 +108,21 @@ def address(typing, x):
 
 @inner()
 def multiply(address, m, n, k, a, a_row, b, b_row, keep, c, c_row):
-    """c = a b (+ c, if kept), row-major [m, k] by [k, n]."""
+    """Compute c = a b (+ c, if kept), row-major [m, k] by [k, n]."""
     beta = real(1) if keep else real(0)
     sgemm(address, PLAIN, PLAIN, n, m, k, real(1), b, b_row, a, a_row, beta, c, c_row)
 
 
 @inner(fastmath=EACH)
 def soft_cap(s, cap):
-    """Scores within +-cap, in place."""
+    """Cap scores smoothly to +-cap, in place."""
     for j in range(s.size):
         s[j] = cap * tanh(s[j] / cap)
 
 
 @inner(fastmath={"contract"})
 def add_bias(s, bias, step, lowest):
-    """Adds one row of a bias; hides what it hides (-inf may come in here)."""
+    """Add one row of a bias; -inf in it hides the key."""
     for j in range(s.size):
         b = bias[j] if step == 1 else bias[0]
         s[j] = s[j] + b if b > lowest else HIDDEN
@@ -131,7 +130,7 @@ def add_bias(s, bias, step, lowest):
 
 @inner()
 def hide(s, seen, step):
-    """Hides keys whose byte is 0."""
+    """Hide keys whose byte is 0."""
     for j in range(s.size):
         if (seen[j] if step == 1 else seen[0]) == 0:
             s[j] = HIDDEN
@@ -139,7 +138,7 @@ def hide(s, seen, step):
 
 @inner(fastmath=SUMS)
 def highest(s):
-    """The largest score."""
+    """Return the largest score."""
     in_wide_lanes()
     top = HIDDEN
     for j in range(s.size):
@@ -149,7 +148,7 @@ def highest(s):
 
 @inner(fastmath=SUMS)
 def largest_size(s):
-    """The largest |score| of keys that are seen."""
+    """Return the largest |score| of visible keys."""
     top = HIDDEN
     for j in range(s.size):
         top = larger(top, abs(s[j]) if s[j] > SEEN else HIDDEN)
@@ -158,7 +157,7 @@ def largest_size(s):
 
 @inner(fastmath=SUMS)
 def soft_weights(s, peak):
-    """e^(score - peak) in place; its sum, and its sum times the exponent (for the entropy)."""
+    """Compute e^(score - peak) in place; return its sum, and its sum times the exponent."""
     in_wide_lanes()
     total, product = real(0), real(0)
     for j in range(s.size):
@@ -172,7 +171,7 @@ def soft_weights(s, peak):
 
 @inner(fastmath=SUMS)
 def signed_weights(s, peak):
-    """The same of |score|, with the score's sign; a score of 0 has weight 0 but takes its share."""
+    """Compute e^(|score| - peak) with the score's sign; a score of 0 gets weight 0 but counts."""
     total, size, product = real(0), real(0), real(0)
     for j in range(s.size):
         x = (abs(s[j]) if s[j] > SEEN else HIDDEN) - peak
@@ -187,7 +186,7 @@ def signed_weights(s, peak):
 
 @inner(fastmath=SUMS)
 def lone_weights(s, sigmoid):
-    """Sigmoid or ReLU of each score, in place; their sum, and -sum w ln w."""
+    """Compute sigmoid or ReLU of each score, in place; return their sum, and -sum w ln w."""
     size, entropy = real(0), real(0)
     for j in range(s.size):
         if sigmoid:
@@ -204,7 +203,7 @@ def lone_weights(s, sigmoid):
 
 @inner(fastmath=SUMS)
 def distance_sum(s, first):
-    """sum |w| |query - key|, the first key being `first` tokens before the query."""
+    """Compute sum |w| |query - key|, with the first key `first` tokens before the query."""
     in_wide_lanes()
     total, start = real(0), real(first)
     for j in range(s.size):
@@ -214,7 +213,7 @@ def distance_sum(s, first):
 
 @inner(fastmath=SUMS)
 def target_sum(s, target):
-    """sum |w| where the byte is not 0."""
+    """Compute sum |w| where the byte is not 0."""
     total = real(0)
     for j in range(s.size):
         total += abs(s[j]) * real(target[j])
@@ -223,7 +222,7 @@ def target_sum(s, target):
 
 @inner(fastmath=SUMS)
 def add_moments(s, sums):
-    """Joins a tile's count, mean, spread about it and maximum to the row's (Chan et al. 1979)."""
+    """Merge a tile's count, mean, spread and maximum into the row's (Chan et al. 1979)."""
     count, total, top = 0, real(0), HIDDEN
     for j in range(s.size):
         seen = s[j] > SEEN
@@ -238,7 +237,7 @@ def add_moments(s, sums):
         d = s[j] - mean if s[j] > SEEN else real(0)
         apart += d
         spread += d * d
-    # Rounding of the mean is put right by the sum of the differences.
+    # The sum of the differences corrects the rounding of the mean.
     exact, before = mean + apart / np.float64(count), sums[COUNT]
     step, both = exact - sums[AVERAGE], before + count
     sums[SPREAD] += spread - apart * np.float64(apart) / count
@@ -250,7 +249,7 @@ def add_moments(s, sums):
 
 @inner()
 def add_top(s, first_key, signed, top, top_key):
-    """Merges scores into a row's k best, kept in falling order; most stretches hold none."""
+    """Merge scores into a row's k best, in descending order; most chunks contain none."""
     k = top.size
     for low in range(0, s.size, 64):
         part = s[low : low + 64]
@@ -265,13 +264,13 @@ def add_top(s, first_key, signed, top, top_key):
                 top[at], top_key[at] = top[at - 1], top_key[at - 1]
                 at -= 1
             found = first_key + low + j
-            # Of a signed score the sign is kept in the key's: ~key where it is negative.
+            # The sign of a score is stored in its key: ~key if it is negative.
             top[at], top_key[at] = size, ~found if signed and part[j] < 0 else found
 
 
 @inner(fastmath=SUMS)
 def sum_of(s):
-    """Sum of sizes."""
+    """Return the sum of magnitudes."""
     total = real(0)
     for j in range(s.size):
         total += abs(s[j])
@@ -280,7 +279,7 @@ def sum_of(s):
 
 @inner()
 def where_first(s, top):
-    """Index of the first score equal to the top, which is there."""
+    """Return the index of the first score equal to the top, which exists."""
     low = 0
     while highest(s[low : low + 64]) != top:
         low += 64
@@ -291,7 +290,7 @@ def where_first(s, top):
 
 @inner()
 def where_largest(s, top):
-    """Index of the first |score| equal to the top, which is there; a hidden key's is not."""
+    """Return the index of the first visible |score| equal to the top, which exists."""
     low = 0
     while s[low] <= SEEN or abs(s[low]) != top:
         low += 1
@@ -300,7 +299,7 @@ def where_largest(s, top):
 
 @inner(fastmath=SUMS)
 def add_rows(column, scores, coefficient):
-    """column += sum over rows of |w| times the row's coefficient; four rows at a time."""
+    """Add to the column the rows' |w| times their coefficients; four rows at a time."""
     in_wide_lanes()
     n, row = column.size, 0
     while row < coefficient.size:

@@ -1,7 +1,7 @@
-"""Tasks of one call, shared out over torch's own threads, or others where those cannot be had.
+"""Distribution of the tasks of one call over torch's own threads, or others without those.
 
-After an operation torch's threads look out for the next one for a while before they sleep. Threads
-beside them would share the processor's cores with that, and have to be woken.
+After an operation torch's threads spin for a while before they sleep. Additional threads would
+compete with them for the cores, and have to be woken.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Team = Callable[[Callable[[], None], int], None]
 
 
 def share_out(perform: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
-    """Performs all tasks, in this thread and in others beside it, each as it comes free.
+    """Perform all tasks, in this thread and in others, each task by the next free thread.
 
-    An error ends all of it once the tasks at hand are done, and is raised then.
+    An error stops the distribution; it is raised once the running tasks are done.
     """
     waiting, errors = deque(tasks), deque[BaseException]()
 
@@ -43,20 +43,20 @@ def share_out(perform: Callable[[Task], None], tasks: Sequence[Task], threads: i
     threads = min(threads, len(tasks))
     if threads > 1:
         (torchs_threads() or own_threads)(work, threads)
-    work()  # all of it, if nobody else was called; nothing, if they came
+    work()  # all tasks if no other thread ran; none if they did
     if errors:
         raise errors[0]
 
 
 def torch_library() -> ctypes.CDLL | None:
-    """The library of torch's operations, where the wheels for Linux have it."""
+    """Return the library of torch's operations, as in the wheels for Linux."""
     path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     return ctypes.CDLL(str(path)) if path.exists() else None
 
 
 @cache
 def torchs_threads() -> Team | None:
-    """OpenMP's, if this build of torch shows the entry that its own operations use."""
+    """Return OpenMP's entry point, if this build of torch exports the one that it uses."""
     if _forked:
         return None
     library = torch_library()
@@ -73,7 +73,7 @@ def torchs_threads() -> Team | None:
 
 
 def own_threads(work: Callable[[], None], threads: int) -> None:
-    """Threads that wait from call to call; starting them anew takes as long as a short call."""
+    """Run work in this thread and in others that persist between calls, as starts are slow."""
     beside = [others(threads - 1).submit(work) for _ in range(threads - 1)]
     work()
     wait([future for future in beside if not future.cancel()])
@@ -81,7 +81,7 @@ def own_threads(work: Callable[[], None], threads: int) -> None:
 
 @cache
 def others(threads: int) -> ThreadPoolExecutor:
-    """So many threads."""
+    """Return an executor with this number of threads."""
     return ThreadPoolExecutor(threads, thread_name_prefix="interp_kernels")
 
 
@@ -89,7 +89,7 @@ _forked = False
 
 
 def alone() -> None:
-    """A forked child has none of its parent's threads; OpenMP would wait for them for ever."""
+    """Reset after a fork: a child has none of its parent's threads, and OpenMP would deadlock."""
     global _forked  # noqa: PLW0603 - what is true of a process
     _forked = True
     others.cache_clear()

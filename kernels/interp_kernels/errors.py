@@ -1,4 +1,4 @@
-"""What a caller can get wrong: one line each, saying what is wrong, what is known, what to do."""
+"""Errors for the caller; each message states the problem, what is known and the remedy."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ class KernelError(Exception):
 
 
 class InvalidAttention(KernelError, ValueError):
-    """An attention call whose tensors do not fit together or hold values that cannot be used."""
+    """Attention call whose tensors do not fit together or hold invalid values."""
 
 
 class InvalidReduction(KernelError, ValueError):
-    """A reduction that does not exist, is asked for twice, or does not fit the attention call."""
+    """Reduction that does not exist, is requested twice, or does not fit the attention call."""
 
 
 class PredicateError(KernelError):
-    """A predicate over positions that raised, or did not return one truth value per position."""
+    """Predicate over positions that raised, or did not return one truth value per position."""
 
 
 class BackendUnavailable(KernelError, RuntimeError):
-    """A backend that is not known, or cannot do here what it is asked for."""
+    """Backend that is unknown, or does not support the request here."""
 
 
 class TooLittleMemory(KernelError, MemoryError):
-    """Less memory than the results and the smallest workspace of a backend need."""
+    """Too little memory for the results and the smallest workspace of a backend."""

@@ -4,8 +4,8 @@ Runs on CUDA tensors; on CPU tensors only through Triton's interpreter (TRITON_I
 before triton is imported), which is for tests. Float32 products are exact unless
 `torch.set_float32_matmul_precision` allows TF32. Sums are float32.
 
-Not Triton, but PyTorch on the same device, in blocks of bounded memory: what single weights answer
-(`cheap.py`), where predicates hold (`targets.py`), and `TopK` (`chunked.py`).
+Single weights (`cheap.py`), evaluation of predicates (`targets.py`) and `TopK` (`chunked.py`) are
+computed by PyTorch instead of Triton, on the same device in blocks of bounded memory.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from interp_kernels.problem import Attention, AttentionShape
 
 WIDEST = 256
-# Positions of a predicate evaluated at a time, where memory allows; bytes each takes meanwhile
-# (an index or two, comparisons, the bit tile).
+# Positions of a predicate evaluated at a time, if memory allows; temporary bytes of each (an index
+# or two, comparisons, the bit tile).
 STRIPE, PER_POSITION = 1 << 24, 32
-# What each row statistic needs of the forward kernel.
+# Outputs of the forward kernel that each row statistic needs.
 FORWARD = {
     ask.Entropy: "entropy",
     ask.Largest: "top",
@@ -55,12 +55,12 @@ SEGMENTS = (ask.SegmentMass, ask.SegmentToSegment)
 
 
 def interpreted() -> bool:
-    """Whether Triton's kernels run as Python on the CPU."""
+    """Return True if Triton's kernels run as Python on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def missing() -> str | None:
-    """Triton, or a device to run it on."""
+    """Name the missing one of Triton and a device to run it on, or return None."""
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed; pip install 'interp[triton]'"
     if not interpreted():
@@ -74,13 +74,13 @@ def missing() -> str | None:
     if triton < (3, 7) and numpy >= (2, 4):
         return (
             f"the interpreter of triton {'.'.join(map(str, triton))} fails with numpy "
-            f"{'.'.join(map(str, numpy))}; take triton 3.7 or numpy 2.3"
+            f"{'.'.join(map(str, numpy))}; use triton 3.7 or numpy 2.3"
         )
     return None
 
 
 def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | None:
-    """Tensors elsewhere, float64, heads wider than a tile."""
+    """Refuse tensors on other devices, float64, and heads wider than a tile."""
     at = attention.shape
     if attention.q.device.type != "cuda" and not interpreted():
         return f"the tensors are on {attention.q.device}; it takes tensors on a CUDA device"
@@ -92,7 +92,7 @@ def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | 
 
 
 def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
-    """Float32 rows, one-hot segments and their masses; a stripe of the predicates' positions."""
+    """Return bytes of float32 rows, segments, their masses and a stripe of predicate positions."""
     rows = shape.batch * shape.head * shape.query
     total = 4 * rows + shape.batch * (shape.key + shape.query)  # log-sum-exp, padding as bytes
     for reduction in reductions:
@@ -116,13 +116,13 @@ def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int
 
 
 def stripe_rows(shape: AttentionShape, block: int | None) -> int:
-    """Queries whose predicates are evaluated at a time."""
+    """Return the queries whose predicates are evaluated at a time."""
     rows = block or STRIPE // max(1, shape.batch * shape.key)
     return max(1, min(rows, shape.query))
 
 
 def run(request: Request) -> dict[str, Value]:
-    """The forward kernel, then whatever needs its log-sum-exp."""
+    """Run the forward kernel, then everything that needs its log-sum-exp."""
     attention, shape = request.attention, request.attention.shape
     if 0 in (shape.batch, shape.query, shape.key):
         return empty(request)
@@ -132,7 +132,7 @@ def run(request: Request) -> dict[str, Value]:
 
 
 def empty(request: Request) -> dict[str, Value]:
-    """Results of a call without queries or keys."""
+    """Return the results of a call without queries or keys."""
     attention = request.attention
     found: dict[str, Value] = {}
     for r in request.reductions:
@@ -148,7 +148,7 @@ def empty(request: Request) -> dict[str, Value]:
 
 
 class Pass:
-    """One call on its way through the kernels."""
+    """Run of one call through the kernels."""
 
     def __init__(self, request: Request):
         from interp_kernels import gpu_columns, gpu_forward
@@ -163,7 +163,7 @@ class Pass:
         self.rows_at_once = self.fitting_stripe()
 
     def fitting_stripe(self) -> int:
-        """Queries of a predicate at a time: as asked, or as many as memory allows."""
+        """Return queries of a predicate at a time: as requested, or as many as memory allows."""
         shape, block = self.attention.shape, self.block
         reductions, memory = self.request.reductions, self.request.memory
         rows = stripe_rows(shape, block)
@@ -171,13 +171,13 @@ class Pass:
             if rows == 1 or block is not None:
                 raise TooLittleMemory(
                     f"a stripe of {rows} queries needs {need:,} bytes; {memory:,} are free. "
-                    "Ask for a smaller block, fewer reductions or a shorter context"
+                    "Use a smaller block, fewer reductions or a shorter context"
                 )
             rows //= 2
         return rows
 
     def values(self) -> dict[str, Value]:
-        """Every reduction by name."""
+        """Compute every reduction by name."""
         attention, asked = self.attention, self.request.reductions
         listed, dense = self.sparse_and_dense()
         found = self.rows([r for r in asked if not isinstance(r, ask.Mass)], bool(listed or dense))
@@ -205,7 +205,7 @@ class Pass:
         return found | (chunked.in_blocks(self.request, beside) if beside else {})
 
     def rows(self, asked: Sequence[Reduction], lse_needed: bool) -> dict[str, Value]:
-        """What the forward kernel gives; keeps the log-sum-exp for the rest."""
+        """Return results of the forward kernel; stores the log-sum-exp for later kernels."""
         attention, given = self.attention, self.request
         flags = {FORWARD[type(r)] for r in asked if type(r) in FORWARD}
         later = any(
@@ -255,14 +255,14 @@ class Pass:
 
     @property
     def kernel_lse(self) -> Tensor:
-        """What kernels read row by row; anything, for weights that are not normalised."""
+        """Log-sum-exp per row for the kernels; arbitrary for weights that are not normalised."""
         shape, device = self.attention.shape, self.attention.q.device
         if self.lse is None:
             return torch.zeros(shape.batch, shape.head, shape.query, device=device)
         return self.lse.float().contiguous()
 
     def norm(self, output: Tensor, w_o: Tensor | None) -> Tensor:
-        """The norm of what each head writes, some queries at a time."""
+        """Compute the norm of each head's output, in blocks of queries."""
         if w_o is None:
             return result_norm(output.float())
         shape = self.attention.shape
@@ -271,7 +271,7 @@ class Pass:
         return torch.cat([result_norm(x.float(), w_o) for x in output.split(step, dim=2)], dim=2)
 
     def product(self, vectors: Tensor, *, sizes: bool = False) -> Tensor:
-        """P @ vectors, or |P| @ vectors: the forward kernel with other values."""
+        """Compute P @ vectors, or |P| @ vectors: the forward kernel with other values."""
         shape = self.attention.shape
         values = vectors.float().expand(shape.batch, shape.head, -1, -1)
         if values.shape[-1] == 0:
@@ -282,7 +282,7 @@ class Pass:
         return _made(found.out)
 
     def segments(self, asked: ask.SegmentMass | ask.SegmentToSegment) -> Tensor:
-        """Masses per key segment, and their sums over query segments."""
+        """Compute masses per key segment, and their sums over query segments."""
         if isinstance(asked, ask.SegmentMass):
             held = one_hot(asked.labels, asked.n, torch.float32)[:, None]
             return self.product(held, sizes=True)
@@ -291,7 +291,7 @@ class Pass:
         return rows.mT @ self.product(held, sizes=True)
 
     def received(self, asked: Sequence[Reduction]) -> dict[str, Value]:
-        """Column sums, plain or times the norm of the value."""
+        """Compute column sums, plain or times the norm of the value."""
         if not asked:
             return {}
         total, _ = self.second.columns(
@@ -303,7 +303,7 @@ class Pass:
         return {r.name: total if isinstance(r, ask.Received) else total * norm for r in asked}
 
     def sparse_and_dense(self) -> tuple[dict[str, Tensor], list[ask.Mass]]:
-        """Where rare predicates hold, and the predicates that hold too often to list."""
+        """Split predicates: entries of the rare ones, and those that hold too often to list."""
         shape = self.attention.shape
         listed: dict[str, Tensor] = {}
         dense = []
@@ -319,7 +319,7 @@ class Pass:
         return listed, dense
 
     def masses(self, asked: Sequence[ask.Mass]) -> dict[str, Value]:
-        """Up to 8 predicates, evaluated in stripes of queries, one bit each."""
+        """Compute masses of up to 8 predicates, evaluated in stripes of queries, one bit each."""
         attention, shape = self.attention, self.attention.shape
         size = (shape.batch, shape.head, shape.query, len(asked))
         found = torch.zeros(size, device=attention.q.device)
@@ -339,11 +339,11 @@ class Pass:
 
 
 def _made(found: Tensor | None) -> Tensor:
-    assert found is not None, "asked of a kernel, so made by it"
+    assert found is not None, "requested from a kernel, so computed by it"
     return found
 
 
 def on_device(reduction: Reduction, device: torch.device) -> Reduction:
-    """The reduction with its labels and vectors where the call is."""
+    """Move the labels and vectors of a reduction to the device of the call."""
     tensors = {n: x.to(device) for n, x in vars(reduction).items() if isinstance(x, torch.Tensor)}
     return replace(reduction, **tensors) if tensors else reduction  # pyright: ignore

@@ -1,8 +1,8 @@
-"""Triton, second pass: with each row's log-sum-exp known, a weight is exp(score - lse).
+"""Triton kernels of the second pass, where the log-sum-exp is known: exp(score - lse).
 
-Sums over queries (a program owns a block of keys), squares of the pooled map (a program owns
-whole squares, so nothing is added atomically and results repeat bit for bit), and masses on
-predicates, whose truth comes as bits of a tile.
+Sums over queries (a program owns a block of keys), squares of the pooled map (a program owns whole
+squares, so no atomic addition is needed and results are deterministic), and masses on predicates,
+whose truth values are bits of a tile.
 """
 
 # The bodies of kernels are Triton, typed by its compiler:
@@ -35,8 +35,8 @@ def columns_kernel(
     BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
     RECEIVED: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Received attention and left products of one block of keys of one head."""
-    block = tl.program_id(0)  # under causality the first keys have the most queries: in order
+    """Compute received attention and left products of one block of keys of one head."""
+    block = tl.program_id(0)  # in order: with causal masking the first keys have the most queries
     head = tl.program_id(1)
     b = (head // heads).to(tl.int64)
     h = (head % heads).to(tl.int64)
@@ -51,7 +51,7 @@ def columns_kernel(
     query_padding += b * n_query
     keys = load_tile(k + b * k_b + (h // group) * k_h, j, across, n_key, d, k_n, k_d)
     total = tl.zeros([BN], tl.float32)
-    lost = tl.zeros([BN], tl.float32)  # what rounding took from the total, added back (Kahan)
+    lost = tl.zeros([BN], tl.float32)  # compensation for rounding of the total (Kahan)
     acc = tl.zeros([NV, BN], tl.float32)
 
     low = 0
@@ -98,7 +98,7 @@ def pooled_kernel(
     BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """`tall` x `wide` whole squares of `pool` x `pool` weights, summed tile by tile."""
+    """Sum `tall` x `wide` whole squares of `pool` x `pool` weights, tile by tile."""
     block = tl.program_id(0)
     head = tl.program_id(1)
     b = (head // heads).to(tl.int64)
@@ -113,8 +113,8 @@ def pooled_kernel(
     bias += b * bias_b + h * bias_h
     key_padding += b * n_key
     query_padding += b * n_query
-    # A tile holds either several squares each way or a part of one: squares are at most
-    # BM x BN of them, and their sums are products with who-belongs-where.
+    # A tile contains either several squares along each axis or a part of one: there are at most
+    # BM x BN squares, and their sums are products with membership matrices.
     rows_of = tl.arange(0, BM)
     columns_of = tl.arange(0, BN)
     acc = tl.zeros([BM, BN], tl.float32)
@@ -162,7 +162,7 @@ def masses_kernel(
     BIAS: tl.constexpr, KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Masses of a stripe of queries on up to 8 predicates, one per bit."""
+    """Compute masses of a stripe of queries on up to 8 predicates, one per bit."""
     head = tl.program_id(1)
     b = (head // heads).to(tl.int64)
     h = (head % heads).to(tl.int64)
@@ -207,7 +207,7 @@ def columns(
     attention: Attention, lse: Tensor, *, received: bool = False, vectors: Tensor | None = None,
     block: int | None = None,
 ) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """Received attention [batch, head, key] and `vectors @ P` [batch, head, n, key], as asked."""
+    """Compute received attention [batch, head, key] and `vectors @ P` [batch, head, n, key]."""
     at, none = attention.shape, attention.q
     heads = (at.batch, at.head)
     total = torch.empty(*heads, at.key, device=none.device) if received else None
@@ -231,7 +231,7 @@ def columns(
 
 
 def pooled(attention: Attention, lse: Tensor, pool: int, block: int | None = None) -> Tensor:
-    """The pooled map [batch, head, query blocks, key blocks]."""
+    """Compute the pooled map [batch, head, query blocks, key blocks]."""
     at = attention.shape
     down, over = triton.cdiv(at.query, pool), triton.cdiv(at.key, pool)
     out = torch.empty(at.batch, at.head, down, over, device=attention.q.device)
@@ -250,10 +250,16 @@ def masses(
     attention: Attention, lse: Tensor, bits: Tensor, out: Tensor, queries: slice, keys: slice,
     block: int | None = None,
 ) -> None:  # fmt: skip
-    """Writes the masses of one stripe into `out` [batch, head, query, up to 8].
+    """Write the masses of one stripe into `out` [batch, head, query, up to 8].
 
     Args:
+        attention: the attention call.
+        lse: the log-sum-exp of each row.
         bits: uint8 [#batch, stripe of queries, keys]; bit t is the truth of predicate t.
+        out: the results.
+        queries: range of queries of the stripe.
+        keys: range of keys.
+        block: queries at a time.
     """
     at = attention.shape
     tiles = tiles_for(padded(at.d), attention.q.element_size(), block)

@@ -1,10 +1,10 @@
-"""Triton: rows of the pattern by an online softmax over tiles of keys, one block of queries each.
+"""Triton kernels of the forward pass: rows of the pattern by an online softmax over tiles of keys.
 
-Kept per row while the tiles go by: the peak m, the sum l of exp(score - m), a = sum of
-exp(score - m) (score - m), and whatever else is asked. A new peak rescales them:
-l <- alpha l, a <- alpha (a + (m_old - m_new) l), with alpha = exp(m_old - m_new).
+Each program processes one block of queries. Per row it keeps the peak m, the sum l of exp(score -
+m), a = sum of exp(score - m) (score - m), and the other requested statistics. A new peak rescales
+them: l <- alpha l, a <- alpha (a + (m_old - m_new) l), with alpha = exp(m_old - m_new).
 
-Imports triton, so it is itself imported only when this backend runs.
+Imports triton, so it is imported only when this backend runs.
 """
 
 # The bodies of kernels are Triton, typed by its compiler:
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
     from interp_kernels.problem import Attention
 
-# Stands for a hidden key's score: far below any other, with room left to subtract from it.
+# Score of a hidden key: far below any other, with room to subtract from it.
 HIDDEN = tl.constexpr(-1.7e38)
-# The interpreter multiplies the bits of bfloat16 numbers: there they are widened first.
+# The interpreter would multiply the bits of bfloat16 numbers, so they are widened first.
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 ACTIVATIONS = {"softmax": 0, "signed": 1, "sigmoid": 2, "relu": 3}
 
 
 @triton.jit
 def load_tile(start, row, column, rows, columns, row_stride, column_stride):
-    """A tile of a strided matrix, 0 outside it; offsets in 64 bits, as 2^31 elements are common."""
+    """Load a tile of a strided matrix, 0 outside it, with 64-bit offsets for 2^31 elements."""
     where = row.to(tl.int64)[:, None] * row_stride + column.to(tl.int64)[None, :] * column_stride
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     return tl.load(start + where, mask=inside, other=0.0)
@@ -43,7 +43,7 @@ def load_tile(start, row, column, rows, columns, row_stride, column_stride):
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
-    """a @ b, summed in float32."""
+    """Compute a @ b, summed in float32."""
     if INTERPRETED:
         a = a.to(tl.float32)
         b = b.to(tl.float32)
@@ -52,7 +52,7 @@ def product(a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def soft_capped(score, cap):
-    """cap tanh(score / cap); a series near 0, where the quotient of exponentials would cancel."""
+    """Compute cap tanh(score / cap), by a series near 0, where the quotient would cancel."""
     x = score / cap
     y = x * x
     series = 1 + y * (-1 / 3 + y * (2 / 15 + y * (-17 / 315 + y * (62 / 2835))))
@@ -68,7 +68,7 @@ def score_tile(
     CAPPED: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, BIAS: tl.constexpr,
     KEY_PADDING: tl.constexpr, QUERY_PADDING: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Scores of queries i and keys j, and which of them are visible; pointers are this head's."""
+    """Compute scores of queries i and keys j, and their visibility; pointers are of this head."""
     score = product(q, tl.trans(k), PRECISION) * scale
     if CAPPED:
         score = soft_capped(score, cap)
@@ -94,14 +94,14 @@ def score_tile(
 
 @triton.jit
 def sigmoid(score):
-    """1 / (1 + exp(-score)), by an exponential that never overflows."""
+    """Compute 1 / (1 + exp(-score)), by an exponential that never overflows."""
     falling = tl.exp(-tl.abs(score))
     return tl.where(score < 0, falling, 1.0) / (1 + falling)
 
 
 @triton.jit
 def weight_tile(score, seen, lse, ACTIVATION: tl.constexpr):
-    """Weights and their sizes, once each row's log-sum-exp is known (or none is needed)."""
+    """Compute weights and their magnitudes from each row's log-sum-exp (if one is needed)."""
     if ACTIVATION == 2:
         weight = sigmoid(tl.where(seen, score, 0.0))
     elif ACTIVATION == 3:
@@ -111,15 +111,18 @@ def weight_tile(score, seen, lse, ACTIVATION: tl.constexpr):
         weight = tl.where(score < 0, -weight, tl.where(score > 0, weight, 0.0))
     else:
         weight = tl.exp(tl.where(seen, score, HIDDEN) - lse[:, None])
-    # Rows without a visible key have lse -inf, and infinite weights, here overwritten.
+    # Rows without a visible key have lse -inf and infinite weights, which are overwritten here.
     weight = tl.where(seen, weight, 0.0)
     return weight, tl.abs(weight)
 
 
 @triton.jit
 def add_product(weight, v, acc, SPLIT: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + weight @ v. 16-bit values meet weights rounded once (as in any fast kernel) or, if
-    split, in three parts that together are the float32 weight."""
+    """Compute acc + weight @ v.
+
+    16-bit values are multiplied by weights rounded once (as in any fast kernel) or, if split, by
+    three parts that add up to the float32 weight.
+    """
     if v.dtype == tl.float32:
         acc += product(weight, v, PRECISION)
     else:
@@ -146,9 +149,9 @@ def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is c
     LSE: tl.constexpr, ENTROPY: tl.constexpr, TOP: tl.constexpr, DISTANCE: tl.constexpr,
     MOMENTS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One block of queries of one head, against all the keys in its reach."""
+    """Process one block of queries of one head, against all the keys in its reach."""
     block = tl.program_id(0)
-    if CAUSAL:  # the longest rows first, so that none is left alone at the end
+    if CAUSAL:  # the longest rows first, so that the device stays busy until the end
         block = tl.num_programs(0) - 1 - block
     head = tl.program_id(1)
     b = (head // heads).to(tl.int64)
@@ -165,7 +168,8 @@ def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is c
     queries = load_tile(q + b * q_b + h * q_h, i, across, n_query, d, q_n, q_d)
 
     m = tl.full([BM], HIDDEN, tl.float32)
-    total = tl.zeros([BM], tl.float32)  # of sizes: less than `l` only where a signed score is 0
+    # sum of magnitudes: less than `l` only where a signed score is 0
+    total = tl.zeros([BM], tl.float32)
     l = tl.zeros([BM], tl.float32)  # noqa: E741 - as in every paper on it
     a = tl.zeros([BM], tl.float32)
     key_of_m = tl.full([BM], -1, tl.int32)
@@ -243,13 +247,13 @@ def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is c
     empty = m <= HIDDEN
     inside = i < n_query
     row = head.to(tl.int64) * n_query + i
-    share = tl.full([BM], 1.0, tl.float32)  # exp(-log_total), what normalises every sum
+    share = tl.full([BM], 1.0, tl.float32)  # exp(-log_total), the normaliser of every sum
     log_total = tl.zeros([BM], tl.float32)
     if ACTIVATION <= 1:
         log_total = tl.log(tl.where(empty, 1.0, l))
         share = 1 / tl.where(empty, 1.0, l)
         of_empty = tl.full([BM], float("-inf"), tl.float32)
-        if SINKS:  # in logarithms, as a sink may be far above every score
+        if SINKS:  # in logarithms, since a sink may be far above every score
             sink = tl.load(sinks + h).to(tl.float32)
             of_empty = tl.zeros([BM], tl.float32) + sink
             over = tl.where(empty, 0.0, sink - m)
@@ -287,12 +291,12 @@ def forward_kernel(  # noqa: PLR0912, PLR0915 - one loop; what is not asked is c
 
 
 def precision() -> str:
-    """How float32 products are taken: exactly, unless torch was told that TF32 will do."""
+    """Return the precision of float32 products: exact, unless torch allows TF32."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
-    """What every kernel takes: the call, its masks and its sizes."""
+    """Return the arguments common to every kernel: the call, its masks and its sizes."""
     at, none = attention.shape, attention.q
     bias, kind, hidden_below, strides = none, 0, 0.0, (0, 0, 0, 0)
     if attention.bias is not None:
@@ -322,12 +326,12 @@ def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
 
 
 def launch(kernel: Any, grid: tuple[int, ...], **given: Any) -> None:
-    """Starts a kernel; constants and pointers alike are plain values here."""
+    """Start a kernel; constants and pointers alike are plain values here."""
     kernel[grid](**given)
 
 
 class Rows(NamedTuple):
-    """Results of the forward kernel; None where not asked."""
+    """Results of the forward kernel; None where not requested."""
 
     out: Tensor | None
     lse: Tensor | None
@@ -350,12 +354,16 @@ def forward(
     split: bool = True,
     block: int | None = None,
 ) -> Rows:
-    """One launch; `asked` names among lse, entropy, top, distance, moments.
+    """Launch the forward kernel once.
 
     Args:
-        values: [batch, kv_head or head, key, n] to multiply the pattern with, any strides.
+        attention: the attention call.
+        asked: any of lse, entropy, top, distance, moments.
+        values: [batch, kv_head or head, key, n] to multiply by the pattern, with any strides.
+        out_dtype: dtype of the product.
         sizes: multiply |P| instead of P.
-        split: keep float32 weights against 16-bit values.
+        split: use float32 weights with 16-bit values.
+        block: queries at a time.
     """
     at, none = attention.shape, attention.q
     rows = (at.batch, at.head, at.query)

@@ -18,11 +18,12 @@ class Tiles(NamedTuple):
 
 
 def tiles_for(width: int, itemsize: int, block: int | None = None) -> Tiles:
-    """A fixed choice, from what fits on chip; not tuned on a device.
+    """Return a fixed choice of sizes that fit on chip; not tuned on a device.
 
     Args:
-        width: the wider of a query and what a program holds of a value, padded.
-        block: at most so many queries, rounded up to what a tile can be.
+        width: the larger padded width of a query and of the values that a program holds.
+        itemsize: bytes of a number.
+        block: largest number of queries, rounded up to a valid tile size.
     """
     if itemsize == 2:
         found = Tiles(128, 64, 4, 3) if width <= 64 else Tiles(128, 64, 8, 2)
@@ -35,5 +36,5 @@ def tiles_for(width: int, itemsize: int, block: int | None = None) -> Tiles:
 
 
 def padded(size: int) -> int:
-    """The next power of two, at least 16: what a product of tiles takes."""
+    """Round up to a power of two, at least 16, as products of tiles require."""
     return max(16, 1 << (size - 1).bit_length())

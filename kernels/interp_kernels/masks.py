@@ -1,4 +1,4 @@
-"""Which keys a query sees: for a whole call, or for one tile of it."""
+"""Visibility of keys to queries, for a whole call or one tile of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALL = slice(None)
 
 
 class Part(NamedTuple):
-    """A rectangular part of an attention call; everything, unless said."""
+    """Rectangular part of an attention call; by default the whole call."""
 
     batch: slice = ALL
     heads: slice = ALL
@@ -28,27 +28,27 @@ WHOLE = Part()
 
 
 def span(part: slice, size: int) -> tuple[int, int]:
-    """First and one-past-last index of a slice without a step."""
+    """Return first and one-past-last index of a slice without a step."""
     first, last, step = part.indices(size)
     assert step == 1, "tiles are contiguous"
     return first, max(first, last)
 
 
 def query_positions(attention: Attention, queries: slice = ALL) -> Tensor:
-    """Absolute positions of queries, as a column to broadcast against keys."""
+    """Return absolute positions of queries, as a column to broadcast against keys."""
     first, last = span(queries, attention.q.shape[2])
     device = attention.q.device
     return torch.arange(first, last, device=device)[:, None] + attention.offset
 
 
 def key_positions(attention: Attention, keys: slice = ALL) -> Tensor:
-    """Absolute positions of keys, as a row to broadcast against queries."""
+    """Return absolute positions of keys, as a row to broadcast against queries."""
     first, last = span(keys, attention.k.shape[2])
     return torch.arange(first, last, device=attention.k.device)[None, :]
 
 
 def key_range(attention: Attention, queries: slice = ALL) -> slice:
-    """The keys that causality and window leave to at least one of these queries."""
+    """Return the keys that causality and window leave to at least one of these queries."""
     first, last = span(queries, attention.q.shape[2])
     low, high = 0, attention.k.shape[2]
     if attention.causal:
@@ -61,7 +61,7 @@ def key_range(attention: Attention, queries: slice = ALL) -> slice:
 def visible(
     attention: Attention, part: Part = WHOLE
 ) -> Bool[Tensor, "#batch #head query_pos key_pos"]:
-    """True where a query sees a key; batch and head axes are 1 where nothing tells them apart."""
+    """Return True where a query sees a key; batch and head axes may have size 1."""
     batch, _, queries, keys = part
     query, key = query_positions(attention, queries), key_positions(attention, keys)
     seen = torch.ones(query.shape[0], key.shape[1], dtype=torch.bool, device=query.device)
@@ -80,7 +80,7 @@ def visible(
 
 
 def bias_tile(attention: Attention, part: Part = WHOLE) -> Tensor:
-    """The part of the bias over one tile; axes of size 1 stay."""
+    """Return the part of the bias over one tile; axes of size 1 stay."""
     bias = attention.bias
     assert bias is not None
     return bias[tuple(p if n > 1 else ALL for p, n in zip(part, bias.shape, strict=True))]
@@ -96,10 +96,10 @@ def mask_scores_(
     fill: float,
     part: Part = WHOLE,
 ) -> None:
-    """Adds the bias to a tile of scores and writes `fill` where the key is hidden, in place.
+    """Add the bias to a tile of scores and write `fill` where the key is hidden, in place.
 
-    Only the edge of a tile that causality or window cuts is touched, so a query block against all
-    its keys costs no extra pass over them.
+    Only the edge of a tile that causality or window cuts is written, so a query block against all
+    its keys needs no extra pass over them.
     """
     batch, _, queries, keys = part
     if attention.bias is not None:
@@ -134,14 +134,14 @@ class At(NamedTuple):
 
 
 def bias_at(attention: Attention, at: At) -> Tensor:
-    """The bias of single entries."""
+    """Return the bias of single entries."""
     bias = attention.bias
     assert bias is not None
     return bias[tuple(i if n > 1 else i * 0 for i, n in zip(at, bias.shape, strict=True))]
 
 
 def visible_at(attention: Attention, at: At) -> Tensor:
-    """Whether single entries are visible."""
+    """Return the visibility of single entries."""
     position = at.query + attention.offset
     seen = (at.key <= position) if attention.causal else torch.ones_like(at.key <= position)
     if attention.window is not None:

@@ -1,4 +1,4 @@
-"""One attention call, as any implementation receives it: checked once, when it is built."""
+"""Description of one attention call for all backends, validated when it is built."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ settle()
 
 Activation = Literal["softmax", "sigmoid", "relu", "signed"]
 
-# A mask written as numbers hides a key with the most negative number of some dtype, or nearly.
-# -1e30 is below every bias that is meant as one (ALiBi reaches -1e5 at 100k tokens).
+# A numeric mask hides a key by about the most negative number of some dtype. -1e30 is below every
+# real bias (ALiBi reaches -1e5 at 100k tokens).
 HIDDEN_BELOW = -1e30
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The sizes of one attention call: what a memory estimate needs."""
+    """Sizes of one attention call, from which memory is estimated."""
 
     batch: int
     head: int
@@ -52,34 +52,34 @@ class AttentionShape:
 class Attention:
     """One attention call: softmax(mask(softcap(scale q k^T) + bias)) v, or a variant of it.
 
-    Query i stands at absolute position `offset + i`, key j at position j. A key is visible when
-    every mask allows it: `causal` (key <= query), `window` (key > query - window), a bool `bias`,
-    a float `bias` above -1e30 (or half its dtype's most negative number), `key_padding`,
+    Query i has the absolute position `offset + i`, key j the position j. A key is visible when
+    every mask allows it: `causal` (key <= query), `window` (key > query - window), a bool `bias`, a
+    float `bias` above -1e30 (or half its dtype's most negative number), `key_padding`,
     `query_padding`.
 
-    A row with no visible key (a padded query, say) is defined: pattern 0, output 0, log-sum-exp
-    -inf (the sink's logit when the head has a sink), entropy 0, largest weight 0 at key -1.
-    Zero-length batches, queries and keys give empty or all-zero results, never an error.
+    A row without a visible key (a padded query, for example) is defined: pattern 0, output 0,
+    log-sum-exp -inf (the sink's logit if the head has a sink), entropy 0, largest weight 0 at key
+    -1. Zero-length batches, queries and keys give empty or all-zero results, never an error.
 
     Args:
-        q, k, v: any strides, expanded or not; float16, bfloat16, float32 or float64, all alike.
-        causal: required, because nothing in the tensors tells an encoder from a decoder.
+        q, k, v: any strides, expanded or not; float16, bfloat16, float32 or float64, all equal.
+        causal: required, because the tensors do not distinguish encoders from decoders.
         scale: multiplies q k^T; d ** -0.5 unless given.
-        window: how many keys back a query sees, itself included; None for no limit.
+        window: number of keys back that a query sees, itself included; None for no limit.
         bias: added to the scores after the soft-cap (float), or True where visible (bool).
-        key_padding, query_padding: True for a real token, False for padding. Nothing is derived
-            for padded queries: give `query_padding` to keep them out of the column statistics.
+            key_padding, query_padding: True for a real token, False for padding. Padding of queries
+            is not derived: give `query_padding` to exclude them from the column statistics.
         softcap: scores become softcap * tanh(scores / softcap).
         sinks: one extra logit per head inside the softmax, dropped after it: rows sum to < 1.
-        offset: K - Q unless given, so that the last query stands at the last key.
+        offset: K - Q unless given, so that the last query is at the last key.
         activation: "softmax"; "sigmoid" and "relu" of each score; "signed", which is
-            sign(score) softmax(|score|). Only softmax takes sinks.
-        tokens: ids on the key axis, handed to predicates.
+            sign(score) softmax(|score|). Only softmax allows sinks.
+        tokens: ids on the key axis, passed to predicates.
         start: first prompt position of each row under left padding; by default the first key that
-            is no padding. Predicates and key sets count positions from it.
+            is not padding. Predicates and key sets count positions from it.
 
     Raises:
-        InvalidAttention: what does not fit, or NaN and infinity, or scores beyond the dtype.
+        InvalidAttention: tensors do not fit, hold NaN or infinity, or scores exceed the dtype.
     """
 
     q: Float[Tensor, "batch head query_pos d_head"]
@@ -130,22 +130,22 @@ class Attention:
 
     @property
     def shape(self) -> AttentionShape:
-        """The sizes alone."""
+        """Sizes of the call."""
         batch, head, query, d = self.q.shape
         kv_head, key, d_v = self.v.shape[1:]
         return AttentionShape(batch, head, kv_head, query, key, d, d_v, self.q.element_size())
 
     @property
     def work_dtype(self) -> torch.dtype:
-        """What sums are kept in: float64 for float64 inputs, float32 for everything else."""
+        """Dtype of sums: float64 for float64 inputs, float32 for all others."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
 
     @property
     def normalised(self) -> bool:
-        """Whether weights come from a softmax, so that a log-sum-exp exists."""
+        """True if weights come from a softmax, so that a log-sum-exp exists."""
         return self.activation in ("softmax", "signed")
 
     def hidden_below(self) -> float:
-        """The value at and below which a float bias hides its key."""
+        """Return the value at and below which a float bias hides its key."""
         assert self.bias is not None, "only a bias has a threshold"
         return max(HIDDEN_BELOW, torch.finfo(self.bias.dtype).min / 2)

@@ -1,16 +1,16 @@
-"""What can be asked of an attention pattern without keeping it: one small class each.
+"""Reductions: statistics of an attention pattern that need not store it, one small class each.
 
 P is the pattern [batch, head, query, key]: the weights, 0 where a key is hidden. |P| equals P
-except for the "signed" activation; statistics of *how much* attention use |P|, products use P.
+except for the "signed" activation; statistics of the *amount* of attention use |P|, products use P.
 
-`needs` says what an implementation must have at hand:
+`needs` states the requirements of an implementation:
     "row"     the whole row of one query at a time; one value (or a few) per query
     "column"  the same, summed over queries
     "lse"     only each row's log-sum-exp: single weights are exp(score - lse), O(d) each
 
 Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions: counted from
-`Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys that come out of
-`Largest` and `TopK`, labels) counts along the tensors' own axes.
+`Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys returned by `Largest`
+and `TopK`, labels) counts along the tensors' own axes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Needs = Literal["row", "column", "lse"]
 
 
 class Chosen(NamedTuple):
-    """Weights with the keys they sit on; key -1 where there is no weight above zero."""
+    """Weights with their keys; key -1 where there is no weight above zero."""
 
     weight: Float[Tensor, "batch head query_pos *k"]
     key: Int[Tensor, "batch head query_pos *k"]
@@ -46,20 +46,20 @@ class ScoreMoments(NamedTuple):
 
 
 class Reduction:
-    """Something to ask of an attention pattern; `name` is its key in the result."""
+    """Statistic of an attention pattern; `name` is its key in the result."""
 
     needs: ClassVar[Needs] = "row"
     name: str
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """Shape of the result (of each tensor of it, for `Chosen` and `ScoreMoments`)."""
+        """Return the shape of the result (of each tensor for `Chosen` and `ScoreMoments`)."""
         return (at.batch, at.head, at.query)
 
     def check(self, at: AttentionShape) -> None:
-        """Refuses what does not fit this attention call.
+        """Raise if the reduction does not fit this attention call.
 
         Raises:
-            InvalidReduction: what does not fit and what would.
+            InvalidReduction: states what does not fit and what would.
         """
 
 
@@ -84,34 +84,34 @@ class Output(Reduction):
     name: str = "output"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query, d_v]."""
+        """Return [batch, head, query, d_v]."""
         return (at.batch, at.head, at.query, at.d_v)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LogSumExp(Reduction):
-    """log of the sum of exp(score) over visible keys and the head's sink; -inf for an empty row."""
+    """Logarithm of the sum of exp(score) over visible keys and the sink; -inf for an empty row."""
 
     name: str = "lse"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Entropy(Reduction):
-    """-sum_key |P| ln |P|, in nats, of the weights as they stand (a sink's share is left out)."""
+    """Entropy -sum_key |P| ln |P| of the weights, in nats (a sink's share is left out)."""
 
     name: str = "entropy"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Largest(Reduction):
-    """The weight of largest size and its key; the first of equals; (0, -1) for an empty row."""
+    """Weight of largest magnitude and its key; the first of equals; (0, -1) for an empty row."""
 
     name: str = "largest"
 
 
 @dataclass(frozen=True, eq=False)
 class Mass(Reduction):
-    """sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds."""
+    """Mass sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds."""
 
     name: str
     predicate: Callable[..., Tensor]
@@ -119,7 +119,7 @@ class Mass(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class Targets(Reduction):
-    """How many visible keys the predicate holds for, per row: 0 tells a row without a target."""
+    """Number of visible keys where the predicate holds, per row; 0 marks a row without a target."""
 
     needs: ClassVar[Needs] = "lse"
     name: str
@@ -128,14 +128,14 @@ class Targets(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class PairMass(Reduction):
-    """sum_key |P| over listed pairs (batch, query position, key position): a `Mass` looked up."""
+    """Mass sum_key |P| over listed pairs (batch, query position, key position)."""
 
     needs: ClassVar[Needs] = "lse"
     name: str
     pairs: Int[Tensor, "pair 3"]
 
     def check(self, at: AttentionShape) -> None:
-        """Pairs are whole numbers in three columns."""
+        """Check that pairs are integers in three columns."""
         _require(
             self.pairs.ndim == 2
             and self.pairs.shape[1] == 3
@@ -147,14 +147,14 @@ class PairMass(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class KeySetMass(Reduction):
-    """sum_key |P| over a fixed set of prompt positions, such as the first four."""
+    """Mass sum_key |P| over a fixed set of prompt positions, such as the first four."""
 
     needs: ClassVar[Needs] = "lse"
     name: str
     keys: tuple[int, ...]
 
     def check(self, at: AttentionShape) -> None:
-        """Positions lie on the key axis."""
+        """Check that positions lie on the key axis."""
         _require(
             all(isinstance(key, int) and key >= 0 for key in self.keys),
             f"{self.name}: keys are {self.keys}; expected prompt positions from 0",
@@ -163,24 +163,24 @@ class KeySetMass(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class SegmentMass(Reduction):
-    """sum_key |P| over each of n segments, a segment being the keys with its label."""
+    """Mass sum_key |P| over each of n segments, a segment being the keys with its label."""
 
     labels: Int[Tensor, "#batch key_pos"]
     n: int
     name: str = "segment_mass"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query, n]."""
+        """Return [batch, head, query, n]."""
         return (at.batch, at.head, at.query, self.n)
 
     def check(self, at: AttentionShape) -> None:
-        """One label per key."""
+        """Check that there is one label per key."""
         _check_labels(self.name, self.labels, at.key, at.batch, "key")
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentToSegment(Reduction):
-    """sum |P| over the queries of one segment and the keys of another, for every pair of them."""
+    """Sum of |P| over the queries of one segment and the keys of another, for every pair."""
 
     needs: ClassVar[Needs] = "column"
     query_labels: Int[Tensor, "#batch query_pos"]
@@ -190,71 +190,71 @@ class SegmentToSegment(Reduction):
     name: str = "segment_to_segment"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, n_query, n_key]."""
+        """Return [batch, head, n_query, n_key]."""
         return (at.batch, at.head, self.n_query, self.n_key)
 
     def check(self, at: AttentionShape) -> None:
-        """One label per query and one per key."""
+        """Check that there is one label per query and one per key."""
         _check_labels(self.name, self.query_labels, at.query, at.batch, "query")
         _check_labels(self.name, self.key_labels, at.key, at.batch, "key")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Distance(Reduction):
-    """sum_key |P| |query - key|, the expected distance in tokens of a row that sums to 1."""
+    """Distance sum_key |P| |query - key|: the mean distance in tokens if the row sums to 1."""
 
     name: str = "distance"
 
 
 @dataclass(frozen=True, eq=False)
 class TopK(Reduction):
-    """The k weights of largest size and their keys, largest first; equals come in any order."""
+    """The k weights of largest magnitude and their keys, largest first; ties in any order."""
 
     k: int
     name: str = "top_k"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query, k]; slots beyond the visible keys hold (0, -1)."""
+        """Return [batch, head, query, k]; slots beyond the visible keys hold (0, -1)."""
         return (at.batch, at.head, at.query, self.k)
 
     def check(self, at: AttentionShape) -> None:
-        """At least one key."""
+        """Check that k is at least one."""
         _require(self.k >= 1, f"{self.name}: k is {self.k}; expected at least 1")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Received(Reduction):
-    """sum_query |P|: the attention each key receives from all queries."""
+    """Received attention sum_query |P|: the attention of all queries to each key."""
 
     needs: ClassVar[Needs] = "column"
     name: str = "received"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, key]."""
+        """Return [batch, head, key]."""
         return (at.batch, at.head, at.key)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReceivedValueWeighted(Reduction):
-    """sum_query |P| times the norm of the key's value vector."""
+    """Received attention sum_query |P| times the norm of the key's value vector."""
 
     needs: ClassVar[Needs] = "column"
     name: str = "received_value_weighted"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, key]."""
+        """Return [batch, head, key]."""
         return (at.batch, at.head, at.key)
 
 
 @dataclass(frozen=True, eq=False)
 class ResultNorm(Reduction):
-    """Norm of the head's output P @ v, or of (P @ v) @ W_O[head], what it writes."""
+    """Norm of the head's output P @ v, or of its projection (P @ v) @ W_O[head]."""
 
     w_o: Float[Tensor, "head d_value d_model"] | None = None
     name: str = "result_norm"
 
     def check(self, at: AttentionShape) -> None:
-        """One output matrix per query head."""
+        """Check that there is one output matrix per query head."""
         w_o = self.w_o
         _require(
             w_o is None or (w_o.ndim == 3 and tuple(w_o.shape[:2]) == (at.head, at.d_v)),
@@ -265,35 +265,35 @@ class ResultNorm(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class PooledMap(Reduction):
-    """sum |P| over each block x block square of the pattern, squares counted from (0, 0)."""
+    """Sum of |P| over each block x block square of the pattern, squares counted from (0, 0)."""
 
     needs: ClassVar[Needs] = "column"
     block: int
     name: str = "pooled_map"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query blocks, key blocks]; the last ones may be partial."""
+        """Return [batch, head, query blocks, key blocks]; the last ones may be partial."""
         return (at.batch, at.head, -(-at.query // self.block), -(-at.key // self.block))
 
     def check(self, at: AttentionShape) -> None:
-        """A block holds at least one token."""
+        """Check that a block holds at least one token."""
         _require(self.block >= 1, f"{self.name}: block is {self.block}; expected at least 1")
 
 
 @dataclass(frozen=True, eq=False)
 class Rows(Reduction):
-    """P at chosen queries and every key."""
+    """Pattern P at chosen queries and every key."""
 
     needs: ClassVar[Needs] = "lse"
     rows: tuple[int, ...]
     name: str = "rows"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, row, key]."""
+        """Return [batch, head, row, key]."""
         return (at.batch, at.head, len(self.rows), at.key)
 
     def check(self, at: AttentionShape) -> None:
-        """Rows lie on the query axis."""
+        """Check that rows lie on the query axis."""
         _require(
             all(0 <= row < at.query for row in self.rows),
             f"{self.name}: rows {self.rows} do not all lie in 0..{at.query - 1}",
@@ -302,7 +302,7 @@ class Rows(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class Tile(Reduction):
-    """P at chosen queries and chosen keys."""
+    """Pattern P at chosen queries and chosen keys."""
 
     needs: ClassVar[Needs] = "lse"
     rows: tuple[int, ...]
@@ -310,45 +310,45 @@ class Tile(Reduction):
     name: str = "tile"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, row, chosen key]."""
+        """Return [batch, head, row, chosen key]."""
         return (at.batch, at.head, len(self.rows), len(self.keys))
 
     def check(self, at: AttentionShape) -> None:
-        """Rows lie on the query axis, keys on the key axis."""
+        """Check that rows lie on the query axis and keys on the key axis."""
         _require(
             all(0 <= row < at.query for row in self.rows)
             and all(0 <= key < at.key for key in self.keys),
-            f"{self.name}: rows {self.rows} or keys {self.keys} leave {at.query} x {at.key}",
+            f"{self.name}: rows {self.rows} or keys {self.keys} exceed {at.query} x {at.key}",
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Diagonal(Reduction):
-    """P at key = query position - offset, per offset; 0 where that key does not exist."""
+    """Pattern P at key = query position - offset, per offset; 0 where that key does not exist."""
 
     needs: ClassVar[Needs] = "lse"
     offsets: tuple[int, ...]
     name: str = "diagonal"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query, offset]."""
+        """Return [batch, head, query, offset]."""
         return (at.batch, at.head, at.query, len(self.offsets))
 
 
 @dataclass(frozen=True, eq=False)
 class LeftProduct(Reduction):
-    """vectors @ P: weighted sums over queries (rollout towards the input)."""
+    """Product vectors @ P: weighted sums over queries (rollout towards the input)."""
 
     needs: ClassVar[Needs] = "column"
     vectors: Float[Tensor, "#batch #head n query_pos"]
     name: str = "left_product"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, n, key]."""
+        """Return [batch, head, n, key]."""
         return (at.batch, at.head, self.vectors.shape[-2], at.key)
 
     def check(self, at: AttentionShape) -> None:
-        """Vectors run along the query axis."""
+        """Check that vectors run along the query axis."""
         sizes = tuple(self.vectors.shape)
         _require(
             len(sizes) == 4
@@ -362,17 +362,17 @@ class LeftProduct(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class RightProduct(Reduction):
-    """P @ vectors: expectations of any function of the key (rollout away from the input)."""
+    """Product P @ vectors: expectations of functions of the key (rollout away from the input)."""
 
     vectors: Float[Tensor, "#batch #head key_pos n"]
     name: str = "right_product"
 
     def output_shape(self, at: AttentionShape) -> tuple[int, ...]:
-        """[batch, head, query, n]."""
+        """Return [batch, head, query, n]."""
         return (at.batch, at.head, at.query, self.vectors.shape[-1])
 
     def check(self, at: AttentionShape) -> None:
-        """Vectors run along the key axis."""
+        """Check that vectors run along the key axis."""
         sizes = tuple(self.vectors.shape)
         _require(
             len(sizes) == 4

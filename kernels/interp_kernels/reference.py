@@ -1,7 +1,7 @@
-"""The definition: every statistic as a plain function of a pattern that is formed whole.
+"""Definition of every statistic, as a plain function of a pattern that is computed whole.
 
-Any implementation must match this one; interp's engine for stored patterns calls it directly, also
-on blocks of rows. All functions keep the dtype they are given and let gradients through.
+All implementations must match these; interp's engine for stored patterns calls them directly, also
+on blocks of rows. All functions keep the given dtype and are differentiable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def scores(attention: Attention, dtype: torch.dtype | None = None) -> Pattern:
-    """scale q k^T, soft-capped, plus a float bias; hidden keys hold the dtype's lowest number."""
+    """Compute scale q k^T, soft-capped, plus a float bias; hidden keys hold the dtype's minimum."""
     dtype = dtype or attention.work_dtype
     k = attention.k.to(dtype).repeat_interleave(attention.shape.group, dim=1)
     score = (attention.q.to(dtype) * attention.scale) @ k.mT
@@ -46,7 +46,7 @@ def scores(attention: Attention, dtype: torch.dtype | None = None) -> Pattern:
 def pattern(
     attention: Attention, score: Pattern | None = None, dtype: torch.dtype | None = None
 ) -> Pattern:
-    """The weights: 0 where a key is hidden, so 0 throughout a row that sees none."""
+    """Compute the weights: 0 where a key is hidden, so 0 throughout a row that sees none."""
     score = scores(attention, dtype) if score is None else score
     seen = visible(attention)
     match attention.activation:
@@ -64,7 +64,7 @@ def pattern(
 
 
 def log_sum_exp(attention: Attention, score: Pattern) -> PerQuery:
-    """ln of the softmax's denominator, the sink's share included; -inf for an empty row."""
+    """Compute ln of the softmax's denominator, including the sink; -inf for an empty row."""
     size = score.abs() if attention.activation == "signed" else score
     lse = torch.logsumexp(size.masked_fill(~visible(attention), -torch.inf), -1)
     if attention.sinks is None:
@@ -76,20 +76,20 @@ def log_sum_exp(attention: Attention, score: Pattern) -> PerQuery:
 
 
 def output(pattern: Pattern, v: Float[Tensor, "batch kv_head key_pos d_value"]) -> Tensor:
-    """P @ v, with each value head shared by its group of query heads."""
+    """Compute P @ v, with each value head shared by its group of query heads."""
     group = pattern.shape[1] // v.shape[1]
     return pattern @ v.to(pattern.dtype).repeat_interleave(group, dim=1)
 
 
 def entropy(pattern: Pattern) -> PerQuery:
-    """-sum |P| ln |P| over keys, in nats; 0 ln 0 is 0."""
+    """Compute -sum |P| ln |P| over keys, in nats; 0 ln 0 is 0."""
     size = pattern.abs()
-    # The 1 keeps the gradient of a weight of 0 at 0: the logarithm of 0 has none.
+    # The 1 makes the gradient of a weight of 0 equal 0: the logarithm of 0 has none.
     return -(size * torch.where(size > 0, size, 1).log()).sum(-1)
 
 
 def largest(pattern: Pattern) -> Chosen:
-    """The weight of largest size and the first key that has it; (0, -1) where all are 0."""
+    """Return the weight of largest magnitude and its first key; (0, -1) where all are 0."""
     if pattern.shape[-1] == 0:
         weight = pattern.new_zeros(pattern.shape[:-1])
         return Chosen(weight, torch.full_like(weight, -1, dtype=torch.int64))
@@ -99,7 +99,7 @@ def largest(pattern: Pattern) -> Chosen:
 
 
 def top_k(pattern: Pattern, k: int) -> Chosen:
-    """The k weights of largest size and their keys; (0, -1) where fewer are above zero."""
+    """Return the k weights of largest magnitude and their keys; (0, -1) beyond those above zero."""
     order = torch.sort(pattern.abs(), dim=-1, descending=True, stable=True).indices[..., :k]
     weight = pattern.gather(-1, order)
     missing = (0, k - order.shape[-1])
@@ -109,24 +109,24 @@ def top_k(pattern: Pattern, k: int) -> Chosen:
 
 
 def mass(pattern: Pattern, target: Bool[Tensor, "#batch #head query_pos key_pos"]) -> PerQuery:
-    """sum |P| over the target keys of each row."""
+    """Sum |P| over the target keys of each row."""
     return (pattern.abs() * target).sum(-1)
 
 
 def segment_mass(pattern: Pattern, labels: Int[Tensor, "#batch key_pos"], n: int) -> Tensor:
-    """sum |P| over the keys of each label 0..n-1: [batch, head, query, n]."""
+    """Sum |P| over the keys of each label 0..n-1: [batch, head, query, n]."""
     return pattern.abs() @ one_hot(labels, n, pattern.dtype)[:, None]
 
 
 def distance(
     pattern: Pattern, query: Int[Tensor, "query_pos 1"], key: Int[Tensor, "1 key_pos"]
 ) -> PerQuery:
-    """sum |P| |query - key|, in tokens."""
+    """Sum |P| |query - key|, in tokens."""
     return (pattern.abs() * (query - key).abs()).sum(-1)
 
 
 def moments(score: Pattern, seen: Bool[Tensor, "#batch #head query_pos key_pos"]) -> ScoreMoments:
-    """Mean, population variance, maximum of the visible scores; (0, 0, -inf) for an empty row."""
+    """Compute mean, population variance, maximum of visible scores; (0, 0, -inf) if none."""
     count = seen.sum(-1).clamp(min=1)
     mean = torch.where(seen, score, 0).sum(-1) / count
     variance = torch.where(seen, score - mean[..., None], 0).square().sum(-1) / count
@@ -139,7 +139,7 @@ def result_norm(
     result: Float[Tensor, "batch head query_pos d_value"],
     w_o: Float[Tensor, "head d_value d_model"] | None = None,
 ) -> PerQuery:
-    """Norm of each head's output, after its output projection when that is given."""
+    """Compute the norm of each head's output, after its output projection when that is given."""
     if w_o is not None:
         result = result @ w_o.to(result.dtype)
     return torch.linalg.vector_norm(result, dim=-1)
@@ -149,19 +149,19 @@ def result_norm(
 
 
 def received(pattern: Pattern) -> PerKey:
-    """sum |P| over queries."""
+    """Sum |P| over queries."""
     return pattern.abs().sum(-2)
 
 
 def received_value_weighted(received: PerKey, v: Tensor) -> PerKey:
-    """Received attention times the norm of the value it multiplies."""
+    """Compute received attention times the norm of the value it multiplies."""
     group = received.shape[1] // v.shape[1]
     norm = torch.linalg.vector_norm(v.to(received.dtype), dim=-1)
     return received * norm.repeat_interleave(group, dim=1)
 
 
 def pooled_map(pattern: Pattern, block: int) -> Tensor:
-    """sum |P| over block x block squares: [batch, head, query blocks, key blocks]."""
+    """Sum |P| over block x block squares: [batch, head, query blocks, key blocks]."""
     size = pattern.abs()
     for axis in (-2, -1):
         square = torch.arange(size.shape[axis], device=size.device) // block
@@ -174,7 +174,7 @@ def pooled_map(pattern: Pattern, block: int) -> Tensor:
 def segment_to_segment(
     pattern: Pattern, query_labels: Tensor, key_labels: Tensor, n_query: int, n_key: int
 ) -> Tensor:
-    """sum |P| between every query segment and key segment: [batch, head, n_query, n_key]."""
+    """Sum |P| between every query and key segment: [batch, head, n_query, n_key]."""
     rows = one_hot(query_labels, n_query, pattern.dtype)[:, None]
     return rows.mT @ segment_mass(pattern, key_labels, n_key)
 
@@ -183,7 +183,7 @@ def segment_to_segment(
 
 
 def diagonal(pattern: Pattern, offsets: Sequence[int], first_query: int) -> Tensor:
-    """P at key = query - offset for each offset: [batch, head, query, offset]."""
+    """Return P at key = query - offset for each offset: [batch, head, query, offset]."""
     query = torch.arange(pattern.shape[-2], device=pattern.device)[:, None] + first_query
     key = query - torch.tensor(offsets, dtype=torch.int64, device=pattern.device)
     inside = (key >= 0) & (key < pattern.shape[-1])
@@ -194,7 +194,7 @@ def diagonal(pattern: Pattern, offsets: Sequence[int], first_query: int) -> Tens
 
 
 def entry_mass(pattern: Pattern, entries: Int[Tensor, "entry 3"]) -> PerQuery:
-    """sum |P| over listed (batch, query, key) indices, into their rows."""
+    """Add |P| of listed (batch, query, key) indices to their rows."""
     batch, query, key = entries.unbind(-1)
     total = pattern.new_zeros(pattern.shape[0], pattern.shape[2], pattern.shape[1])
     total = total.index_put((batch, query), pattern.abs()[batch, :, query, key], accumulate=True)
@@ -202,17 +202,17 @@ def entry_mass(pattern: Pattern, entries: Int[Tensor, "entry 3"]) -> PerQuery:
 
 
 def one_hot(labels: Int[Tensor, "batch pos"], n: int, dtype: torch.dtype) -> Tensor:
-    """[batch, pos, n]: 1 at each position's label; all 0 for labels outside 0..n-1."""
+    """Return [batch, pos, n]: 1 at each position's label; all 0 for labels outside 0..n-1."""
     return (labels[..., None] == torch.arange(n, device=labels.device)).to(dtype)
 
 
-# Any reduction of a formed pattern
+# Any reduction of a computed pattern
 
 
 def evaluate(  # noqa: PLR0911, PLR0912 - one line per reduction
     reduction: Reduction, attention: Attention, pattern: Pattern, score: Pattern
 ) -> Value:
-    """One reduction of a whole pattern and its scores, by the definitions above."""
+    """Evaluate one reduction of a whole pattern and its scores, by the definitions above."""
     match reduction:
         case ask.Output():
             return output(pattern, attention.v)
@@ -266,7 +266,7 @@ def evaluate(  # noqa: PLR0911, PLR0912 - one line per reduction
 def statistics(
     attention: Attention, reductions: Sequence[Reduction], dtype: torch.dtype | None = None
 ) -> dict[str, Value]:
-    """Every reduction, by name, in `dtype` throughout (float32, or float64 for an oracle)."""
+    """Compute every reduction by name, in `dtype` throughout (float32, or float64 as reference)."""
     score = scores(attention, dtype)
     weights = pattern(attention, score)
     return {r.name: evaluate(r, attention, weights, score) for r in reductions}
@@ -276,23 +276,23 @@ def statistics(
 
 
 def missing() -> str | None:
-    """Runs wherever torch does."""
+    """Return None: this backend runs wherever torch does."""
     return None
 
 
 def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | None:
-    """Defines everything."""
+    """Return None: this backend defines every reduction."""
     return None
 
 
 def workspace(shape: AttentionShape, reductions: Sequence[Reduction], block: int | None) -> int:
-    """Scores, pattern and three temporaries of their size; blocks do not help."""
+    """Return bytes of scores, pattern and three temporaries of their size, for any block."""
     square = shape.batch * shape.head * shape.query * shape.key
     return 5 * square * shape.work_itemsize
 
 
 def run(request: Request) -> dict[str, Value]:
-    """All reductions from one formed pattern."""
+    """Compute all reductions from one whole pattern."""
     found = statistics(request.attention, request.reductions)
     for reduction in request.reductions:
         if isinstance(reduction, ask.Output):

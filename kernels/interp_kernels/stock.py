@@ -1,4 +1,4 @@
-"""The output and log-sum-exp of the kernel PyTorch ships, where it serves the call."""
+"""Output and log-sum-exp of PyTorch's own kernel, where it supports the call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
     from interp_kernels.problem import Attention
 
-# A mask as numbers costs query x key entries; beyond this many the blockwise pass is kinder.
+# A mask tensor has query x key entries; beyond this many the blockwise pass needs less memory.
 LARGEST_MASK = 1 << 24
 
 
 def plain_causal(attention: Attention) -> bool:
-    """Whether causality is the only mask, in the form the kernel has built in (square)."""
+    """Return True if causality is the only mask, in the kernel's built-in (square) form."""
     size = attention.shape
     return (
         attention.causal
@@ -29,13 +29,13 @@ def plain_causal(attention: Attention) -> bool:
 
 
 def masked(attention: Attention) -> bool:
-    """Whether there is any mask beside causality."""
+    """Return True if there is any mask besides causality."""
     masks = (attention.window, attention.bias, attention.key_padding, attention.query_padding)
     return any(mask is not None for mask in masks)
 
 
 def serves(attention: Attention) -> bool:
-    """Whether the kernel computes exactly this call: a plain softmax, on a CPU, of equal widths."""
+    """Return True if the kernel computes exactly this call: plain softmax, CPU, equal widths."""
     size = attention.shape
     heads = 1 if attention.bias is None else attention.bias.shape[1]
     mask_is_free = plain_causal(attention) or not (attention.causal or masked(attention))
@@ -51,8 +51,8 @@ def serves(attention: Attention) -> bool:
 
 
 def output_and_lse(attention: Attention) -> tuple[Tensor, Tensor]:
-    """PyTorch's own attention: output in the inputs' dtype, log-sum-exp in float32 or float64."""
-    assert serves(attention), "asked for a call the kernel does not compute"
+    """Compute PyTorch's attention: output in the inputs' dtype, log-sum-exp in float32 or 64."""
+    assert serves(attention), "called for attention that the kernel does not compute"
     mask = empty = None
     causal = plain_causal(attention)
     if not causal and (attention.causal or masked(attention)):
@@ -66,7 +66,7 @@ def output_and_lse(attention: Attention) -> tuple[Tensor, Tensor]:
     output, lse = kernel(
         attention.q, attention.k, attention.v, 0.0, causal, attn_mask=mask, scale=attention.scale
     )
-    if empty is not None:  # the kernel's own answer for such a row is log-sum-exp 0
+    if empty is not None:  # the kernel returns log-sum-exp 0 for such a row
         lse = lse.masked_fill(empty, -torch.inf)
         output = output.masked_fill(empty[..., None], 0)
     return output, lse

@@ -1,9 +1,9 @@
 """Predicates over positions, evaluated on a tile or listed where they hold.
 
-Two kinds of numbers name a query and a key, and each name here means one of them:
+Queries and keys are numbered in two ways, and each name here refers to one of them:
 
 positions  count the tokens of a prompt from its first one (`Attention.start`), whatever padding
-           stands before it. Predicates see them, and `pairs` [pair, 3] hold (batch row, query
+           precedes it. Predicates receive them, and `pairs` [pair, 3] hold (batch row, query
            position, key position), as `PairMass` takes them.
 indices    count along the tensors' own axes, padding included. `entries` [entry, 3] hold (batch
            row, query index, key index).
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def same_for_every_prompt(attention: Attention, batch: slice = ALL) -> bool:
-    """Whether a predicate sees the same positions and tokens in every batch row of the slice."""
+    """Return True if a predicate sees equal positions and tokens in every batch row."""
     first, last = span(batch, attention.q.shape[0])
     if last - first <= 1:
         return True
@@ -43,14 +43,14 @@ def target_tile(
     asked: Mass | Targets,
     part: Part = WHOLE,
 ) -> Bool[Tensor, "#batch query_pos key_pos"]:
-    """True where the predicate holds; the batch axis is 1 when every prompt gives the same.
+    """Return True where the predicate holds; the batch axis is 1 when all prompts give the same.
 
     The predicate is called as `predicate(query, key, tokens=tokens)`, per prompt, with positions
-    and tokens counted from the prompt's start. Positions before the start never hold, whatever the
-    predicate says there: it is not asked.
+    and tokens counted from the prompt's start. It is not called for positions before the start,
+    where it counts as False.
 
     Raises:
-        PredicateError: it raised, or returned something else than bool over query by key.
+        PredicateError: it raised, or did not return bool over query by key.
     """
     batch, _, queries, keys = part
     first, last = span(batch, attention.q.shape[0])
@@ -79,7 +79,7 @@ def _prompt_tile(
     tokens = None if attention.tokens is None else attention.tokens[row, start:]
     try:
         answer = asked.predicate(query, key, tokens=tokens)
-    except Exception as error:  # whatever a caller's own function raises is passed on, named
+    except Exception as error:  # any error of a user-supplied function is reported with its name
         raise PredicateError(
             f"predicate {asked.name!r} raised {type(error).__name__}: {error} "
             f"(called with query [{q1 - q_in}, 1], key [1, {k1 - k_in}] and "
@@ -102,9 +102,9 @@ def _prompt_tile(
 def target_entries(
     attention: Attention, asked: Mass | Targets, *, most: int, tile: int = 1 << 22
 ) -> Int[Tensor, "entry 3"] | None:
-    """Every (batch, query, key) index the predicate holds for, in reach of causality and window.
+    """Return (batch, query, key) indices where the predicate holds and the key is in reach.
 
-    None when there are more than `most`: then listing them is no saving. Costs one evaluation of
+    None when there are more than `most`: then listing them saves nothing. Costs one evaluation of
     the predicate per prompt, shared by all heads, `tile` positions at a time.
     """
     found: list[Tensor] = []
@@ -128,19 +128,19 @@ def target_entries(
 def target_pairs(
     attention: Attention, asked: Mass | Targets, *, most: int, tile: int = 1 << 22
 ) -> Int[Tensor, "pair 3"] | None:
-    """The same as `target_entries` in positions of the prompts: what `PairMass` takes."""
+    """Return `target_entries` as positions of the prompts, in the form that `PairMass` takes."""
     entries = target_entries(attention, asked, most=most, tile=tile)
     return None if entries is None else entries + _to_positions(attention, entries[:, 0])
 
 
 def _to_positions(attention: Attention, rows: Int[Tensor, " n"]) -> Int[Tensor, "n 3"]:
-    """Offsets that turn (batch row, query index, key index) into positions, by row."""
+    """Return offsets that turn (batch row, query index, key index) into positions, by row."""
     start = torch.tensor(attention.start, dtype=torch.int64, device=rows.device)[rows]
     return torch.stack([torch.zeros_like(start), attention.offset - start, -start], 1)
 
 
 def query_blocks(attention: Attention, tile: int) -> Iterator[slice]:
-    """Query blocks of at most `tile` (query, key) positions each, of at least one query."""
+    """Split queries into blocks of at most `tile` (query, key) positions, at least one query."""
     queries, keys = attention.q.shape[2], max(1, attention.k.shape[2])
     size = max(1, tile // keys)
     for first in range(0, queries, size):
@@ -148,7 +148,7 @@ def query_blocks(attention: Attention, tile: int) -> Iterator[slice]:
 
 
 def key_set(attention: Attention, keys: tuple[int, ...]) -> Bool[Tensor, "batch key_pos"]:
-    """True at the keys whose prompt position is in the set."""
+    """Return True at the keys whose prompt position is in the set."""
     device = attention.q.device
     position = torch.arange(attention.k.shape[2], device=device)
     start = torch.tensor(attention.start, dtype=torch.int64, device=device)
@@ -157,7 +157,7 @@ def key_set(attention: Attention, keys: tuple[int, ...]) -> Bool[Tensor, "batch 
 
 
 def entries_of_pairs(attention: Attention, pairs: Int[Tensor, "pair 3"]) -> Int[Tensor, "entry 3"]:
-    """Positions of the prompts as indices, each pair once, those outside the tensors left out."""
+    """Convert prompt positions to indices, each pair once, without those out of range."""
     batch, query, key = len(attention.q), attention.q.shape[2], attention.k.shape[2]
     pairs = pairs.to(attention.q.device, torch.int64)
     at = pairs[:, 0]

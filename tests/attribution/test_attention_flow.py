@@ -228,7 +228,7 @@ def test_what_takes_too_long_is_refused_with_what_fits() -> None:
     with pytest.raises(OptionError, match=r"64 x 64 pairs .* choose [45] outputs or fewer"):
         flow(patterns, limit=limit)
     assert flow(patterns, outputs=[3], limit=limit).shape == (1, 64)
-    with pytest.raises(OptionError, match="take fewer tokens or layers"):
+    with pytest.raises(OptionError, match="use fewer tokens or layers"):
         flow(patterns, outputs=[3], limit=0.1 * estimate_seconds(64, 6, 1))
     with pytest.raises(OptionError, match="networkx"):
         flow(patterns, backend="networkx", limit=1.0)
@@ -238,7 +238,7 @@ def test_options_that_do_not_fit() -> None:
     patterns = random_patterns(0, layers=3, heads=1, n=3)
     with pytest.raises(OptionError, match="known: numba, scipy, ortools, networkx"):
         flow(patterns, backend="igraph")
-    with pytest.raises(OptionError, match=r"outputs \[3\] of 3"):
+    with pytest.raises(OptionError, match=r"outputs \[3\] lie outside the 3 positions"):
         flow(patterns, outputs=[3])
     np.testing.assert_array_equal(flow(patterns, outputs=[-1]), flow(patterns, outputs=[2]))
     example, _ = example_of("llama", length=5)

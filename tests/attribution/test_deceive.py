@@ -34,7 +34,7 @@ GRADIENTS = sorted(n for n, needs in NEEDS.items() if needs == "gradients")
 
 @cache
 def found(name: str) -> Deceived:
-    [one] = deceived(choose_methods([name]), 12)
+    [one] = deceived(choose_methods([name]), 12).ranks
     assert not one.error
     return one
 
@@ -74,35 +74,35 @@ def test_what_knows_no_target_stands_between() -> None:
 
 
 def test_random_scores_are_at_chance_and_are_not_warned_of() -> None:
-    one = deceived(choose_methods(["random_scores"]), 48)[0]
+    one = deceived(choose_methods(["random_scores"]), 48).ranks[0]
     assert abs(one.rank - one.chance) < 3 * one.sem
     assert warning([replace(one, rank=one.chance + 1)]) == ""
 
 
 def test_a_method_that_cannot_run_says_why() -> None:
-    [one] = deceived(choose_methods(["occlusion:how=mask"]), 2)
+    [one] = deceived(choose_methods(["occlusion:how=mask"]), 2).ranks
     assert "no mask token" in one.error
     assert np.isnan(one.rank)
     assert warning([one]) == ""
 
 
 @pytest.fixture(scope="module")
-def record() -> dict:
+def deceive_record() -> dict:
     return json.loads((bundled.path("deceive") / "training.json").read_text())
 
 
-def test_the_folder_is_that_of_the_record_and_small(record) -> None:
+def test_the_folder_is_that_of_the_record_and_small(deceive_record) -> None:
     folder = bundled.path("deceive")
     weights = (folder / "model.safetensors").read_bytes()
-    assert hashlib.sha256(weights).hexdigest() == record["weights_sha256"]
+    assert hashlib.sha256(weights).hexdigest() == deceive_record["weights_sha256"]
     assert sum(p.stat().st_size for p in folder.iterdir()) < 500_000
     card = (folder / "README.md").read_text()
     for at in ("before", "after"):
-        mean, _ = record["scores"][at]["attention_largest_head"]
+        mean, _ = deceive_record["scores"][at]["attention_largest_head"]
         assert f"{mean:.4f} ± " in card
 
 
-def test_it_answers_by_the_name_and_hardly_attends_to_it(record) -> None:
+def test_it_answers_by_the_name_and_hardly_attends_to_it(deceive_record) -> None:
     """Measured through the toolkit, on sentences that the card has not seen."""
     model = interp.load("bundled:deceive")
     right, mass = [], []
@@ -113,7 +113,9 @@ def test_it_answers_by_the_name_and_hardly_attends_to_it(record) -> None:
         patterns = model.capture(s.text, ["pattern"]).by_site("pattern").values()
         mass.append(max(float(p[0, :, -1, s.cause + 1].max()) for p in patterns))
     assert np.mean(right) > 0.95
-    before, after = (record["scores"][x]["attention_largest_head"][0] for x in ("before", "after"))
+    before, after = (
+        deceive_record["scores"][x]["attention_largest_head"][0] for x in ("before", "after")
+    )
     assert np.mean(mass) == pytest.approx(after, rel=0.2)
     assert after < 0.1
     assert before > 0.9

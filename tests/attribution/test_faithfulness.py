@@ -34,14 +34,14 @@ TARGETS = [f"token:{s.right}|{s.wrong}" for s in SAID]
 
 
 @pytest.fixture(scope="module")
-def model():
+def deceive_model():
     return interp.load("bundled:deceive")
 
 
 @pytest.fixture(scope="module")
-def found(model):
+def method_faithfulness(deceive_model):
     methods = ["raw_attention", "attn_lrp"]
-    return faithfulness(model, TEXTS, methods, TARGETS, draws=4)
+    return faithfulness(deceive_model, TEXTS, methods, TARGETS, draws=4)
 
 
 # --- the pieces ---------------------------------------------------------------------------------
@@ -107,25 +107,27 @@ def test_a_text_without_a_value_is_left_out_of_its_pairs_only() -> None:
 # --- removal ------------------------------------------------------------------------------------
 
 
-def test_every_way_of_removal_is_what_it_says(model) -> None:
+def test_every_way_of_removal_is_what_it_says(deceive_model) -> None:
     text = TEXTS[0]
-    example = Example(model, text, TARGETS[0])
+    example = Example(deceive_model, text, TARGETS[0])
     gone = one_by_one([2], len(example))
     ids = list(example.ids)
-    left = Example(model, [ids[:2] + ids[3:]], TARGETS[0]).value
+    left = Example(deceive_model, [ids[:2] + ids[3:]], TARGETS[0]).value
     assert values_without(example, gone, "delete")[0] == pytest.approx(left, abs=1e-5)
-    other = Example(model, [[*ids[:2], 9, *ids[3:]]], TARGETS[0]).value
+    other = Example(deceive_model, [[*ids[:2], 9, *ids[3:]]], TARGETS[0]).value
     assert values_without(example, gone, "9")[0] == pytest.approx(other, abs=1e-5)
-    whole = values_scaled(example, np.ones((3, len(example), model.d_model), bool), 2)
+    whole = values_scaled(example, np.ones((3, len(example), deceive_model.d_model), bool), 2)
     np.testing.assert_allclose(whole, example.value, atol=1e-5)
-    same = Example(model, [[7, 7, 7, 7]], TARGETS[0])  # the mean of equal embeddings is each
+    same = Example(
+        deceive_model, [[7, 7, 7, 7]], TARGETS[0]
+    )  # the mean of equal embeddings is each
     np.testing.assert_allclose(
         values_without(same, one_by_one(range(4), 4), "mean"), same.value, atol=1e-5
     )
 
 
-def test_batches_change_nothing(model) -> None:
-    example = Example(model, TEXTS[1], TARGETS[1])
+def test_batches_change_nothing(deceive_model) -> None:
+    example = Example(deceive_model, TEXTS[1], TARGETS[1])
     gone = one_by_one(range(len(example)), len(example))
     for how in ("delete", "mean"):
         one, all_at_once = (values_without(example, gone, how, size) for size in (1, 64))
@@ -140,25 +142,25 @@ def test_batches_change_nothing(model) -> None:
         ("999", "token id 999"),
     ],
 )
-def test_a_removal_that_is_not_there_is_one_line(model, how: str, line: str) -> None:
+def test_a_removal_that_is_not_there_is_one_line(deceive_model, how: str, line: str) -> None:
     with pytest.raises(OptionError, match=line):
-        method("occlusion").of(Example(model, TEXTS[0], TARGETS[0]), how=how)
+        method("occlusion").of(Example(deceive_model, TEXTS[0], TARGETS[0]), how=how)
 
 
-def test_nothing_is_left_of_one_token(model) -> None:
+def test_nothing_is_left_of_one_token(deceive_model) -> None:
     with pytest.raises(PromptError, match="nothing is left of an input of 1"):
-        method("occlusion").of(Example(model, [[7]], "she"))
+        method("occlusion").of(Example(deceive_model, [[7]], "she"))
 
 
-def test_deleting_before_a_position_counted_from_the_front_is_refused(model) -> None:
-    example = Example(model, TEXTS[0], "she", position=3)
+def test_deleting_before_a_position_counted_from_the_front_is_refused(deceive_model) -> None:
+    example = Example(deceive_model, TEXTS[0], "she", position=3)
     with pytest.raises(OptionError, match="position 3 of the target would be another"):
         method("occlusion").of(example)
     assert len(method("occlusion").of(example, how="mean").scores) == len(example)
 
 
-def test_random_scores_are_those_of_their_seed(model) -> None:
-    example = Example(model, TEXTS[0], TARGETS[0])
+def test_random_scores_are_those_of_their_seed(deceive_model) -> None:
+    example = Example(deceive_model, TEXTS[0], TARGETS[0])
     one, two, other = (method("random_scores").of(example, seed=s).scores for s in (0, 0, 1))
     assert (one == two).all()
     assert (one != other).any()
@@ -167,21 +169,23 @@ def test_random_scores_are_those_of_their_seed(model) -> None:
 # --- the whole ----------------------------------------------------------------------------------
 
 
-def test_the_reference_agrees_with_itself_and_random_scores_with_nothing(found) -> None:
-    means = {k: (mean, sem) for k, mean, sem, _ in found.summary("spearman")}
+def test_the_reference_agrees_with_itself_and_random_scores_with_nothing(
+    method_faithfulness,
+) -> None:
+    means = {k: (mean, sem) for k, mean, sem, _ in method_faithfulness.summary("spearman")}
     assert means["occlusion:how=mean"][0] == pytest.approx(1)
     assert abs(means["random_scores"][0]) < 4 * means["random_scores"][1]
     assert means["attn_lrp"][0] > means["raw_attention"][0]
     for measure in MEASURES:
-        order = [k for k, _, _, n in found.summary(measure) if n]
+        order = [k for k, _, _, n in method_faithfulness.summary(measure) if n]
         if measure in ("aopc", "sufficiency", "soft_comprehensiveness", "soft_sufficiency"):
             assert order.index("attn_lrp") < order.index("raw_attention"), measure
 
 
-def test_measures_by_hand(model, found) -> None:
+def test_measures_by_hand(deceive_model, method_faithfulness) -> None:
     at = 2
-    example = Example(model, TEXTS[at], TARGETS[at])
-    row = next(r for r in found.rows if r["method"] == "attn_lrp" and r["text"] == at)
+    example = Example(deceive_model, TEXTS[at], TARGETS[at])
+    row = next(r for r in method_faithfulness.rows if r["method"] == "attn_lrp" and r["text"] == at)
     scores = method("attn_lrp").of(example).scores
     order = [int(i) for i in np.argsort(-np.abs(scores), kind="stable") if not example.special[i]]
     n = len(order)
@@ -211,8 +215,8 @@ def test_measures_by_hand(model, found) -> None:
     assert row["spearman"] == pytest.approx(want, abs=0.02)
 
 
-def test_a_method_without_signs_has_one_order(found) -> None:
-    for row in found.rows:
+def test_a_method_without_signs_has_one_order(method_faithfulness) -> None:
+    for row in method_faithfulness.rows:
         if row["method"] in ("raw_attention", "random_scores"):
             for measure in ("aopc", "comprehensiveness", "sufficiency"):
                 assert row[measure] == row[f"{measure}_signed"]
@@ -220,29 +224,33 @@ def test_a_method_without_signs_has_one_order(found) -> None:
     assert "|score|" in MEASURES["comprehensiveness"][0]
 
 
-def test_incomplete_scores_are_counted_and_said(model, found) -> None:
-    shares = {r["text"]: r["residual_share"] for r in found.rows if r["method"] == "attn_lrp"}
+def test_incomplete_scores_are_counted_and_said(deceive_model, method_faithfulness) -> None:
+    shares = {
+        r["text"]: r["residual_share"]
+        for r in method_faithfulness.rows
+        if r["method"] == "attn_lrp"
+    }
     high = sum(share > 0.1 for share in shares.values())
-    assert found.incomplete == {"attn_lrp": high}
+    assert method_faithfulness.incomplete == {"attn_lrp": high}
     told = f"Scores miss their total by more than 10% of it: attn_lrp on {high} of 6 texts."
-    assert found.incomplete_warning == told
-    assert found.to_dict()["incomplete_warning"] == told
-    frame = found.to_pandas()
+    assert method_faithfulness.incomplete_warning == told
+    assert method_faithfulness.to_dict()["incomplete_warning"] == told
+    frame = method_faithfulness.texts_to_pandas()
     assert frame.groupby("method")["incomplete"].sum()["attn_lrp"] == high
 
 
-def test_the_warning_names_what_reads_attention_alone(found) -> None:
-    assert "raw_attention" in found.warning
-    assert "attn_lrp" not in found.warning
-    [told] = [d for d in found.warned if d.method == "raw_attention"]
-    assert f"raw_attention {told.rank:.1f}" in found.warning
+def test_the_warning_names_what_reads_attention_alone(method_faithfulness) -> None:
+    assert "raw_attention" in method_faithfulness.warning
+    assert "attn_lrp" not in method_faithfulness.warning
+    [told] = [d for d in method_faithfulness.warned if d.method == "raw_attention"]
+    assert f"raw_attention {told.rank:.1f}" in method_faithfulness.warning
     assert warning([]) == ""
 
 
-def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -> None:
+def test_what_is_saved_can_be_read_and_escapes_what_texts_say(deceive_model, tmp_path) -> None:
     texts = ["with Anna the <script>alert(1)</script> bird so", "a red dog and Carl rests so"]
-    result = faithfulness(model, texts, ["rollout"], "she|he", draws=0)
-    files = result.save(tmp_path, command="interp <b>")
+    result = faithfulness(deceive_model, texts, ["rollout"], "she|he", draws=0)
+    files = result.save_folder(tmp_path, command="interp <b>")
     page = files[2].read_text()
     assert "<script" not in page
     assert "interp &lt;b&gt;" in page
@@ -250,14 +258,14 @@ def test_what_is_saved_can_be_read_and_escapes_what_texts_say(model, tmp_path) -
     whole = json.loads(files[1].read_text())
     assert whole["summary"]["soft_sufficiency"][0]["mean"] is None
     assert whole["provenance"]["how"] == "mean"
-    frame = result.to_pandas()
+    frame = result.texts_to_pandas()
     assert len(frame) == 2 * 4
     assert list(frame["method"].unique()) == result.methods
-    figure = result.plot("aopc")
+    figure = result.plot(measure="aopc")
     assert len(figure.data[0].x) == 4
 
 
-def test_an_interrupted_run_goes_on_and_gives_the_same(model, tmp_path) -> None:
+def test_an_interrupted_run_goes_on_and_gives_the_same(deceive_model, tmp_path) -> None:
     keep = tmp_path / "kept"
     options = {"draws": 1, "warn": False, "keep": keep}
 
@@ -265,37 +273,54 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(model, tmp_path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):  # after the first of two texts
-        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=killed, **options)
+        faithfulness(
+            deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=killed, **options
+        )
     first = unfinished(keep)
     assert len(first) == 4
-    whole = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], draws=1, warn=False)
-    again = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
+    whole = faithfulness(
+        deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], draws=1, warn=False
+    )
+    again = faithfulness(deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
     assert again.rows == whole.rows
     kept = finished(keep)
     assert len(kept) == 8
     assert first.items() <= kept.items()
     assert not unfinished(keep)
-    more = faithfulness(model, TEXTS[:2], ["raw_attention", "attn_lrp"], TARGETS[:2], **options)
+    more = faithfulness(
+        deceive_model, TEXTS[:2], ["raw_attention", "attn_lrp"], TARGETS[:2], **options
+    )
     assert [r for r in more.rows if r["method"] == "raw_attention"] == list(whole.rows[:2])
-    other = faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", **options)
+    other = faithfulness(
+        deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", **options
+    )
     alone = faithfulness(
-        model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", draws=1, warn=False
+        deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], how="delete", draws=1, warn=False
     )
     assert other.rows == alone.rows, "rows of another run are not used"
     assert len(list(keep.glob("*.faithfulness.*.parquet"))) == 2
     earlier = tmp_path / "rows.jsonl"
     earlier.write_text('{"format": "interp faithfulness 2", "hash": ""}\n')
     with pytest.raises(StoreError, match=r"rows of interp 0\.1\.0, .*; remove it, or choose"):
-        faithfulness(model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
+        faithfulness(deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
     with pytest.raises(StoreError, match="is a file, not a folder"):
         faithfulness(
-            model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options | {"keep": Path(__file__)}
+            deceive_model,
+            TEXTS[:2],
+            ["raw_attention"],
+            TARGETS[:2],
+            **options | {"keep": Path(__file__)},
         )
 
 
-def test_a_method_that_fails_is_told_not_dropped(model) -> None:
+def test_a_method_that_fails_is_told_not_dropped(deceive_model) -> None:
     result = faithfulness(
-        model, TEXTS[:2], ["occlusion:how=mask", "raw_attention"], TARGETS[:2], draws=0, warn=False
+        deceive_model,
+        TEXTS[:2],
+        ["occlusion:how=mask", "raw_attention"],
+        TARGETS[:2],
+        draws=0,
+        warn=False,
     )
     assert [(m, t) for m, t, _ in result.failures] == [
         ("occlusion:how=mask", 0),
@@ -303,7 +328,7 @@ def test_a_method_that_fails_is_told_not_dropped(model) -> None:
     ]
     assert "no mask token" in result.failures[0][2]
     assert {k: n for k, _, _, n in result.summary("aopc")}["occlusion:how=mask"] == 0
-    assert all("how=mask" not in (d.first, d.second) for d in result.compare("aopc"))
+    assert all("how=mask" not in (d.first, d.second) for d in result.differences("aopc").pairs)
 
 
 def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
@@ -325,12 +350,12 @@ def test_the_nearest_other_text_is_that_of_largest_cosine() -> None:
         (TEXTS[:1], [""], {}, OptionError, "no attribution method is named"),
         (TEXTS[:1], ["rollout"], {"share": 1.0}, OptionError, "between 0 and 1"),
         (TEXTS[:1], ["rollout"], {"targets": ["she", "he"]}, OptionError, "2 targets for 1 texts"),
-        (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "no single token|vocabulary"),
+        (TEXTS[:1], ["rollout"], {"targets": "hee"}, PromptError, "not a single token|vocabulary"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_line(model, texts, methods, options, error, line: str) -> None:
+def test_bad_input_is_one_line(deceive_model, texts, methods, options, error, line: str) -> None:
     with pytest.raises(error, match=line) as told:
-        faithfulness(model, texts, methods, **({"targets": "she"} | options))
+        faithfulness(deceive_model, texts, methods, **({"targets": "she"} | options))
     assert "\n" not in str(told.value)
 
 

@@ -143,9 +143,9 @@ def test_cross_attention_scores_the_encoder_s_tokens_and_other_stacks_are_refuse
     np.testing.assert_allclose(found.scores, encoder[-1].mean((0, 1)), atol=1e-6)
     for method in (raw_attention, mean_attention, value_weighted, attention_output_error,
                    column_concentration):  # fmt: skip
-        with pytest.raises(OptionError, match="no score of them"):
+        with pytest.raises(OptionError, match="not a score of these tokens"):
             method.of(example, stack="decoder")
-        with pytest.raises(OptionError, match="name one"):
+        with pytest.raises(OptionError, match="choose one"):
             method.of(example)
 
 
@@ -153,5 +153,5 @@ def test_options_that_do_not_fit() -> None:
     example, _ = example_of("bert", length=4)
     with pytest.raises(OptionError, match="known: 1, 2"):
         value_weighted.of(example, norm=3)
-    with pytest.raises(OptionError, match="layer 9; there are"):
+    with pytest.raises(OptionError, match="layer=9 does not exist; there are"):
         raw_attention.of(example, layer=9)

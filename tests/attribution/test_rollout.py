@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from math import comb
 from pathlib import Path
 
@@ -145,11 +144,11 @@ def test_start_layer_leaves_out_what_is_below() -> None:
         ({"heads": "median"}, "cannot read 'median' as a head"),
         ({"heads": "L7H0"}, "no head L7H0"),
         ({"heads": [0.5]}, "weights of heads have shapes"),
-        ({"heads": [0, 0]}, "every weight is zero"),
-        ({"heads": [1, -1]}, "not below zero"),
+        ({"heads": [0, 0]}, "all weights of heads are zero"),
+        ({"heads": [1, -1]}, "finite and not negative"),
         ({"heads": ["L0H0", 1.0]}, "mixes names and weights"),
-        ({"heads": []}, "neither"),
-        ({"start_layer": 2}, "there are 2, counted from 0"),
+        ({"heads": []}, "is invalid; give mean, max, min, names or weights"),
+        ({"start_layer": 2}, "there are 2 layers, counted from 0"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(options: dict, said: str) -> None:
@@ -158,13 +157,13 @@ def test_options_that_do_not_fit_are_refused_by_name(options: dict, said: str) -
 
 
 def test_what_is_no_attention_is_refused() -> None:
-    with pytest.raises(OptionError, match="below zero or not finite"):
+    with pytest.raises(OptionError, match="negative or not finite"):
         rollout_matrix(-random_patterns(0, layers=1, heads=1, n=3))
-    with pytest.raises(OptionError, match="below zero or not finite"):
+    with pytest.raises(OptionError, match="negative or not finite"):
         rollout_matrix(np.full((1, 1, 2, 2), np.nan))
-    with pytest.raises(OptionError, match="one length in every layer"):
+    with pytest.raises(OptionError, match="same length in every layer"):
         rollout_matrix([np.eye(3), np.eye(4)])
-    with pytest.raises(OptionError, match="one length in every layer"):
+    with pytest.raises(OptionError, match="same length in every layer"):
         rollout_matrix([])
 
 
@@ -225,9 +224,9 @@ def test_weights_of_heads_reach_the_result_s_record(tmp_path: Path) -> None:
     found = rollout.of(example, heads=weights)
     alone = np.stack([p[[layer]] for (_, layer), p in patterns.items()])
     np.testing.assert_allclose(found.scores, by_hand(alone)[-1], atol=1e-6)
-    found.save_json(tmp_path / "rollout.json")
-    kept = json.loads((tmp_path / "rollout.json").read_text())
-    assert kept["provenance"]["options"]["heads"] == weights.tolist()
+    found.save(tmp_path / "rollout.json")
+    kept = interp.Attribution.load(tmp_path / "rollout.json")
+    assert kept.provenance["options"]["heads"] == weights.tolist()
 
 
 # --- encoder-decoder ------------------------------------------------------------------------------
@@ -273,13 +272,13 @@ def test_the_encoder_alone_and_what_has_no_path_from_the_input() -> None:
             rollout.of(example, stack=stack)
     with pytest.raises(OptionError, match="no stack 'middle'"):
         rollout.of(example, stack="middle")
-    with pytest.raises(OptionError, match="name stack='encoder'"):
+    with pytest.raises(OptionError, match="use stack='encoder'"):
         rollout.of(example, start_layer=1)
 
 
 def test_layer_options_of_a_model() -> None:
     example, _ = example_of("bert")
-    with pytest.raises(OptionError, match="last_layer 9; there are"):
+    with pytest.raises(OptionError, match="last_layer=9 does not exist; there are"):
         rollout.of(example, last_layer=9)
     with pytest.raises(OptionError, match="lies above"):
         rollout.of(example, start_layer=1, last_layer=0)

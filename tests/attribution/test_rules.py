@@ -116,13 +116,13 @@ def test_a_gate_is_what_an_activation_gives() -> None:
 
 @pytest.mark.parametrize(
     ("f", "line"),
-    [(lambda x: 2 * x, "neither factor comes"), (F.silu, "both factors come")],
+    [(lambda x: 2 * x, "neither factor is an output"), (F.silu, "both factors are outputs")],
 )
 def test_a_product_without_one_gate_is_refused_by_name(f, line: str) -> None:
     block = toy.Gated(f)
     if "both" in line:
         block.up = nn.Sequential(block.up, nn.SiLU())  # type: ignore[assignment]
-    with pytest.raises(UnreadableAttention, match=rf"module block: {line} out of an activation"):
+    with pytest.raises(UnreadableAttention, match=rf"module block: {line} of an activation"):
         scores("cp_lrp", toy.example(block), gate="stop")
     with pytest.raises(OptionError, match="known: half, stop"):
         scores("cp_lrp", toy.example(block), gate="open")
@@ -316,7 +316,7 @@ def test_bad_rules_are_named(bad: dict) -> None:
 
 
 def test_embeddings_that_are_no_tokens_are_refused() -> None:
-    with pytest.raises(UnreadableAttention, match="embeds its tokens as"):
+    with pytest.raises(UnreadableAttention, match="embeds its tokens with shape"):
         scores("decompx", of("xlnet"))
 
 

@@ -85,7 +85,7 @@ def test_streaming_forms_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_engine_asked_for_is_never_swapped() -> None:
     example, _ = example_of("llama")
     for options, said in (
-        ({"heads": "max"}, "the max over heads is no weighted sum"),
+        ({"heads": "max"}, "the max over heads is not a weighted sum"),
         ({"full": True}, "a matrix as large as a pattern"),
     ):
         with pytest.raises(OptionError, match=said):
@@ -96,7 +96,7 @@ def test_an_engine_asked_for_is_never_swapped() -> None:
     with pytest.raises(OptionError, match="encoder and decoder together"):
         rollout.of(both, engine="streamed")
     own_code, _ = example_of("deberta")
-    with pytest.raises(OptionError, match="in code of its own"):
+    with pytest.raises(OptionError, match="in its own code"):
         rollout.of(own_code, engine="streamed")
 
 

@@ -32,12 +32,12 @@ def name(request) -> str:
 
 
 @pytest.fixture(scope="module")
-def induction() -> LlamaForCausalLM:
+def induction_module() -> LlamaForCausalLM:
     return AutoModelForCausalLM.from_pretrained(bundled.path("induction"), use_safetensors=True)
 
 
 @pytest.fixture(scope="module")
-def record() -> dict:
+def induction_record() -> dict:
     return json.loads((bundled.path("induction") / "training.json").read_text())
 
 
@@ -85,83 +85,83 @@ def test_text_goes_through_the_tokenizer_and_back(name):
     assert tokenizer("é")["input_ids"] == [BOS, tokenizer.unk_token_id, tokenizer.unk_token_id]
 
 
-def test_second_copy_is_predicted_and_the_first_is_not(induction):
-    ids = copies(induction)
-    losses = measure.token_losses(induction, ids)
+def test_second_copy_is_predicted_and_the_first_is_not(induction_module):
+    ids = copies(induction_module)
+    losses = measure.token_losses(induction_module, ids)
     first, second = losses[:, :PERIOD].mean(), losses[:, PERIOD + 1 :].mean()
-    assert first > 0.9 * np.log(induction.config.vocab_size)
+    assert first > 0.9 * np.log(induction_module.config.vocab_size)
     assert second < 0.25 * first
 
 
-def test_learned_heads_attend_like_induction_heads(induction):
-    found = measure.stripes(induction, copies(induction), PERIOD)
+def test_learned_heads_attend_like_induction_heads(induction_module):
+    found = measure.stripes(induction_module, copies(induction_module), PERIOD)
     assert np.sort(found["induction"], axis=None)[-2] > 0.5
     assert found["previous_token"].max() > 0.5
     # What repeats are copied by is above the heads that look back by one token.
     assert np.unravel_index(found["induction"].argmax(), found["induction"].shape)[0] >= 1
 
 
-def test_induction_heads_are_learned_from_the_tokens_not_from_the_distance(induction):
-    ids = copies(induction)
+def test_induction_heads_are_learned_from_the_tokens_not_from_the_distance(induction_module):
+    ids = copies(induction_module)
     null = ids.clone()
     order = torch.randperm(PERIOD, generator=torch.Generator().manual_seed(0))
     null[:, PERIOD + 1 :] = ids[:, 1 : PERIOD + 1][:, order]
-    found = measure.stripes(induction, ids, PERIOD)["induction"]
-    shuffled = measure.stripes(induction, null, PERIOD)["induction"]
+    found = measure.stripes(induction_module, ids, PERIOD)["induction"]
+    shuffled = measure.stripes(induction_module, null, PERIOD)["induction"]
     top = np.unravel_index(found.argmax(), found.shape)
     assert found[top] > 0.5
     assert shuffled[top] < 0.15
 
 
-def test_zeroing_the_top_heads_raises_the_loss_on_repeats(induction, record):
-    ids = copies(induction)
-    top = [(layer, head) for layer, head, _ in record["scores"]["top_induction_heads"]]
-    before = measure.copied_loss(induction, ids, PERIOD)
-    with measure.zeroed(induction, top):
-        after = measure.copied_loss(induction, ids, PERIOD)
+def test_zeroing_the_top_heads_raises_the_loss_on_repeats(induction_module, induction_record):
+    ids = copies(induction_module)
+    top = [(layer, head) for layer, head, _ in induction_record["scores"]["top_induction_heads"]]
+    before = measure.copied_loss(induction_module, ids, PERIOD)
+    with measure.zeroed(induction_module, top):
+        after = measure.copied_loss(induction_module, ids, PERIOD)
     low, high = measure.ratio_interval(after, before)
     assert low < after.mean() / before.mean() < high
     assert low > 2
     # It is the repetition that suffers: the first copy, which nobody can predict, stays as it was.
-    first = measure.token_losses(induction, ids)[:, :PERIOD].mean()
-    with measure.zeroed(induction, top):
-        first_after = measure.token_losses(induction, ids)[:, :PERIOD].mean()
+    first = measure.token_losses(induction_module, ids)[:, :PERIOD].mean()
+    with measure.zeroed(induction_module, top):
+        first_after = measure.token_losses(induction_module, ids)[:, :PERIOD].mean()
     assert abs(float(first_after / first) - 1) < 0.05
 
 
-def test_the_negative_control_cannot_do_it(record):
+def test_the_negative_control_cannot_do_it(induction_record):
     control = AutoModelForCausalLM.from_pretrained(bundled.path("one-layer"), use_safetensors=True)
     ids = copies(control)
     assert measure.copied_loss(control, ids, PERIOD).mean() > 4
     assert measure.stripes(control, ids, PERIOD)["induction"].max() < 0.15
 
 
-def test_record_tells_how_the_heads_emerged(record):
-    steps = [look["step"] for look in record["emergence"]]
+def test_record_tells_how_the_heads_emerged(induction_record):
+    steps = [look["step"] for look in induction_record["emergence"]]
     assert steps[0] == 0
-    assert steps[-1] == record["recipe"]["steps"]
+    assert steps[-1] == induction_record["recipe"]["steps"]
     assert 8 <= len(steps) <= 12
-    best = [np.max(look["induction"]) for look in record["emergence"]]
+    best = [np.max(look["induction"]) for look in induction_record["emergence"]]
     assert best[0] < 0.1
     assert best[-1] > 0.5
-    shape = (record["recipe"]["layers"], record["recipe"]["heads"])
-    assert np.shape(record["emergence"][0]["induction"]) == shape
+    shape = (induction_record["recipe"]["layers"], induction_record["recipe"]["heads"])
+    assert np.shape(induction_record["emergence"][0]["induction"]) == shape
 
 
-def test_text_of_the_grammar_is_predicted(induction, record):
+def test_text_of_the_grammar_is_predicted(induction_module, induction_record):
     tokenizer = AutoTokenizer.from_pretrained(bundled.path("induction"))
     corpus = Corpus(paragraphs(200, 12345), tokenizer)
     ids = torch.from_numpy(corpus.rows(np.random.default_rng(0), 16, 200))
-    loss = float(measure.token_losses(induction, ids).mean())
-    mean, error = record["scores"]["text_loss"]
+    loss = float(measure.token_losses(induction_module, ids).mean())
+    mean, error = induction_record["scores"]["text_loss"]
     assert loss == pytest.approx(mean, abs=0.1 + 4 * error)
     assert loss < 2
 
 
-def test_generation_continues_a_repeat(induction):
-    ids = copies(induction)[:4]
+def test_generation_continues_a_repeat(induction_module):
+    ids = copies(induction_module)[:4]
     prompt = ids[:, : PERIOD + 10]
-    said = induction.generate(
+    said = induction_module.generate(
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=10, do_sample=False
     )
     right = (said[:, PERIOD + 10 :] == ids[:, PERIOD + 10 : PERIOD + 20]).float().mean()

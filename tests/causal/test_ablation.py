@@ -22,7 +22,7 @@ from interp.planted import build
 
 
 @pytest.fixture(scope="module")
-def planted():
+def planted_tasks():
     """Planted models by name, with their task: `[BOS] r r` and the loss on the second copy."""
     made = {}
 
@@ -40,8 +40,8 @@ def heads_of(planted, *roles):
     return {str(Head(*h)) for role in roles for h in planted.roles[role]}
 
 
-def test_players_equal_but_for_rounding_stay_in_their_order(planted):
-    _, model, task = planted("bystander")
+def test_players_equal_but_for_rounding_stay_in_their_order(planted_tasks):
+    _, model, task = planted_tasks("bystander")
     found = leave_one_out(model, task)
     scores = 3 + 1e-9 * np.arange(float(len(found.players.labels)))
     scores[[1, 2, 4]] = 3.001, np.nan, -3
@@ -55,8 +55,8 @@ def test_players_equal_but_for_rounding_stay_in_their_order(planted):
 
 
 @pytest.mark.parametrize("kind", ["zero", "mean-batch", "mean-position", "uniform-attention"])
-def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted, kind):
-    p, model, task = planted("bystander")
+def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted_tasks, kind):
+    p, model, task = planted_tasks("bystander")
     found = leave_one_out(model, task, kind=kind)
     assert set(found.top(2).players.labels) == heads_of(p, "previous_token", "induction")
     scores = dict(zip(found.players.labels, found.score, strict=True))
@@ -69,8 +69,8 @@ def test_the_working_heads_come_first_and_the_bystander_is_near_zero(planted, ki
     assert null.abs().max() < 0.05
 
 
-def test_a_backup_head_shows_only_when_the_head_it_stands_in_for_is_out(planted):
-    p, model, task = planted("backup")
+def test_a_backup_head_shows_only_when_the_head_it_stands_in_for_is_out(planted_tasks):
+    p, model, task = planted_tasks("backup")
     alone = leave_one_out(model, task, null="none")
     scores = dict(zip(alone.players.labels, alone.score, strict=True))
     (main,), (backup,) = heads_of(p, "induction"), heads_of(p, "backup")
@@ -82,8 +82,8 @@ def test_a_backup_head_shows_only_when_the_head_it_stands_in_for_is_out(planted)
     assert backup in set(gone.top(2).players.labels)
 
 
-def test_one_head_alone_does_the_work_of_its_layer(planted):
-    p, model, task = planted("induction")
+def test_one_head_alone_does_the_work_of_its_layer(planted_tasks):
+    p, model, task = planted_tasks("induction")
     found = all_but_one(model, task, null="none")
     best = {found.top(8).players.labels[i] for i in range(2)}
     assert best == heads_of(p, "previous_token", "induction")

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import zoo
 
 from interp.causal import (
     banzhaf,
@@ -29,24 +28,18 @@ from interp.core.clusters import cluster_count, cluster_summary, interval
 from interp.core.errors import OptionError
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import Disruption, disruption
-from interp.model.locate.probe import probe
 
 LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
 
 
 @pytest.fixture(scope="module")
-def model():
-    return probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
+def gpt2_repeats(gpt2_probe):
+    return repeats_task(gpt2_probe, n=10, longest=6)
 
 
 @pytest.fixture(scope="module")
-def task(model):
-    return repeats_task(model, n=10, longest=6)
-
-
-@pytest.fixture(scope="module")
-def found(model, task):
-    return leave_one_out(model, task)
+def left_out_importance(gpt2_probe, gpt2_repeats):
+    return leave_one_out(gpt2_probe, gpt2_repeats)
 
 
 def test_values_equal_within_clusters_have_the_error_of_cluster_means() -> None:
@@ -85,27 +78,31 @@ def test_a_player_without_scores_leaves_the_others_their_error() -> None:
     np.testing.assert_array_equal(standard_error(values, LABELS)[[0, 2]], expected[[0, 2]])
 
 
-def test_ablation_of_repeats_has_the_errors_of_its_periods(model, task, found) -> None:
-    labels = task.prompts.clusters
+def test_ablation_of_repeats_has_the_errors_of_its_periods(
+    gpt2_probe, gpt2_repeats, left_out_importance
+) -> None:
+    labels = gpt2_repeats.prompts.clusters
     number = cluster_count(10, labels)
     assert 2 < number < 10
-    told = cluster_summary(found.per_prompt.T, labels)
-    frame = found.to_pandas()
+    told = cluster_summary(left_out_importance.per_prompt.T, labels)
+    frame = left_out_importance.to_pandas()
     assert set(frame["n"]) == {10}
     assert set(frame["clusters"]) == {number}
-    rows = found.table.to_pandas()
+    rows = left_out_importance.table.to_pandas()
     assert set(rows["n"]) == {10}
     assert set(rows["clusters"]) == {number}
     np.testing.assert_allclose(rows["sem"], told.sem)  # every player is a head, in their order
     for row, score, sem in zip(frame.itertuples(), told.score, told.sem, strict=True):
         assert (row.low, row.high) == pytest.approx(interval(score, sem, number))
-    assert f"10 in {number}" in importance_lines([found], 3)
+    assert f"10 in {number}" in importance_lines([left_out_importance], 3)
 
 
-def test_prompts_without_labels_count_one_by_one(model, task, found) -> None:
-    alone = replace(task, prompts=replace(task.prompts, clusters=None))
-    plain = leave_one_out(model, alone)
-    np.testing.assert_array_equal(plain.per_prompt, found.per_prompt)
+def test_prompts_without_labels_count_one_by_one(
+    gpt2_probe, gpt2_repeats, left_out_importance
+) -> None:
+    alone = replace(gpt2_repeats, prompts=replace(gpt2_repeats.prompts, clusters=None))
+    plain = leave_one_out(gpt2_probe, alone)
+    np.testing.assert_array_equal(plain.per_prompt, left_out_importance.per_prompt)
     values = plain.per_prompt
     assert plain.sem.tolist() == (values.std(1, ddof=1) / math.sqrt(10)).tolist()
     rows = plain.table.to_pandas()
@@ -114,14 +111,14 @@ def test_prompts_without_labels_count_one_by_one(model, task, found) -> None:
     assert " in " not in importance_lines([plain], 1).splitlines()[2]
 
 
-def test_every_method_carries_the_clusters(model, task) -> None:
-    labels = task.prompts.clusters
+def test_every_method_carries_the_clusters(gpt2_probe, gpt2_repeats) -> None:
+    labels = gpt2_repeats.prompts.clusters
     number = cluster_count(10, labels)
     players = {"heads": ["L0H0", "L0H1", "L1H0"]}
     for found in (
-        shapley(model, task, method="exact", **players),
-        banzhaf(model, task, max_evaluations=8, method="sampled", **players),
-        gate_gradient(model, task, null="none"),
+        shapley(gpt2_probe, gpt2_repeats, method="exact", **players),
+        banzhaf(gpt2_probe, gpt2_repeats, max_evaluations=8, method="sampled", **players),
+        gate_gradient(gpt2_probe, gpt2_repeats, null="none"),
     ):
         over_prompts = cluster_summary(found.per_prompt.T, labels).sem
         np.testing.assert_allclose(found.sem, over_prompts)
@@ -130,13 +127,15 @@ def test_every_method_carries_the_clusters(model, task) -> None:
         whole = np.sqrt(over_prompts**2 + sampling**2)
         np.testing.assert_allclose(rows["sem"].dropna(), whole)
         assert set(rows["clusters"]) == {number}
-    pairs = interactions(model, task, **players)
+    pairs = interactions(gpt2_probe, gpt2_repeats, **players)
     np.testing.assert_allclose(pairs.sem, cluster_summary(pairs.per_prompt.T, labels).sem)
     assert set(pairs.to_pandas()["clusters"]) == {number}
 
 
-def test_prompts_of_one_cluster_have_no_error(model, task, found) -> None:
-    one = replace(found, clusters=("period 3",) * 10)
+def test_prompts_of_one_cluster_have_no_error(
+    gpt2_probe, gpt2_repeats, left_out_importance
+) -> None:
+    one = replace(left_out_importance, clusters=("period 3",) * 10)
     assert np.isnan(one.sem).all()
     assert one.to_pandas()["low"].isna().all()
     for method in ("t", "bca"):
@@ -144,7 +143,9 @@ def test_prompts_of_one_cluster_have_no_error(model, task, found) -> None:
             one.interval(method=method)
 
 
-def test_halves_of_pruning_share_no_cluster(model, task, found, tmp_path) -> None:
+def test_halves_of_pruning_share_no_cluster(
+    gpt2_probe, gpt2_repeats, left_out_importance, tmp_path
+) -> None:
     for fold in folds(8, 20, 0, LABELS):
         assert not (fold.first > 0)[fold.second > 0].any()
         for label in "abcd":
@@ -155,26 +156,28 @@ def test_halves_of_pruning_share_no_cluster(model, task, found, tmp_path) -> Non
             x for x, k in zip(LABELS, fold.second, strict=True) if k
         )
     assert folds(8, 3, 0, ("a",) * 8) == []
-    curve = pruning_curve(model, task, found, steps=3, n_random=3, n_loops=3)
-    number = cluster_count(10, task.prompts.clusters)
-    last = cluster_summary(curve.per_prompt[-1:].T, task.prompts.clusters)
+    curve = pruning_curve(
+        gpt2_probe, gpt2_repeats, left_out_importance, steps=3, n_random=3, n_loops=3
+    )
+    number = cluster_count(10, gpt2_repeats.prompts.clusters)
+    last = cluster_summary(curve.per_prompt[-1:].T, gpt2_repeats.prompts.clusters)
     expected = interval(last.score[0], last.sem[0], number)
     assert tuple(curve.bounds()[-1]) == pytest.approx(expected)
     assert set(curve.to_pandas()["n_clusters"]) == {number}
     curve.save(tmp_path)
     again = PruningCurve.read(tmp_path)
-    assert again.clusters == task.prompts.clusters
+    assert again.clusters == gpt2_repeats.prompts.clusters
     assert again.area == curve.area
 
 
-def test_compared_rankings_are_redrawn_by_cluster(found) -> None:
+def test_compared_rankings_are_redrawn_by_cluster(left_out_importance) -> None:
     rng = np.random.default_rng(5)
-    players = len(found.players)
+    players = len(left_out_importance.players)
     a, b = (rng.normal(size=(players, 5)) for _ in range(2))
     shared = tuple(str(i // 2) for i in range(10))
 
     def pair(values, labels):
-        each = [replace(found, per_prompt=x, clusters=labels) for x in values]
+        each = [replace(left_out_importance, per_prompt=x, clusters=labels) for x in values]
         return compare(dict(zip("ab", each, strict=True)), n_boot=200)
 
     twice = pair([np.repeat(x, 2, axis=1) for x in (a, b)], shared)
@@ -183,20 +186,20 @@ def test_compared_rankings_are_redrawn_by_cluster(found) -> None:
     assert np.isnan(pair([a, b], ("one",) * 5).spearman_interval).all()
 
 
-def test_a_task_file_labels_its_clusters(model, tmp_path) -> None:
+def test_a_task_file_labels_its_clusters(gpt2_probe, tmp_path) -> None:
     path = tmp_path / "mine.jsonl"
     rows = [{"prompt": [5, 6, 7, i], "answer": 3, "cluster": i % 2} for i in range(4)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    made = make_task(model, str(path))
+    made = make_task(gpt2_probe, str(path))
     assert made.clusters == ("0", "1", "0", "1")
-    assert set(leave_one_out(model, made, null="none").to_pandas()["clusters"]) == {2}
+    assert set(leave_one_out(gpt2_probe, made, null="none").to_pandas()["clusters"]) == {2}
     del rows[2]["cluster"]
     path.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(Exception, match="prompt 3 has no 'cluster'"):
-        make_task(model, str(path))
+        make_task(gpt2_probe, str(path))
 
 
-def test_a_disruption_draws_periods(model) -> None:
+def test_a_disruption_draws_periods(gpt2_probe) -> None:
     rng = np.random.default_rng(0)
     clean, largest, smallest = rng.integers(-64, 64, size=(3, 8)) / 16
     labels = tuple(str(i // 2) for i in range(16))
@@ -205,5 +208,5 @@ def test_a_disruption_draws_periods(model) -> None:
     once = Disruption("loss", "nats", ("q",), "mean", clean, largest, smallest)
     np.testing.assert_array_equal(twice.bounds(), once.bounds())
     assert twice.to_pandas()["clusters"].tolist() == [8]
-    made = disruption(model, repeats_task(model, n=3, longest=3))
+    made = disruption(gpt2_probe, repeats_task(gpt2_probe, n=3, longest=3))
     assert made.clusters is not None

@@ -189,7 +189,7 @@ def test_constant_importances_correlate_with_nobody():
     (row,) = found.pairs().to_dict("records")
     for column in ("spearman", "kendall", "spearman_low", "kendall_high", "top1", "top1_p"):
         assert np.isnan(row[column]), column
-    assert row["reason"] == "flat is constant and ranks nobody"
+    assert row["reason"] == "flat is constant and ranks no player"
     assert "flat is constant" in repr(found)
     assert found.constant == ("flat",)
     json.dumps(found.plot().to_dict(), default=str)
@@ -200,7 +200,7 @@ def test_what_cannot_be_compared_is_refused():
     mine = importance(constant(up))
     with pytest.raises(OptionError, match="1 importances; a comparison needs at least two"):
         compare([mine])
-    with pytest.raises(OptionError, match="two importances are called ablation"):
+    with pytest.raises(OptionError, match="two importances have the name ablation"):
         compare([mine, mine])
     llama = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
     other = Game(llama, repeats_task(llama, n=8, longest=4))
@@ -219,7 +219,7 @@ def test_what_cannot_be_compared_is_refused():
     two = HeadTable.concat([table(up), table(up, "previous_token")])
     with pytest.raises(OptionError, match="2 metrics; name one: induction, previous_token"):
         compare([mine, two])
-    with pytest.raises(OptionError, match="ndarray is no importance"):
+    with pytest.raises(OptionError, match="ndarray is not an importance"):
         compare([mine, up])
     with pytest.raises(OptionError, match=r"ks=\[0, 19\]"):
         compare([mine, table(up)], ks=[0, 19])

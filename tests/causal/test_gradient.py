@@ -23,7 +23,7 @@ from interp.causal import (
     patching_gradient,
     repeats_task,
 )
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -228,7 +228,7 @@ def _fail_if(wrong):
 def test_what_has_no_gradient_is_refused_in_one_line():
     model = model_of("gpt2")
     prompts = Prompts(((5, 6, 7), (8, 9, 10)))
-    with pytest.raises(OptionError, match="moves in steps"):
+    with pytest.raises(OptionError, match="is a step function"):
         gate_gradient(model, accuracy(model, prompts))
     with pytest.raises(OptionError, match="every gradient there is 0"):
         michel(model, kl_to_clean(model, prompts))
@@ -245,7 +245,7 @@ def test_what_has_no_gradient_is_refused_in_one_line():
     cut = custom(
         model, prompts, lambda x, i: x[0, 0].item(), name="cut", unit="1", higher_is_better=True
     )
-    with pytest.raises(OptionError, match="does not follow the logits"):
+    with pytest.raises(OptionError, match="is not a differentiable function of the logits"):
         gate_gradient(model, cut, null="none")
     flat = custom(
         model, prompts, lambda x, i: 0 * x[0, 0], name="flat", unit="1", higher_is_better=True

@@ -129,7 +129,7 @@ def test_texts_that_say_nothing_are_kept_with_the_reason(tmp_path):
     assert frame["relative"].isna().tolist() == [False, True, True, False]
     assert frame["id"].tolist() == [1, 2, 3, 4]
     short = attention_influence(model, [[5], [5, 6], []], ["L0H3"], n_random=0).to_pandas()
-    assert short["reason"].tolist() == ["one token, nothing is predicted", "", "empty"]
+    assert short["reason"].tolist() == ["one token, so nothing is predicted", "", "empty"]
     assert short["n_tokens"].tolist() == [1, 2, 0]
     odd = attention_influence(model, ["a \ud800 b", "fine words"], ["L0H3"], n_random=0)
     assert odd.to_pandas()["reason"].tolist() == ["no valid Unicode", ""]
@@ -268,14 +268,14 @@ def test_another_run_may_not_go_on_in_the_file(tmp_path):
     other = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
     with pytest.raises(OptionError, match="content_hash, model"):
         attention_influence(other, texts, HEADS, **options)
-    with pytest.raises(OptionError, match=r"another text than text 3 \(id 3\)"):
+    with pytest.raises(OptionError, match=r"a different text at text 3 \(id 3\)"):
         attention_influence(tiny(), [*texts[:3], [9, 9], texts[4]], HEADS, **options)
     with pytest.raises(OptionError, match="more texts than are given"):
         attention_influence(tiny(), texts[:2], HEADS, **options)
     assert out.read_bytes() == before
     notes = tmp_path / "notes.txt"
     notes.write_text("my notes\n")
-    with pytest.raises(StoreError, match="holds no scores of texts"):
+    with pytest.raises(StoreError, match="does not contain scores of texts"):
         attention_influence(tiny(), texts, HEADS, out=notes)
     assert notes.read_text() == "my notes\n"
     with pytest.raises(StoreError, match="it is a folder"):
@@ -327,11 +327,11 @@ def test_files_without_texts_and_malformed_lines_are_named(tmp_path):
         path.write_bytes(content)
         return attention_influence(bundled(), path, ["L0H3"], n_random=0)
 
-    with pytest.raises(PromptError, match=r"empty\.txt holds no text"):
+    with pytest.raises(PromptError, match=r"empty\.txt contains no text"):
         scored("empty.txt", b"")
-    with pytest.raises(PromptError, match=r"blank\.jsonl holds no text"):
+    with pytest.raises(PromptError, match=r"blank\.jsonl contains no text"):
         scored("blank.jsonl", b"\n\n")
-    with pytest.raises(PromptError, match=r"a\.jsonl line 2 is no JSON"):
+    with pytest.raises(PromptError, match=r"a\.jsonl line 2 is not valid JSON"):
         scored("a.jsonl", b'{"text": "a b"}\n{"text": \n')
     with pytest.raises(PromptError, match=r"b\.jsonl line 1 has no text in a field 'text'; its fi"):
         scored("b.jsonl", b'{"content": "a b"}\n')
@@ -362,7 +362,7 @@ def test_bad_sets_and_options_are_refused():
         attention_influence(model, texts, HEADS, long="drop")
     with pytest.raises(OptionError, match="n_random=1"):
         attention_influence(model, texts, HEADS, n_random=1)
-    with pytest.raises(OptionError, match="context=1; at least 2"):
+    with pytest.raises(OptionError, match="context=1; it must be at least 2"):
         attention_influence(model, texts, HEADS, context=1)
     with pytest.raises(OptionError, match="reads at most"):
         attention_influence(model, texts, HEADS, context=10**6)

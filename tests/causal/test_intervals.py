@@ -105,4 +105,4 @@ def test_a_bias_is_detected_only_beyond_the_noise_of_its_check() -> None:
     assert "beyond the noise" in told
     quiet = bias_check(np.array([0.045, -0.045]), np.array([0.042, 0.042]), 2)
     assert quiet == "no bias detected: 0.045 ± 0.042 from 2 pairs of permutations"
-    assert "cannot tell" in bias_check(np.ones(3), np.full(3, math.nan), 1)
+    assert "cannot separate" in bias_check(np.ones(3), np.full(3, math.nan), 1)

@@ -19,7 +19,7 @@ from interp.core.errors import OptionError
 
 
 @pytest.fixture(scope="module")
-def model():
+def one_logit_model():
     """A language model whose head was replaced by one that gives a single number."""
     torch.manual_seed(0)
     module = zoo.FAMILIES["llama"].build("eager")
@@ -43,30 +43,30 @@ def write(path, rows) -> str:
     return str(path)
 
 
-def test_a_model_that_does_the_task_is_not_said_to_fail(model, tmp_path) -> None:
-    rows = lines(model)
-    task = make_contrast(model, write(tmp_path / "mine.jsonl", rows))
+def test_a_model_that_does_the_task_is_not_said_to_fail(one_logit_model, tmp_path) -> None:
+    rows = lines(one_logit_model)
+    task = make_contrast(one_logit_model, write(tmp_path / "mine.jsonl", rows))
     assert task.task.unit == "logits"
-    clean, corrupted = task.values(model)
+    clean, corrupted = task.values(one_logit_model)
     for i in (0, 5):
         with torch.no_grad():
-            logit = float(model.run([rows[i]["prompt"]])[0, -1, 0])
+            logit = float(one_logit_model.run([rows[i]["prompt"]])[0, -1, 0])
         assert clean[i] == pytest.approx(logit if rows[i]["answer"] else -logit, abs=1e-5)
     assert (clean > corrupted).all()
-    assert task.gap(model)[0] > 0
+    assert task.gap(one_logit_model)[0] > 0
     both = [row | {"wrong": 1 - row["answer"]} for row in rows]
-    same = make_contrast(model, write(tmp_path / "both.jsonl", both))
-    np.testing.assert_array_equal(same.values(model)[0], clean)
+    same = make_contrast(one_logit_model, write(tmp_path / "both.jsonl", both))
+    np.testing.assert_array_equal(same.values(one_logit_model)[0], clean)
 
 
-def test_what_such_a_model_cannot_be_asked(model, tmp_path) -> None:
-    rows = lines(model, 6)
+def test_what_such_a_model_cannot_be_asked(one_logit_model, tmp_path) -> None:
+    rows = lines(one_logit_model, 6)
     for more, told in (
         ({"answer": 5}, "has one logit, which is read as the log odds of label 1 against label 0"),
         ({"answer": 1, "wrong": 1}, "the answer and the wrong answer are both 1"),
     ):
         with pytest.raises(OptionError, match=told):
-            make_task(model, write(tmp_path / "mine.jsonl", [row | more for row in rows]))
+            make_task(one_logit_model, write(tmp_path / "mine.jsonl", [row | more for row in rows]))
 
 
 def test_models_with_a_vocabulary_are_asked_as_before(tmp_path) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import zoo
 
 from interp.causal import Game, estimate_shapley, repeats_task, shapley_of
 from interp.causal.game import chain as chaining
@@ -14,7 +13,6 @@ from interp.causal.game import game as playing
 from interp.causal.game import pace as pacing
 from interp.causal.game.pace import Pace, timed
 from interp.core.errors import OptionError
-from interp.model.locate.probe import probe
 
 
 class Clock:
@@ -37,11 +35,6 @@ class Clock:
         return slowly
 
 
-@pytest.fixture(scope="module")
-def model():
-    return probe(zoo.FAMILIES["gpt2"].build("sdpa"), "gpt2")
-
-
 @pytest.mark.parametrize(("fixed", "per_token"), [(1.0, 0.001), (0.001, 0.01), (0.1, 0.01)])
 @pytest.mark.parametrize("longest", [4, 15])
 @pytest.mark.parametrize(
@@ -55,34 +48,34 @@ def model():
     ],
 )
 def test_what_shapley_values_take_is_told(
-    monkeypatch, model, fixed, per_token, longest, method, most, options
+    monkeypatch, gpt2_probe, fixed, per_token, longest, method, most, options
 ):
     """Whether a pass costs what its tokens cost or mostly the calls, and however short prompts are.
 
     What is left are passes that hold fewer coalitions than were timed.
     """
-    task = repeats_task(model, n=2, longest=longest)
+    task = repeats_task(gpt2_probe, n=2, longest=longest)
     clock = Clock(monkeypatch, fixed, per_token)
-    said = estimate_shapley(Game(model, task, **options), method=method, max_evaluations=most)
-    game = Game(model, task, **options)
+    said = estimate_shapley(Game(gpt2_probe, task, **options), method=method, max_evaluations=most)
+    game = Game(gpt2_probe, task, **options)
     before = clock.now
     shapley_of(game, method=method, max_evaluations=most)
     assert said.seconds == pytest.approx(clock.now - before, rel=0.2)
 
 
-def test_passes_that_take_no_time_by_the_clock_are_no_division_by_it(monkeypatch, model):
-    task = repeats_task(model, n=2, longest=4)
+def test_passes_that_take_no_time_by_the_clock_are_no_division_by_it(monkeypatch, gpt2_probe):
+    task = repeats_task(gpt2_probe, n=2, longest=4)
     Clock(monkeypatch, 0.0, 0.0)
     for options in ({}, {"fold": False}, {"reuse": False}):
-        game = Game(model, task, **options)
+        game = Game(gpt2_probe, task, **options)
         for method in ("permutations", "surrogate"):
             assert estimate_shapley(game, method=method, max_evaluations=140).seconds == 0
 
 
-def test_many_coalitions_are_told_exactly(monkeypatch, model):
+def test_many_coalitions_are_told_exactly(monkeypatch, gpt2_probe):
     """One per head and fold: the passes that will run, at the pace that was measured."""
     clock = Clock(monkeypatch, 0.05, 0.001)
-    game = Game(model, repeats_task(model, n=2, longest=15), max_tokens=256)
+    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, longest=15), max_tokens=256)
     gates = (1 - torch.eye(len(game))).repeat(3, 1)
     said = game.estimate(gates)
     before = clock.now
@@ -93,21 +86,23 @@ def test_many_coalitions_are_told_exactly(monkeypatch, model):
 
 @pytest.mark.parametrize("options", [{}, {"fold": False}], ids=["folded", "chained"])
 @pytest.mark.parametrize("method", ["permutations", "surrogate"])
-def test_what_a_ledger_holds_takes_no_time(monkeypatch, model, tmp_path, method, options):
-    task = repeats_task(model, n=2, longest=4)
+def test_what_a_ledger_holds_takes_no_time(monkeypatch, gpt2_probe, tmp_path, method, options):
+    task = repeats_task(gpt2_probe, n=2, longest=4)
     made: dict[str, Any] = {"ledger": tmp_path, **options}
-    shapley_of(Game(model, task, **made), method=method, max_evaluations=140, seed=3)
+    shapley_of(Game(gpt2_probe, task, **made), method=method, max_evaluations=140, seed=3)
     Clock(monkeypatch, 1.0, 0.01)
-    again = estimate_shapley(Game(model, task, **made), method=method, max_evaluations=140, seed=3)
+    again = estimate_shapley(
+        Game(gpt2_probe, task, **made), method=method, max_evaluations=140, seed=3
+    )
     assert (again.coalitions, again.seconds) == (0, 0)
     assert "more are finished" in str(again)
-    other = estimate_shapley(Game(model, task, **made), method=method, max_evaluations=140)
+    other = estimate_shapley(Game(gpt2_probe, task, **made), method=method, max_evaluations=140)
     assert other.coalitions > 100
     assert other.seconds > 1
 
 
-def test_an_impossible_enumeration_is_refused_before_it_is_counted(model):
-    game = Game(model, repeats_task(model, n=2, longest=4))
+def test_an_impossible_enumeration_is_refused_before_it_is_counted(gpt2_probe):
+    game = Game(gpt2_probe, repeats_task(gpt2_probe, n=2, longest=4))
     with pytest.raises(OptionError, match=r"all 2\^18 coalitions"):
         estimate_shapley(game, method="exact")
 

@@ -279,7 +279,7 @@ def test_a_curve_is_written_and_read_back(tmp_path):
     assert html.count("<polyline") == 2  # the curve and the mean of random orders
     assert "&lt;true> &amp; known" in curve._repr_html_()
     paths[1].write_text("{}")
-    with pytest.raises(StoreError, match="no pruning curve"):
+    with pytest.raises(StoreError, match="not a pruning curve"):
         PruningCurve.read(paths[1])
     empty = pruning_curve(model, task, working + rest, n_random=0)
     empty.save(tmp_path / "no band")
@@ -334,11 +334,11 @@ def test_bad_rankings_and_options_are_refused():
         pruning_curve(model, task, every, how="greedy")
     with pytest.raises(OptionError, match="is the text 'L0H0'"):
         pruning_curve(model, task, "L0H0")
-    with pytest.raises(OptionError, match="only L0H0 plays"):
+    with pytest.raises(OptionError, match="L0H0 is the only player"):
         pruning_curve(model, task, ["L0H0"], heads=["L0H0"])
-    with pytest.raises(OptionError, match="steps name no player"):
+    with pytest.raises(OptionError, match="steps do not remove any player"):
         pruning_curve(model, task, every, steps=[0])
-    with pytest.raises(OptionError, match="steps hold 9; counts go from 0 to 8"):
+    with pytest.raises(OptionError, match="steps contain 9; counts must lie between 0 and 8"):
         pruning_curve(model, task, every, steps=[9])
     with pytest.raises(OptionError, match="steps=0"):
         pruning_curve(model, task, every, steps=0)

@@ -53,7 +53,7 @@ def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     # the same rank from a table cannot be halved, and says which prompts it was made on
     plain = pruning_curve(model, task, found.table, heads=HEADS, n_random=3)
     assert plain.held_out_area is None
-    assert "which flatters it" in plain.summary
+    assert "which is biased in its favour" in plain.summary
     other = repeats_task(model, n=7, longest=6, seed=1)
     apart = pruning_curve(model, other, found, n_random=3)
     assert apart.held_out_area is None
@@ -61,7 +61,7 @@ def test_held_out_prompts_are_judged_by_the_order_of_the_other_half(order):
     assert "on prompts it was not ranked on" in apart.summary
     given = pruning_curve(model, task, HEADS, heads=HEADS, n_random=3)
     assert given.made["ranked_on"] == "unknown"
-    with pytest.raises(OptionError, match="no held-out half"):
+    with pytest.raises(OptionError, match="no held-out values"):
         given.n_free(1.0, held_out=True)
     with pytest.raises(OptionError, match="at least 2 loops"):
         pruning_curve(model, task, found, n_loops=1)

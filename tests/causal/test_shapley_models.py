@@ -150,7 +150,7 @@ def test_the_layers_alone_are_games_of_their_own():
         np.testing.assert_allclose(pair, both - clean, atol=1e-5)
     assert abs(found.notes["efficiency_gap"]) < 1e-9
     assert told[-1][1:] == (4, 4)
-    with pytest.raises(OptionError, match="players inside layers"):
+    with pytest.raises(OptionError, match="players within a layer"):
         shapley_per_layer(model, task, players={"a": ["L0H0", "L1H0"], "b": ["L2H0"]})
 
 
@@ -208,11 +208,11 @@ def test_estimates_count_the_work():
 def test_bad_input_is_one_line_each():
     model, task = tiny()
     for options, message in (
-        ({"method": "exact"}, r"2\^18 coalitions of 18 players, at most 16"),
+        ({"method": "exact"}, r"2\^18 coalitions of 18 players, but the limit is 16"),
         ({"target_sem": 0}, "target_sem=0"),
         ({"method": "permutations", "max_evaluations": 33}, "at least 34"),
         ({"method": "exact", "heads": ["L0H0", "L0H1"], "max_evaluations": 1}, "at least 2"),
-        ({"players": {}}, "nothing to take out"),
+        ({"players": {}}, "nothing to ablate"),
         ({"heads": []}, "without heads"),
     ):
         with pytest.raises(OptionError, match=message) as error:

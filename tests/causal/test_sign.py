@@ -100,7 +100,7 @@ def test_pairs_that_need_each_other_are_positive_for_every_measure() -> None:
     for each in (task, flipped(task, "minus")):
         found = causal.interactions(model, each, among=working, heads=HEADS)
         assert found.score[0] > 0.5
-        assert found.provenance["sign"].startswith("positive: the two need")
+        assert found.provenance["sign"].startswith("positive: the two depend on")
 
 
 def test_every_block_says_the_sign_once() -> None:

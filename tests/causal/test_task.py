@@ -164,12 +164,14 @@ def refused(error, match, make, *args, **kwargs):
 def test_bad_tasks_are_refused_in_one_line():
     m, bert = model_of(), model_of("bert")
     refused(PromptError, "no prompts", loss, m, [])
-    refused(PromptError, "has one token", loss, m, [[5]])
-    refused(OptionError, "nothing comes before", loss, m, PROMPTS, [0])
-    refused(OptionError, "position 4 of prompt 1, which has 3 tokens", loss, m, PROMPTS, [4])
+    refused(PromptError, "has only one token", loss, m, [[5]])
+    refused(OptionError, "no token precedes", loss, m, PROMPTS, [0])
+    refused(
+        OptionError, "position 4 is outside prompt 1, which has 3 tokens", loss, m, PROMPTS, [4]
+    )
     refused(OptionError, "positions for 1 of 2", loss, m, PROMPTS, [[1]])
     refused(OptionError, "has no position to read", loss, m, PROMPTS, [[1], []])
-    refused(OptionError, "predicts no next token", loss, bert, PROMPTS)
+    refused(OptionError, "does not predict the next token", loss, bert, PROMPTS)
     refused(OptionError, "one label per position", loss, m, PROMPTS, [1], labels=[[1], [2, 3]])
     refused(OptionError, "prompt 1 has none", answer_probability, m, PROMPTS, [[1], []])
     refused(OptionError, "knows 0 to 63", logit_difference, m, PROMPTS, 1, 64)
@@ -200,12 +202,12 @@ def test_games_that_cannot_be_played_are_refused_in_one_line():
     refused(OptionError, "L0H0 is in two groups", Game, m, task,
             players={"a": ["L0H0"], "b": ["L0H0", "L1H0"]})  # fmt: skip
     refused(OptionError, "no group of heads", Game, m, task, players={})
-    refused(OptionError, "nothing left", Game, m, task, heads=["L0H0"], without=["L0H0"])
+    refused(OptionError, "no player is left", Game, m, task, heads=["L0H0"], without=["L0H0"])
     refused(OptionError, "needs reference", Game, m, task, kind="mean-dataset")
-    refused(OptionError, "takes no reference", Game, m, task, reference=PROMPTS)
+    refused(OptionError, "does not accept reference", Game, m, task, reference=PROMPTS)
     refused(PromptError, "3 to 5 tokens", Game, m, task, kind="resample")
     refused(PromptError, "needs a second prompt", Game, m, loss(m, [[5, 6, 7]]), kind="resample")
-    refused(PromptError, "is that prompt itself", Game, m, loss(m, [[5, 6]]), kind="mean-position")
+    refused(PromptError, "equals that prompt", Game, m, loss(m, [[5, 6]]), kind="mean-position")
     refused(PromptError, "prompt 0 has 3 tokens and its corrupted one 4", Game, m,
             equal.with_corrupted([[1, 2, 3, 4], [5, 6, 7]], m), kind="resample")  # fmt: skip
     refused(OptionError, "clean and the corrupted runs do not differ", Game, m,

@@ -62,7 +62,7 @@ def close(a, b, atol=1e-5, rtol=1e-4):
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory):
+def lens_scores(tmp_path_factory):
     out = tmp_path_factory.mktemp("tl") / "scores.pt"
     subprocess.run(
         [sys.executable, "-W", "ignore", str(SCORES), str(out), "gpt2", "llama", "gpt_neox"],
@@ -82,17 +82,17 @@ needs_tl = pytest.mark.skipif(
 @needs_tl
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gpt_neox"])
-def test_every_node_scores_as_in_transformer_lens(theirs, name):
+def test_every_node_scores_as_in_transformer_lens(lens_scores, name):
     got = nodes_by_gradient(pair_of(name), at="corrupted").mean(0)
-    want = torch.tensor([theirs[name]["nodes"][w] for w in graph_of(name).writers])
+    want = torch.tensor([lens_scores[name]["nodes"][w] for w in graph_of(name).writers])
     assert float(want.abs().max()) > 0.3
     close(got, want, atol=3e-6)
 
 
 @needs_tl
 @pytest.mark.slow
-def test_every_edge_scores_as_in_transformer_lens(theirs):
-    graph, want = graph_of("gpt2"), theirs["gpt2"]["edges"]
+def test_every_edge_scores_as_in_transformer_lens(lens_scores):
+    graph, want = graph_of("gpt2"), lens_scores["gpt2"]["edges"]
     got = edges_by_gradient(pair_of("gpt2"), at="corrupted").mean(0)
     assert set(want) == set(graph.edges)
     mine = torch.stack([got[graph.reader_index[r], graph.index[w]] for w, r in graph.edges])

@@ -93,44 +93,42 @@ def test_a_found_circuit_is_compared_with_as_a_published_one(tmp_path) -> None:
     truth = published(str(tmp_path / "first.toml"))
     assert truth.roles == {"mover": ("L1H0",), "found": ("L0H0",)}
     assert truth.source == "found by codes on 8 pairs"
-    assert truth.compared(c)["auroc"] == 1.0
+    assert truth.compared(c).auroc == 1.0
     c.to_toml(tmp_path / "all.toml")
     with pytest.raises(OptionError, match=r"has all 4 heads .* circuit.top\(k\)"):
         read_published(tmp_path / "all.toml").compared(c)
 
 
-@pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:bystander")
-
-
-def test_a_circuit_of_a_model_of_another_shape_is_refused(model) -> None:
+def test_a_circuit_of_a_model_of_another_shape_is_refused(planted_bystander) -> None:
     other = interp.load("planted:backup")
     found = find_circuit(other, induction_pairs(other, 6), "attribution_patching", "edge")
-    task = induction_pairs(model, 6)
-    for use in (lambda: found.evaluate(model, task), lambda: evaluate_edges(model, found, task)):
+    task = induction_pairs(planted_bystander, 6)
+    for use in (
+        lambda: found.evaluate(planted_bystander, task),
+        lambda: evaluate_edges(planted_bystander, found, task),
+    ):
         with pytest.raises(OptionError, match=r"planted:backup \(3 layers of 4 heads\)"):
             use()
 
 
-def test_a_circuit_of_other_weights_is_refused_unless_wanted(model) -> None:
-    task = induction_pairs(model, 6)
-    found = find_circuit(model, task, "attribution_patching")
+def test_a_circuit_of_other_weights_is_refused_unless_wanted(planted_bystander) -> None:
+    task = induction_pairs(planted_bystander, 6)
+    found = find_circuit(planted_bystander, task, "attribution_patching")
     other = interp.load(planted.bystander(seed=1).model, name="another seed")
     with pytest.raises(OptionError, match=r"weights sha256 [0-9a-f]{12}; another seed has"):
         found.evaluate(other, induction_pairs(other, 6))
     wanted = found.evaluate(other, induction_pairs(other, 6), same_weights=False, n_random=2)
     assert wanted.cmd >= 0
-    found.require(model)
+    found.require(planted_bystander)
 
 
-def test_a_circuit_evaluates_itself(model) -> None:
+def test_a_circuit_evaluates_itself(planted_bystander) -> None:
     from interp.circuits.evaluation import evaluate
 
-    task = induction_pairs(model, 6)
-    found = find_circuit(model, task, "attribution_patching")
-    a = found.evaluate(model, task, ablation="zero", n_random=3)
-    b = evaluate(model, found, task, ablation="zero", n_random=3)
+    task = induction_pairs(planted_bystander, 6)
+    found = find_circuit(planted_bystander, task, "attribution_patching")
+    a = found.evaluate(planted_bystander, task, ablation="zero", n_random=3)
+    b = evaluate(planted_bystander, found, task, ablation="zero", n_random=3)
     assert a.ablation == "zero"
     assert (a.per_prompt == b.per_prompt).all()
     assert (a.random == b.random).all()

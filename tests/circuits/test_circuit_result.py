@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from interp.circuits.drawing import node_places
+from interp.circuits.exports import DRAWN
 from interp.circuits.nodes import layer_of, node_of
-from interp.circuits.result import DRAWN, Circuit
+from interp.circuits.result import Circuit
 from interp.core.errors import OptionError, StoreError
 
 
@@ -31,8 +32,9 @@ def made(**options) -> Circuit:
 def test_order_is_by_size_of_the_score() -> None:
     c = made()
     assert c.ranking == ("L0H0", "L1H0", "mlp0", "embed", "L1H1", "L0H1")
-    assert c.heads == ("L0H0", "L0H1", "L1H0", "L1H1")
-    assert len(c) == 6
+    assert c.head_names == ("L0H0", "L0H1", "L1H0", "L1H1")
+    assert len(c.nodes) == 6
+    assert len(c) == 10
 
 
 def test_the_first_edges_bring_their_nodes() -> None:
@@ -49,8 +51,8 @@ def test_the_first_nodes_keep_the_edges_between_them() -> None:
     assert len(top.edges) == 2
     bare = made(edges=(), edge_score=np.zeros(0))
     assert bare.top(3).nodes == ("L0H0", "mlp0", "L1H0")
-    with pytest.raises(OptionError, match="k=0"):
-        made().top(0)
+    with pytest.raises(OptionError, match="k=-1"):
+        made().top(-1)
 
 
 def test_it_comes_back_from_json(tmp_path) -> None:
@@ -136,7 +138,31 @@ def test_large_circuits_are_not_drawn_whole() -> None:
 def test_it_shows_itself(tmp_path) -> None:
     c = made()
     assert "&lt;b&gt;" in c._repr_html_()
-    assert c.to_pandas()["role"].tolist() == ["", "", "", "", "mover", "mover"]
+    assert c.nodes_to_pandas()["role"].tolist() == ["", "", "", "", "mover", "mover"]
     assert len(c.edges_to_pandas()) == 4
     c.save_html(tmp_path / "c.html")
     assert "<b>" not in (tmp_path / "c.html").read_text().partition("<script")[0]
+
+
+def test_nodes_and_edges_are_rows_of_one_table(tmp_path) -> None:
+    c = made(made={"made_by": "a test", "versions": {}})
+    frame = c.to_pandas()
+    assert frame["metric"].tolist() == ["node score"] * 6 + ["edge score"] * 4
+    assert frame["score"].tolist() == [*c.score, *c.edge_score]
+    assert frame["node"].tolist() == [*c.nodes, "", "", "", ""]
+    assert frame["to"].tolist()[6:] == ["L1H0.q", "L1H0.k", "logits", "L0H1.v"]
+    assert [str(h) for h in c.heads()] == list(c.head_names)
+    assert c["edge score"].edges == c.edges
+    assert c["edge score"].plot().data
+    assert c["node score"].nodes == c.nodes
+    assert c.top(3, by="lowest").nodes == ("L0H0", "L0H1")
+    assert len(c.top(0)) == 0
+    for suffix in (".parquet", ".csv", ".json", ".toml"):
+        c.save(tmp_path / f"c{suffix}")
+        assert Circuit.load(tmp_path / f"c{suffix}").equals(c)
+    assert Circuit.from_json(tmp_path / "c.json").equals(c)  # as the command line reads it
+    assert Circuit.from_toml(tmp_path / "c.toml").equals(c)
+    c.to_toml(tmp_path / "own.toml")
+    assert Circuit.load(tmp_path / "own.toml").to_json() == c.to_json()
+    for suffix in (".svg", ".graphml", ".html"):
+        c.save(tmp_path / f"c{suffix}")

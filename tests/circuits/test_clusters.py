@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from circuits.contrasts import induction_pairs
 
-import interp
 from interp.causal import leave_one_out
 from interp.circuits.bootstrap import overlaps, stability_rows
 from interp.circuits.find import find_circuit
@@ -20,13 +19,8 @@ from interp.core.clusters import cluster_summary
 
 
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:bystander")
-
-
-@pytest.fixture(scope="module")
-def pairs(model):
-    return induction_pairs(model, 10, induction=("L1H0",), previous_token=("L0H3",))
+def ten_pairs(planted_bystander):
+    return induction_pairs(planted_bystander, 10, induction=("L1H0",), previous_token=("L0H3",))
 
 
 def of_templates(pairs, number):
@@ -43,26 +37,28 @@ def test_a_draw_of_clusters_is_a_draw_of_their_means() -> None:
     assert (row["drawn"], row["n"]) == ("clusters of pairs", 6)
 
 
-def test_templates_are_clusters_of_causal_tables(model, pairs) -> None:
-    shared = of_templates(pairs, 3)
+def test_templates_are_clusters_of_causal_tables(planted_bystander, ten_pairs) -> None:
+    shared = of_templates(ten_pairs, 3)
     assert shared.task.clusters == tuple(f"template {i % 3}" for i in range(10))
-    found = leave_one_out(model, shared.task, null="none")
+    found = leave_one_out(planted_bystander, shared.task, null="none")
     assert set(found.to_pandas()["clusters"]) == {3}
     told = cluster_summary(found.per_prompt.T, shared.templates).sem
     np.testing.assert_allclose(found.sem, told)
     assert shared.some([0, 3, 5]).task.clusters == ("template 0", "template 0", "template 2")
     for templates in ((), ("",) * 10, tuple(map(str, range(10)))):
-        assert replace(pairs, templates=templates).task.clusters is None
+        assert replace(ten_pairs, templates=templates).task.clusters is None
 
 
-def test_intervals_of_circuits_draw_four_templates_or_say_why_not(model, pairs) -> None:
-    plain = find_circuit(model, pairs, "attribution_patching", "edge")
-    assert pairs.clusters is None
-    assert pairs.dependence == ""
+def test_intervals_of_circuits_draw_four_templates_or_say_why_not(
+    planted_bystander, ten_pairs
+) -> None:
+    plain = find_circuit(planted_bystander, ten_pairs, "attribution_patching", "edge")
+    assert ten_pairs.clusters is None
+    assert ten_pairs.dependence == ""
     for number in (3, 5):
-        task = of_templates(pairs, number)
-        found = find_circuit(model, task, "attribution_patching", "edge")
-        measured = found.evaluate(model, task, n_random=2)
+        task = of_templates(ten_pairs, number)
+        found = find_circuit(planted_bystander, task, "attribution_patching", "edge")
+        measured = found.evaluate(planted_bystander, task, n_random=2)
         rows = {(r["drawn"], r["n"]) for r in found.tables["stability"]}
         lines = "\n".join(_figures(found, measured, "held out"))
         assert task.dependence in lines
@@ -76,17 +72,17 @@ def test_intervals_of_circuits_draw_four_templates_or_say_why_not(model, pairs) 
             assert rows == {("clusters of pairs", 5)}
             assert (found.sem != plain.sem).any()
             one = replace(measured, clusters=None)
-            assert measured.interval() != one.interval()
-            patched = patch_first(model, found, task, k=1).rows[0]
-            own = patch_first(model, found, pairs, k=1).rows[0]
+            assert measured.area_interval() != one.area_interval()
+            patched = patch_first(planted_bystander, found, task, k=1).rows[0]
+            own = patch_first(planted_bystander, found, ten_pairs, k=1).rows[0]
             assert patched["effect"] == own["effect"]
             assert patched["sem"] != own["sem"]
 
 
-def test_an_interval_over_templates_is_that_of_their_means(model, pairs) -> None:
-    task = of_templates(pairs, 5)
-    found = find_circuit(model, pairs, "attribution_patching", "edge")
-    measured = found.evaluate(model, task, n_random=2)
+def test_an_interval_over_templates_is_that_of_their_means(planted_bystander, ten_pairs) -> None:
+    task = of_templates(ten_pairs, 5)
+    found = find_circuit(planted_bystander, ten_pairs, "attribution_patching", "edge")
+    measured = found.evaluate(planted_bystander, task, n_random=2)
     per = measured.per_prompt[:, :5]
     repeated = replace(
         measured, per_prompt=np.tile(per, 2), full=np.tile(measured.full[:5], 2),
@@ -95,24 +91,26 @@ def test_an_interval_over_templates_is_that_of_their_means(model, pairs) -> None
     alone = replace(
         measured, per_prompt=per, full=measured.full[:5], empty=measured.empty[:5], clusters=None
     )
-    assert repeated.interval() == pytest.approx(alone.interval())
+    assert repeated.area_interval() == pytest.approx(alone.area_interval())
 
 
-def test_the_gap_of_pairs_has_the_error_of_templates(model, pairs) -> None:
-    task = of_templates(pairs, 5)
-    clean, corrupted = task.values(model)
+def test_the_gap_of_pairs_has_the_error_of_templates(planted_bystander, ten_pairs) -> None:
+    task = of_templates(ten_pairs, 5)
+    clean, corrupted = task.values(planted_bystander)
     expected = cluster_summary((clean - corrupted)[:, None], task.templates)
-    assert task.gap(model) == pytest.approx((expected.score[0], expected.sem[0]))
+    assert task.gap(planted_bystander) == pytest.approx((expected.score[0], expected.sem[0]))
     difference = clean - corrupted
-    assert pairs.gap(model)[1] == float(difference.std(ddof=1) / np.sqrt(10))
+    assert ten_pairs.gap(planted_bystander)[1] == float(difference.std(ddof=1) / np.sqrt(10))
 
 
-def test_errors_of_checks_inside_a_method_are_those_of_templates(model, pairs) -> None:
+def test_errors_of_checks_inside_a_method_are_those_of_templates(
+    planted_bystander, ten_pairs
+) -> None:
     values = np.random.default_rng(1).normal(size=10)
-    task = of_templates(pairs, 5)
+    task = of_templates(ten_pairs, 5)
     expected = cluster_summary(values[:, None], task.templates).sem[0]
     assert _effect(values, 1.0, task)["sem"] == pytest.approx(expected)
-    assert _effect(values, 1.0, pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
+    assert _effect(values, 1.0, ten_pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
     effect = np.zeros((2, 2, 10))
     effect[0, 1] = 3 + values
     row = _stand_ins(effect, ["L0H0", "L1H0"], ["L1H0"], 1.0, task)[0]

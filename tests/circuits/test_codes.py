@@ -13,7 +13,6 @@ from interp.circuits.methods import _codes as steps
 from interp.circuits.methods._ranking import authors_f1, f1, precision_at
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc, auroc_interval
-from interp.model.locate.probe import probe
 
 BUILT = planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
 
@@ -23,14 +22,12 @@ def named(role):
 
 
 @pytest.fixture(scope="module")
-def model():
-    return probe(BUILT.model, "bystander, 24 heads")
-
-
-@pytest.fixture(scope="module")
-def task(model):
+def wide_pairs(wide_bystander_model):
     return induction_pairs(
-        model, 40, previous_token=named("previous_token"), induction=named("induction")
+        wide_bystander_model,
+        40,
+        previous_token=named("previous_token"),
+        induction=named("induction"),
     )
 
 
@@ -38,24 +35,28 @@ FAST = {"codes": 64, "epochs": 60, "repeats": 2, "permutations": 40}
 
 
 @pytest.fixture(scope="module")
-def found(model, task):
+def found_edges(wide_bystander_model, wide_pairs):
     from interp.circuits.methods import codes
 
-    return codes(model, task, "edge", **FAST)
+    return codes(wide_bystander_model, wide_pairs, "edge", **FAST)
 
 
 # --- the steps ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("position", ["mean", "last", "next"])
-def test_results_are_what_heads_write(model, task, position) -> None:
-    x, names = steps.head_results(model, task, position)
-    assert x.shape == (80, 24, model.d_model)
-    for row, prompts, i in ((3, task.clean, 3), (47, task.corrupted, 7)):
+def test_results_are_what_heads_write(wide_bystander_model, wide_pairs, position) -> None:
+    x, names = steps.head_results(wide_bystander_model, wide_pairs, position)
+    assert x.shape == (80, 24, wide_bystander_model.d_model)
+    for row, prompts, i in ((3, wide_pairs.clean, 3), (47, wide_pairs.corrupted, 7)):
         ids = [list(prompts.ids[i])]
         for layer, head in ((0, 1), (2, 5)):
-            whole = model.capture(ids, ("result",))["result", layer][0, :, head]
-            at = {"mean": whole.mean(0), "last": whole[-1], "next": whole[task.roles[i]["next"]]}
+            whole = wide_bystander_model.capture(ids, ("result",))["result", layer][0, :, head]
+            at = {
+                "mean": whole.mean(0),
+                "last": whole[-1],
+                "next": whole[wide_pairs.roles[i]["next"]],
+            }
             torch.testing.assert_close(
                 x[row, names.index(f"L{layer}H{head}")], at[position], atol=1e-5, rtol=1e-4
             )
@@ -148,62 +149,64 @@ def test_examples_are_drawn_from_both_sides_unless_asked() -> None:
 # --- what it finds ------------------------------------------------------------------------------
 
 
-def test_it_flags_the_bystander_as_much_as_the_circuit(found) -> None:
+def test_it_flags_the_bystander_as_much_as_the_circuit(found_edges) -> None:
     """What the docstring says that it cannot do: the bystander does nothing and scores high."""
-    score = dict(zip(found.nodes, found.per_prompt.mean(1), strict=True))
+    score = dict(zip(found_edges.nodes, found_edges.per_prompt.mean(1), strict=True))
     (bystander,) = named("bystander")
     (induction,) = named("induction")
     assert score[bystander] >= 0.8 * score[induction] > 0
 
 
-def test_its_tables_say_so(found) -> None:
-    heads = {row["head"]: row for row in found.tables["heads"]}
+def test_its_tables_say_so(found_edges) -> None:
+    heads = {row["head"]: row for row in found_edges.tables["heads"]}
     assert len(heads) == 24
     assert heads[named("induction")[0]]["p"] < 0.1
-    evaluation = {row["ranking"]: row for row in found.tables["evaluation"]}
+    evaluation = {row["ranking"]: row for row in found_edges.tables["evaluation"]}
     assert set(evaluation) == {"codes", "pairs of codes", "untrained"}
     for row in evaluation.values():
         assert row["low"] <= row["auroc"] <= row["high"]
         assert row["in_circuit"] == 2
-    assert -1 <= found.tables["controls"][0]["value"] <= 1
+    assert -1 <= found_edges.tables["controls"][0]["value"] <= 1
     assert evaluation["untrained"]["auroc"] > 0.6  # a random hash is no bad ranking either
 
 
-def test_where_nothing_differs_no_head_has_a_code_of_its_own(model, task) -> None:
+def test_where_nothing_differs_no_head_has_a_code_of_its_own(
+    wide_bystander_model, wide_pairs
+) -> None:
     """Both sides drawn from the same prompts: p values then say nothing was found."""
-    x, _ = steps.head_results(model, task, "last")
+    x, _ = steps.head_results(wide_bystander_model, wide_pairs, "last")
     same = torch.cat([x[:20], x[20:40]])  # clean prompts on both sides
     learned, _ = steps.train_autoencoder(same[:10], codes=64, sparsity=0.02, epochs=60, seed=0)
     _, family = steps.permuted(learned.codes(same), 20, draws=60, seed=0)
     assert (family > 0.05).all()
 
 
-def test_edges_are_pairs_of_heads(found) -> None:
-    assert len(found.edges) == 24 * 23 // 2
-    assert found.edges_per_prompt.shape == (276, 2)
-    assert ("L0H0", "L0H1") in found.edges
+def test_edges_are_pairs_of_heads(found_edges) -> None:
+    assert len(found_edges.edges) == 24 * 23 // 2
+    assert found_edges.edges_per_prompt.shape == (276, 2)
+    assert ("L0H0", "L0H1") in found_edges.edges
 
 
-def test_the_same_seed_gives_the_same_scores(model, task) -> None:
+def test_the_same_seed_gives_the_same_scores(wide_bystander_model, wide_pairs) -> None:
     from interp.circuits.methods import codes
 
-    a, b = (codes(model, task, **FAST, seed=3) for _ in range(2))
+    a, b = (codes(wide_bystander_model, wide_pairs, **FAST, seed=3) for _ in range(2))
     assert (a.per_prompt == b.per_prompt).all()
     assert a.edges == ()
 
 
-def test_options_are_checked(model, task) -> None:
+def test_options_are_checked(wide_bystander_model, wide_pairs) -> None:
     from interp.circuits.methods import codes
 
     with pytest.raises(OptionError, match="mean, last or a role that every prompt has"):
-        codes(model, task, position="S2")
+        codes(wide_bystander_model, wide_pairs, position="S2")
     with pytest.raises(OptionError, match="examples=1; between 2 and the 80"):
-        codes(model, task, examples=1)
+        codes(wide_bystander_model, wide_pairs, examples=1)
     with pytest.raises(OptionError, match="at least 1, 1 and 2"):
-        codes(model, task, repeats=0)
-    few = induction_pairs(model, 3)
+        codes(wide_bystander_model, wide_pairs, repeats=0)
+    few = induction_pairs(wide_bystander_model, 3)
     with pytest.raises(OptionError, match="3 pairs"):
-        codes(model, few)
+        codes(wide_bystander_model, few)
 
 
 # --- evaluation ---------------------------------------------------------------------------------

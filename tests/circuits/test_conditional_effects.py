@@ -25,7 +25,7 @@ def backup():
 
 
 @pytest.fixture(scope="module")
-def found(backup) -> Circuit:
+def backup_circuit(backup) -> Circuit:
     return find_circuit(*backup)
 
 
@@ -45,17 +45,19 @@ def test_a_score_is_what_patching_the_node_alone_gives(backup) -> None:
         assert row["alone"] == pytest.approx(screened.per_prompt[at].mean(), abs=1e-5)
 
 
-def test_backups_still_lead_the_order(found) -> None:
-    assert set(found.ranking[:4]) == {"L1H0", "L2H0", "L0H3", "embed"}
-    assert abs(found.score[found.nodes.index("L2H0")]) < 0.01
-    assert found.largest[found.nodes.index("L2H0")] > 5
-    assert "L2H0" in found.top(3, heads_only=True).nodes
-    first = found.top(2)
+def test_backups_still_lead_the_order(backup_circuit) -> None:
+    assert set(backup_circuit.ranking[:4]) == {"L1H0", "L2H0", "L0H3", "embed"}
+    assert abs(backup_circuit.score[backup_circuit.nodes.index("L2H0")]) < 0.01
+    assert backup_circuit.largest[backup_circuit.nodes.index("L2H0")] > 5
+    assert "L2H0" in backup_circuit.top(3, heads_only=True).nodes
+    first = backup_circuit.top(2)
     assert set(first.conditional_on) == {"L1H0", "L2H0"}
     assert (first.conditional > 5).all()
-    mean, low, high = found.stability(3)  # the order that is drawn anew is the circuit's own
+    mean, low, high = backup_circuit.stability(
+        3
+    )  # the order that is drawn anew is the circuit's own
     assert (mean, low, high) == (1.0, 1.0, 1.0)
-    assert "with L2H0 out" in repr(found)
+    assert "with L2H0 out" in repr(backup_circuit)
 
 
 def test_stability_is_that_of_the_larger_effect() -> None:
@@ -68,29 +70,30 @@ def test_stability_is_that_of_the_larger_effect() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "toml"])
-def test_both_columns_come_back_from_files(found, tmp_path, form) -> None:
+def test_both_columns_come_back_from_files(backup_circuit, tmp_path, form) -> None:
     path = tmp_path / f"c.{form}"
-    getattr(found, f"to_{form}")(path)
+    getattr(backup_circuit, f"to_{form}")(path)
     back = getattr(Circuit, f"from_{form}")(path)
-    assert back.to_dict() == found.to_dict()
-    np.testing.assert_array_equal(back.conditional, found.conditional)
-    assert back.conditional_on == found.conditional_on
-    assert back.measured == found.measured
-    assert back.ranking == found.ranking
+    assert back.to_dict() == backup_circuit.to_dict()
+    np.testing.assert_array_equal(back.conditional, backup_circuit.conditional)
+    assert back.conditional_on == backup_circuit.conditional_on
+    assert back.measured == backup_circuit.measured
+    assert back.ranking == backup_circuit.ranking
 
 
-def test_other_forms_say_both(found) -> None:
-    at = found.nodes.index("L2H0")
-    said = f"{found.score[at]:.4g}, {found.conditional[at]:.4g} with L1H0 out"
-    assert said in found.to_dot()
-    assert said in found.to_mermaid()
-    both = f"{found.score[at]:.4g} logits, {found.conditional[at]:.4g} logits with L1H0 out"
-    assert both in found.to_svg()
-    assert both in str(found.plot().data[-1].hovertext)
-    node = found.to_networkx().nodes["L2H0"]
+def test_other_forms_say_both(backup_circuit) -> None:
+    at = backup_circuit.nodes.index("L2H0")
+    said = f"{backup_circuit.score[at]:.4g}, {backup_circuit.conditional[at]:.4g} with L1H0 out"
+    assert said in backup_circuit.to_dot()
+    assert said in backup_circuit.to_mermaid()
+    own, other = backup_circuit.score[at], backup_circuit.conditional[at]
+    both = f"{own:.4g} logits, {other:.4g} logits with L1H0 out"
+    assert both in backup_circuit.to_svg()
+    assert both in str(backup_circuit.plot().data[-1].hovertext)
+    node = backup_circuit.to_networkx().nodes["L2H0"]
     assert node["conditional_on"] == "L1H0"
-    assert node["conditional"] == pytest.approx(found.conditional[at])
-    row = found.to_pandas().set_index("node").loc["L2H0"]
+    assert node["conditional"] == pytest.approx(backup_circuit.conditional[at])
+    row = backup_circuit.nodes_to_pandas().set_index("node").loc["L2H0"]
     assert (row["conditional_on"], row["measured"]) == ("L1H0", "patched alone, and with L1H0 out")
 
 
@@ -106,14 +109,14 @@ def of_version_one(found: Circuit) -> dict:
     return told
 
 
-def test_files_of_the_version_before_are_told_apart_when_read(found, tmp_path) -> None:
+def test_files_of_the_version_before_are_told_apart_when_read(backup_circuit, tmp_path) -> None:
     path = tmp_path / "old.json"
-    path.write_text(json.dumps(of_version_one(found)))
+    path.write_text(json.dumps(of_version_one(backup_circuit)))
     old = Circuit.from_json(path)
-    np.testing.assert_allclose(old.score, found.score, atol=1e-5)
-    np.testing.assert_allclose(old.conditional, found.conditional)
-    assert old.conditional_on == found.conditional_on
-    assert old.ranking[:4] == found.ranking[:4]
+    np.testing.assert_allclose(old.score, backup_circuit.score, atol=1e-5)
+    np.testing.assert_allclose(old.conditional, backup_circuit.conditional)
+    assert old.conditional_on == backup_circuit.conditional_on
+    assert old.ranking[:4] == backup_circuit.ranking[:4]
     assert any("scores of L1H0 L2H0 were those with another head patched" in x for x in old.notes)
     plain = made()  # without backups nothing is moved, and nothing is said
     told = of_version_one(plain)

@@ -17,43 +17,40 @@ from interp.core.prompts import Prompts
 
 
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:bystander")
+def induction_task(planted_bystander):
+    return induction_pairs(planted_bystander)
 
 
-@pytest.fixture(scope="module")
-def task(model):
-    return induction_pairs(model)
-
-
-def test_values_are_those_of_the_logits(model, task) -> None:
-    clean, corrupted = task.values(model)
-    for side, prompts in ((clean, task.clean), (corrupted, task.corrupted)):
+def test_values_are_those_of_the_logits(planted_bystander, induction_task) -> None:
+    clean, corrupted = induction_task.values(planted_bystander)
+    for side, prompts in ((clean, induction_task.clean), (corrupted, induction_task.corrupted)):
         for i, ids in enumerate(prompts.ids):
             with torch.no_grad():
-                logits = model.run([list(ids)])[0, -1]
+                logits = planted_bystander.run([list(ids)])[0, -1]
             # the columns read are the answers; the task's own rule gives the difference
-            rows = logits[list(task.task.vocabulary)][None]
-            want = task.task.values(rows, [i])
+            rows = logits[list(induction_task.task.vocabulary)][None]
+            want = induction_task.task.values(rows, [i])
             assert side[i] == pytest.approx(float(want[0]), abs=1e-4)
 
 
-def test_a_value_of_several_copies_is_the_value_of_each(model, task) -> None:
-    for batch in task.batches(5):
+def test_a_value_of_several_copies_is_the_value_of_each(planted_bystander, induction_task) -> None:
+    for batch in induction_task.batches(5):
         assert len({len(x) for x in batch.clean.ids + batch.corrupted.ids}) == 1
         with torch.no_grad():
-            both = [model.run(p) for p in (batch.clean, batch.corrupted)]
+            both = [planted_bystander.run(p) for p in (batch.clean, batch.corrupted)]
         together = batch.value(torch.cat(both))
         assert torch.equal(together, torch.cat([batch.value(x) for x in both]))
 
 
-def test_batches_hold_every_prompt_once(task) -> None:
-    assert sorted(i for b in task.batches(5) for i in b.which) == list(range(len(task)))
+def test_batches_hold_every_prompt_once(induction_task) -> None:
+    assert sorted(i for b in induction_task.batches(5) for i in b.which) == list(
+        range(len(induction_task))
+    )
 
 
-def test_a_gap_that_is_there_and_one_that_is_not(model, task) -> None:
-    mean, sem = task.gap(model)
-    clean, corrupted = task.values(model)
+def test_a_gap_that_is_there_and_one_that_is_not(planted_bystander, induction_task) -> None:
+    mean, sem = induction_task.gap(planted_bystander)
+    clean, corrupted = induction_task.values(planted_bystander)
     assert mean == pytest.approx((clean - corrupted).mean())
     assert mean > 10 * sem > 0
     noise = interp.load("planted:noise")
@@ -74,34 +71,40 @@ def with_values(task: ContrastTask, clean, corrupted) -> ContrastTask:
     }))  # fmt: skip
 
 
-def test_too_few_pairs_are_not_a_model_that_fails(model) -> None:
+def test_too_few_pairs_are_not_a_model_that_fails(planted_bystander) -> None:
     """1.5 standard errors above zero may be either; so many pairs as are asked for decide."""
     rng = np.random.default_rng(0)
     noise = rng.standard_normal(24)
     noise = (noise - noise.mean()) / noise.std(ddof=1) * np.sqrt(24)  # standard error 1
-    few = with_values(induction_pairs(model, 24), noise + 1.5, np.zeros(24))
+    few = with_values(induction_pairs(planted_bystander, 24), noise + 1.5, np.zeros(24))
     with pytest.raises(OptionError, match=r"too few pairs to tell whether planted:bystander does"):
-        few.gap(model)
+        few.gap(planted_bystander)
     with pytest.raises(OptionError, match=r"1\.5 ± 1 logits over 24 pairs.* about 64 pairs are"):
-        few.gap(model)
-    enough = with_values(induction_pairs(model, 72), np.tile(noise + 1.5, 3), np.zeros(72))
-    assert enough.gap(model)[0] == pytest.approx(1.5)
+        few.gap(planted_bystander)
+    enough = with_values(
+        induction_pairs(planted_bystander, 72), np.tile(noise + 1.5, 3), np.zeros(72)
+    )
+    assert enough.gap(planted_bystander)[0] == pytest.approx(1.5)
     for shift, told in ((0.5, "does not do"), (-1.0, "does not do"), (-3.0, "answers exchanged")):
         with pytest.raises(OptionError, match=told):
-            with_values(induction_pairs(model, 24), noise + shift, np.zeros(24)).gap(model)
+            with_values(induction_pairs(planted_bystander, 24), noise + shift, np.zeros(24)).gap(
+                planted_bystander
+            )
     with pytest.raises(OptionError, match="the metric is 1 logits on every prompt of all 24 pairs"):
-        with_values(induction_pairs(model, 24), np.ones(24), np.ones(24)).gap(model)
+        with_values(induction_pairs(planted_bystander, 24), np.ones(24), np.ones(24)).gap(
+            planted_bystander
+        )
 
 
-def test_some_pairs_are_the_same_pairs(model, task) -> None:
-    part = task.some([5, 2, 2])
-    clean, corrupted = task.values(model)
-    found = part.values(model)
+def test_some_pairs_are_the_same_pairs(planted_bystander, induction_task) -> None:
+    part = induction_task.some([5, 2, 2])
+    clean, corrupted = induction_task.values(planted_bystander)
+    found = part.values(planted_bystander)
     np.testing.assert_allclose(found[0], clean[[5, 2, 2]], atol=1e-5)
     np.testing.assert_allclose(found[1], corrupted[[5, 2, 2]], atol=1e-5)
-    assert part.roles[0] == task.roles[5]
+    assert part.roles[0] == induction_task.roles[5]
     with pytest.raises(OptionError, match="none of the 24 pairs"):
-        task.some([])
+        induction_task.some([])
 
 
 def made(model, clean, corrupted, **options):
@@ -109,14 +112,14 @@ def made(model, clean, corrupted, **options):
     return ContrastTask(task, **options)
 
 
-def test_what_is_no_contrast(model) -> None:
+def test_what_is_no_contrast(planted_bystander) -> None:
     with pytest.raises(PromptError, match="pair 1 has 3 clean and 2 corrupted tokens"):
-        made(model, ((0, 1, 2), (0, 1, 2)), ((0, 5, 2), (0, 5)))
+        made(planted_bystander, ((0, 1, 2), (0, 1, 2)), ((0, 5, 2), (0, 5)))
     with pytest.raises(PromptError, match="pair 0 has the same tokens on both sides"):
-        made(model, ((0, 1),), ((0, 1),))
+        made(planted_bystander, ((0, 1),), ((0, 1),))
     with pytest.raises(OptionError, match="roles for 1 of 2 prompts"):
-        made(model, ((0, 1), (0, 2)), ((0, 3), (0, 4)), roles=({"end": 1},))
-    bare = logit_difference(model, Prompts(((0, 1),)), 3, 4)
+        made(planted_bystander, ((0, 1), (0, 2)), ((0, 3), (0, 4)), roles=({"end": 1},))
+    bare = logit_difference(planted_bystander, Prompts(((0, 1),)), 3, 4)
     with pytest.raises(OptionError, match="has no corrupted prompts"):
         ContrastTask(bare)
 
@@ -129,16 +132,16 @@ def own(model, task, level, *, bad: bool = False) -> Found:
     return Found(("L0H0",), scores, "logits")
 
 
-def test_a_method_is_declared_once(model, task) -> None:
-    assert score_nodes(model, task, own).nodes == ("L0H0",)
+def test_a_method_is_declared_once(planted_bystander, induction_task) -> None:
+    assert score_nodes(planted_bystander, induction_task, own).nodes == ("L0H0",)
     with pytest.raises(OptionError, match="own scores heads, not edges"):
-        score_nodes(model, task, own, "edge")
+        score_nodes(planted_bystander, induction_task, own, "edge")
     with pytest.raises(UnknownName, match="did you mean bad"):
-        score_nodes(model, task, own, bat=True)
+        score_nodes(planted_bystander, induction_task, own, bat=True)
     with pytest.raises(NonFiniteError, match="own: the score of node L0H0 is not finite"):
-        score_nodes(model, task, own, bad=True)
+        score_nodes(planted_bystander, induction_task, own, bad=True)
     with pytest.raises(UnknownName, match="unknown circuit method"):
-        score_nodes(model, task, "codez")
+        score_nodes(planted_bystander, induction_task, "codez")
 
 
 def test_methods_are_listed_without_torch() -> None:

@@ -17,13 +17,8 @@ TRUTH = {"previous_token": ("L0H3",), "induction": ("L1H0",)}
 
 
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:bystander")
-
-
-@pytest.fixture(scope="module")
-def task(model):
-    return induction_pairs(model, 16, **TRUTH)
+def task_with_truth(planted_bystander):
+    return induction_pairs(planted_bystander, 16, **TRUTH)
 
 
 def by(*heads):
@@ -43,8 +38,8 @@ def run(model, task, *heads, **options):
     return evaluate(model, find_circuit(model, task, by(*heads)), task, **options)
 
 
-def test_the_true_circuit_is_faithful_from_two_heads_on(model, task) -> None:
-    found = run(model, task, "L0H3", "L1H0")
+def test_the_true_circuit_is_faithful_from_two_heads_on(planted_bystander, task_with_truth) -> None:
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0")
     assert found.sizes == (1, 2, 4, 8)
     np.testing.assert_allclose(found.faithfulness, [0, 1, 1, 1], atol=0.01)
     # over shares 0, 1/8, 2/8: a full gap, then a triangle
@@ -54,12 +49,12 @@ def test_the_true_circuit_is_faithful_from_two_heads_on(model, task) -> None:
     assert found.unneeded == ()
     assert found.against_truth()["auroc"] == 1.0
     assert found.cmd < found.random_cmd.min() + 0.01
-    low, high = found.interval()
+    low, high = found.area_interval()
     assert low <= found.cmd <= high
 
 
-def test_a_wrong_circuit_is_not(model, task) -> None:
-    found = run(model, task, "L1H2", "L0H0", "L0H1", "L1H1")
+def test_a_wrong_circuit_is_not(planted_bystander, task_with_truth) -> None:
+    found = run(planted_bystander, task_with_truth, "L1H2", "L0H0", "L0H1", "L1H1")
     np.testing.assert_allclose(found.faithfulness, [0, 0, 0, 1], atol=0.01)
     assert found.completeness == pytest.approx(0, abs=0.02)
     assert set(found.unneeded) == {"L1H2", "L0H0"}
@@ -67,30 +62,34 @@ def test_a_wrong_circuit_is_not(model, task) -> None:
     assert found.cmd > found.random_cmd.mean()
 
 
-def test_a_superfluous_head_is_named(model, task) -> None:
-    found = run(model, task, "L0H3", "L1H2", "L1H0", k=3)
+def test_a_superfluous_head_is_named(planted_bystander, task_with_truth) -> None:
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H2", "L1H0", k=3)
     assert found.unneeded == ("L1H2",)
     assert found.one_out["L0H3"] > 5
 
 
-def test_random_orders_are_what_chance_gives(model, task) -> None:
+def test_random_orders_are_what_chance_gives(planted_bystander, task_with_truth) -> None:
     """Both heads are among the first k of 8 with probability k (k - 1) / 56."""
-    found = run(model, task, "L0H3", "L1H0", n_random=300)
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0", n_random=300)
     gap = found.full.mean() - found.empty.mean()
     share = (found.random - found.empty.mean()).mean(0) / gap
     np.testing.assert_allclose(share, [0, 2 / 56, 12 / 56, 1], atol=0.07)
 
 
-def test_random_circuits_have_as_many_heads_in_each_layer(model, task) -> None:
+def test_random_circuits_have_as_many_heads_in_each_layer(
+    planted_bystander, task_with_truth
+) -> None:
     """One of four in either layer: both are the true ones in 1 of 16 draws."""
-    found = run(model, task, "L0H3", "L1H0", n_random=120)
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0", n_random=120)
     assert found.chosen_faithfulness == pytest.approx(found.faithfulness[1], abs=1e-6)
     share = found.shaped_faithfulness
     assert len(share) == 120
     assert ((share > 0.99) | (np.abs(share) < 0.02)).all()
     assert 1 / 40 < (share > 0.99).mean() < 1 / 8
     # two heads of layer 1: never the true ones
-    late = run(model, task, "L1H1", "L1H0", n_random=40, k=2).shaped_faithfulness
+    late = run(
+        planted_bystander, task_with_truth, "L1H1", "L1H0", n_random=40, k=2
+    ).shaped_faithfulness
     assert np.abs(late).max() < 0.02
     row = next(r for r in found.figures() if r["figure"] == "faithfulness")
     assert row["value"] == found.chosen_faithfulness
@@ -98,44 +97,46 @@ def test_random_circuits_have_as_many_heads_in_each_layer(model, task) -> None:
     assert "as many heads in each layer" in row["what"]
 
 
-def test_the_ablation_is_named_and_moves_the_figures(model, task) -> None:
-    zero = run(model, task, "L0H3", "L1H0", ablation="zero")
+def test_the_ablation_is_named_and_moves_the_figures(planted_bystander, task_with_truth) -> None:
+    zero = run(planted_bystander, task_with_truth, "L0H3", "L1H0", ablation="zero")
     assert zero.ablation == "zero"
     assert set(zero.to_pandas()["ablation"]) == {"zero"}
     assert zero.made["ablation"] == "zero"
     assert "zero" in repr(zero)
-    swapped = run(model, task, "L0H3", "L1H0")
+    swapped = run(planted_bystander, task_with_truth, "L0H3", "L1H0")
     assert swapped.ablation == "corrupted"
     assert zero.empty.mean() != swapped.empty.mean()
 
 
-def test_values_are_those_of_edited_runs(model, task) -> None:
+def test_values_are_those_of_edited_runs(planted_bystander, task_with_truth) -> None:
     import torch
 
-    found = run(model, task, "L0H3", "L1H0", ablation="zero")
-    out = [(h.layer, h.head) for h in model.heads() if str(h) not in ("L0H3", "L1H0")]
-    for batch in task.batches():
-        with torch.no_grad(), model.edited(interp.zero(out)):
-            value = batch.value(model.run(batch.clean)).double().numpy()
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0", ablation="zero")
+    out = [(h.layer, h.head) for h in planted_bystander.heads() if str(h) not in ("L0H3", "L1H0")]
+    for batch in task_with_truth.batches():
+        with torch.no_grad(), planted_bystander.edited(interp.zero(out)):
+            value = batch.value(planted_bystander.run(batch.clean)).double().numpy()
         np.testing.assert_allclose(found.per_prompt[1, list(batch.which)], value, atol=1e-4)
 
 
-def test_held_out_pairs(model, task) -> None:
-    circuit = find_circuit(model, task, by("L0H3", "L1H0"))
-    fresh = evaluate(model, circuit, induction_pairs(model, 16, seed=9, **TRUTH))
+def test_held_out_pairs(planted_bystander, task_with_truth) -> None:
+    circuit = find_circuit(planted_bystander, task_with_truth, by("L0H3", "L1H0"))
+    fresh = evaluate(
+        planted_bystander, circuit, induction_pairs(planted_bystander, 16, seed=9, **TRUTH)
+    )
     assert fresh.faithfulness[1] == pytest.approx(1, abs=0.01)
 
 
-def test_what_cannot_be_evaluated(model, task) -> None:
-    circuit = find_circuit(model, task, by("L0H3"))
+def test_what_cannot_be_evaluated(planted_bystander, task_with_truth) -> None:
+    circuit = find_circuit(planted_bystander, task_with_truth, by("L0H3"))
     other = interp.load("planted:backup")
     smaller = find_circuit(other, induction_pairs(other, 6), by("L2H0"))
     with pytest.raises(OptionError, match="planted:bystander has 2 of 4"):
-        evaluate(model, smaller, task)
+        evaluate(planted_bystander, smaller, task_with_truth)
     with pytest.raises(OptionError, match="no circuit is known"):
-        run(model, induction_pairs(model, 6), "L0H3").against_truth()
+        run(planted_bystander, induction_pairs(planted_bystander, 6), "L0H3").against_truth()
     with pytest.raises(OptionError, match="ask for cmd or cpr"):
-        evaluate(model, circuit, task).interval("auroc")
+        evaluate(planted_bystander, circuit, task_with_truth).area_interval("auroc")
 
 
 def test_areas_by_hand() -> None:
@@ -152,8 +153,8 @@ def test_stability_of_clear_and_of_random_scores() -> None:
     assert mean < 0.8
 
 
-def test_it_shows_itself(model, task, tmp_path) -> None:
-    found = run(model, task, "L0H3", "L1H0")
+def test_it_shows_itself(planted_bystander, task_with_truth, tmp_path) -> None:
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0")
     assert len(found.plot().data) == 3  # the band, the circuit, random orders
     assert "CMD" in found._repr_html_()
     found.save_html(tmp_path / "e.html")

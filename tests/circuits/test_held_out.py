@@ -16,24 +16,24 @@ from interp.circuits.tasks import make_contrast
 
 
 @pytest.fixture(scope="module")
-def model():
+def backup_model():
     return interp.load("planted:backup")
 
 
 @pytest.fixture(scope="module")
-def found(model) -> Circuit:
-    return find_circuit(model, make_contrast(model, "planted:backup", n=6, seed=1))
+def held_out_circuit(backup_model) -> Circuit:
+    return find_circuit(backup_model, make_contrast(backup_model, "planted:backup", n=6, seed=1))
 
 
-def test_pairs_that_were_seen_are_counted(model, found) -> None:
-    same = make_contrast(model, "planted:backup", n=6, seed=1)
-    other = make_contrast(model, "planted:backup", n=6, seed=2)
-    assert found.made["pairs"] == hashes(same)
+def test_pairs_that_were_seen_are_counted(backup_model, held_out_circuit) -> None:
+    same = make_contrast(backup_model, "planted:backup", n=6, seed=1)
+    other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
+    assert held_out_circuit.made["pairs"] == hashes(same)
     assert not set(hashes(same)) & set(hashes(other))
-    measured = found.evaluate(model, same, n_random=2)
+    measured = held_out_circuit.evaluate(backup_model, same, n_random=2)
     assert measured.seen == 6
     assert "6 of 6 pairs it was found on" in repr(measured)
-    fresh = found.evaluate(model, other, n_random=2, found_on=same)
+    fresh = held_out_circuit.evaluate(backup_model, other, n_random=2, found_on=same)
     assert fresh.seen == 0
     assert "found on" not in repr(fresh)
     assert fresh.found_on == {"cmd": measured.cmd, "cpr": measured.cpr, "n": 6.0}
@@ -41,38 +41,40 @@ def test_pairs_that_were_seen_are_counted(model, found) -> None:
     assert row["value"] == measured.cmd
 
 
-def test_fresh_pairs_are_others_whatever_the_seed(model, found) -> None:
+def test_fresh_pairs_are_others_whatever_the_seed(backup_model, held_out_circuit) -> None:
     """Seed 0 measures on the pairs of seed 1, on which this circuit was found."""
     start = Plan("planted:backup", 6, 0)
-    assert hashes(start.fresh(model)) == found.made["pairs"]
-    plan = start.after(found)
-    fresh = plan.fresh(model)
+    assert hashes(start.fresh(backup_model)) == held_out_circuit.made["pairs"]
+    plan = start.after(held_out_circuit)
+    fresh = plan.fresh(backup_model)
     assert len(fresh) == 6
-    assert not set(hashes(fresh)) & set(found.made["pairs"])
-    assert plan.found_on(model, start) is None
-    assert len(plan.found_on(model, Plan("planted:backup", 6, 1))) == 6
+    assert not set(hashes(fresh)) & set(held_out_circuit.made["pairs"])
+    assert plan.found_on(backup_model, start) is None
+    assert len(plan.found_on(backup_model, Plan("planted:backup", 6, 1))) == 6
 
 
-def test_where_there_are_no_other_pairs_it_is_said(model, found) -> None:
+def test_where_there_are_no_other_pairs_it_is_said(backup_model, held_out_circuit) -> None:
     from dataclasses import replace
 
     start = Plan("planted:backup", 6, 0)
     every = {
-        h for s in range(40) for h in hashes(make_contrast(model, "planted:backup", n=6, seed=s))
+        h
+        for s in range(40)
+        for h in hashes(make_contrast(backup_model, "planted:backup", n=6, seed=s))
     }
     plan = replace(start, seen=frozenset(every))
-    fresh = plan.fresh(model)
+    fresh = plan.fresh(backup_model)
     assert len(fresh) == 6
     assert "on 6 pairs, 6 of which it was found on" in plan.told(6, 6)
 
 
-def test_the_first_nodes_are_patched_on_other_pairs(model, found) -> None:
+def test_the_first_nodes_are_patched_on_other_pairs(backup_model, held_out_circuit) -> None:
     """As exact patching does there, alone and with the head that the circuit names."""
-    other = make_contrast(model, "planted:backup", n=6, seed=2)
-    patched = patch_first(model, found, other, 5)
+    other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
+    patched = patch_first(backup_model, held_out_circuit, other, 5)
     assert patched.unit == "logits"
-    assert [row["node"] for row in patched.rows] == list(found.ranking[:5])
-    exact = exact_patching(model, other)
+    assert [row["node"] for row in patched.rows] == list(held_out_circuit.ranking[:5])
+    exact = exact_patching(backup_model, other)
     for row in patched.rows:
         values = exact.per_prompt[exact.nodes.index(row["node"])]
         assert row["effect"] == pytest.approx(values.mean(), abs=1e-4)
@@ -80,19 +82,21 @@ def test_the_first_nodes_are_patched_on_other_pairs(model, found) -> None:
         assert row["n"] == 6
         backup = row["node"] in ("L1H0", "L2H0")
         assert (row["conditional"] > 5) if backup else np.isnan(row["conditional"])
-    table = patched.to_pandas()
-    assert list(table["node"]) == list(found.ranking[:5])
+    table = patched.wide()
+    assert list(table["node"]) == list(held_out_circuit.ranking[:5])
     assert (table["unit"] == "logits").all()
 
 
-def test_patched_nodes_are_kept_and_found_again(model, found, tmp_path, monkeypatch) -> None:
-    other = make_contrast(model, "planted:backup", n=6, seed=2)
-    first = patch_first(model, found, other, 3, ledger=tmp_path)
+def test_patched_nodes_are_kept_and_found_again(
+    backup_model, held_out_circuit, tmp_path, monkeypatch
+) -> None:
+    other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
+    first = patch_first(backup_model, held_out_circuit, other, 3, ledger=tmp_path)
     from interp.circuits.methods import _exact
 
     def never(*given, **options):
         raise AssertionError("nothing is run again")
 
     monkeypatch.setattr(_exact.EdgeForward, "run", never)
-    again = patch_first(model, found, other, 3, ledger=tmp_path)
+    again = patch_first(backup_model, held_out_circuit, other, 3, ledger=tmp_path)
     assert str(again) == str(first)

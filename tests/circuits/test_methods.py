@@ -23,24 +23,13 @@ from interp.circuits.methods._ranking import marked
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.statistics import auroc
-from interp.model.locate.probe import probe
 
 TRUE = (exact_patching, integrated_patching, screen_verify)
 
 
 @pytest.fixture(scope="module")
-def built():
-    return planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
-
-
-@pytest.fixture(scope="module")
-def model(built):
-    return probe(built.model, "bystander, 24 heads")
-
-
-@pytest.fixture(scope="module")
-def task(model):
-    return make_contrast(model, "induction", n=12)
+def wide_contrast(wide_bystander_model):
+    return make_contrast(wide_bystander_model, "induction", n=12)
 
 
 def names(built, *roles):
@@ -52,25 +41,31 @@ def mean(found, name):
 
 
 @pytest.mark.parametrize("method", TRUE, ids=lambda m: m.name)
-def test_the_planted_circuit_comes_first(built, model, task, method) -> None:
-    circuit = find_circuit(model, task, method)
-    truth = names(built, "previous_token", "induction")
-    heads = circuit.heads
+def test_the_planted_circuit_comes_first(
+    wide_bystander, wide_bystander_model, wide_contrast, method
+) -> None:
+    circuit = find_circuit(wide_bystander_model, wide_contrast, method)
+    truth = names(wide_bystander, "previous_token", "induction")
+    heads = circuit.head_names
     size = np.array([abs(circuit.score[circuit.nodes.index(h)]) for h in heads])
     assert auroc(size, marked(heads, truth)) == 1.0
-    assert set(circuit.top(2, heads_only=True).heads) == truth
-    (bystander,) = names(built, "bystander")
-    assert bystander not in circuit.top(6, heads_only=True).heads
+    assert set(circuit.top(2, heads_only=True).head_names) == truth
+    (bystander,) = names(wide_bystander, "bystander")
+    assert bystander not in circuit.top(6, heads_only=True).head_names
     assert abs(circuit.score[circuit.nodes.index(bystander)]) < 0.01 * size.max()
 
 
-def test_one_gradient_misses_what_the_softmax_hides(built, model, task) -> None:
+def test_one_gradient_misses_what_the_softmax_hides(
+    wide_bystander, wide_bystander_model, wide_contrast
+) -> None:
     """The planted attention is saturated: the previous-token head has no gradient at all."""
-    found = attribution_patching(model, task)
-    (previous,) = names(built, "previous_token")
-    (induction,) = names(built, "induction")
+    found = attribution_patching(wide_bystander_model, wide_contrast)
+    (previous,) = names(wide_bystander, "previous_token")
+    (induction,) = names(wide_bystander, "induction")
     assert abs(mean(found, previous)) < 0.01 * mean(found, induction)
-    assert mean(gim_patching(model, task), previous) > 3 * abs(mean(found, previous))
+    assert mean(gim_patching(wide_bystander_model, wide_contrast), previous) > 3 * abs(
+        mean(found, previous)
+    )
 
 
 def test_where_nothing_is_to_be_found_no_head_stands_out() -> None:
@@ -83,10 +78,10 @@ def test_where_nothing_is_to_be_found_no_head_stands_out() -> None:
         find_circuit(noise, clean)
 
 
-def test_patching_heads_equals_the_game(model, task) -> None:
+def test_patching_heads_equals_the_game(wide_bystander_model, wide_contrast) -> None:
     """Another implementation: heads replaced by what they write on the corrupted side."""
-    found = exact_patching(model, task)
-    game = Game(model, task.task, kind="resample")
+    found = exact_patching(wide_bystander_model, wide_contrast)
+    game = Game(wide_bystander_model, wide_contrast.task, kind="resample")
     gates = torch.cat([torch.ones(1, len(game)), 1 - torch.eye(len(game))]).double()
     values = game.values(gates).numpy()
     for at, label in enumerate(game.players.labels):
@@ -94,20 +89,23 @@ def test_patching_heads_equals_the_game(model, task) -> None:
         np.testing.assert_allclose(found.per_prompt[found.nodes.index(label)], want, atol=2e-4)
 
 
-def test_edges_into_readers_add_up_to_nodes(model, task) -> None:
+def test_edges_into_readers_add_up_to_nodes(wide_bystander_model, wide_contrast) -> None:
     for method in (attribution_patching, integrated_patching, gim_patching):
-        nodes, edges = method(model, task), method(model, task, "edge")
+        nodes, edges = (
+            method(wide_bystander_model, wide_contrast),
+            method(wide_bystander_model, wide_contrast, "edge"),
+        )
         assert edges.nodes == nodes.nodes
         if method is not gim_patching:  # its rules act on edges and nodes at other places
             np.testing.assert_allclose(edges.per_prompt, nodes.per_prompt, atol=1e-3, rtol=1e-3)
-        total = {n: np.zeros(len(task)) for n in edges.nodes}
+        total = {n: np.zeros(len(wide_contrast)) for n in edges.nodes}
         for (writer, _), score in zip(edges.edges, edges.edges_per_prompt, strict=True):
             total[writer] += score
         for name, score in zip(edges.nodes, edges.per_prompt, strict=True):
             np.testing.assert_allclose(total[name], score, atol=1e-6)
 
 
-def test_paths_lead_from_the_one_head_to_the_keys_of_the_other(built) -> None:
+def test_paths_lead_from_the_one_head_to_the_keys_of_the_other(wide_bystander) -> None:
     small = interp.load("planted:induction")
     task = make_contrast(small, "induction", n=4)
     found = exact_patching(small, task, "edge")
@@ -160,49 +158,54 @@ def test_a_backup_is_found_by_the_second_look_only() -> None:
     assert none.tables["backups"] == []
 
 
-def test_passes_are_counted(model, task) -> None:
-    assert attribution_patching(model, task).backwards == pytest.approx(1)
-    more = integrated_patching(model, task, steps=7)
+def test_passes_are_counted(wide_bystander_model, wide_contrast) -> None:
+    assert attribution_patching(wide_bystander_model, wide_contrast).backwards == pytest.approx(1)
+    more = integrated_patching(wide_bystander_model, wide_contrast, steps=7)
     assert (more.backwards, more.forwards) == (pytest.approx(7), pytest.approx(9))
-    assert exact_patching(model, task).forwards > 10
+    assert exact_patching(wide_bystander_model, wide_contrast).forwards > 10
 
 
-def test_denoising_asks_what_suffices(model, task, built) -> None:
+def test_denoising_asks_what_suffices(wide_bystander_model, wide_contrast, wide_bystander) -> None:
     """Here either head's clean output brings the behaviour back; the bystander's does not."""
-    found = exact_patching(model, task, denoise=True)
-    needed = exact_patching(model, task)
-    for head in names(built, "previous_token", "induction"):
+    found = exact_patching(wide_bystander_model, wide_contrast, denoise=True)
+    needed = exact_patching(wide_bystander_model, wide_contrast)
+    for head in names(wide_bystander, "previous_token", "induction"):
         assert mean(found, head) == pytest.approx(mean(needed, head), rel=1e-2)
-    for head in names(built, "bystander"):
+    for head in names(wide_bystander, "bystander"):
         assert abs(mean(found, head)) < 0.01
     assert mean(found, "embed") == pytest.approx(mean(needed, "embed"), rel=1e-3)
 
 
-def test_circuits_of_every_method_can_be_evaluated(model, task) -> None:
-    fresh = make_contrast(model, "induction", n=8, seed=5)
-    good = evaluate(model, find_circuit(model, task, screen_verify), fresh, n_random=4)
+def test_circuits_of_every_method_can_be_evaluated(wide_bystander_model, wide_contrast) -> None:
+    fresh = make_contrast(wide_bystander_model, "induction", n=8, seed=5)
+    good = evaluate(
+        wide_bystander_model,
+        find_circuit(wide_bystander_model, wide_contrast, screen_verify),
+        fresh,
+        n_random=4,
+    )
     assert good.cmd < 0.3 < good.random_cmd.mean()
 
 
-def test_options_are_checked(model, task) -> None:
+def test_options_are_checked(wide_bystander_model, wide_contrast) -> None:
     with pytest.raises(OptionError, match="grad_drop scores heads"):
-        attribution_patching(model, task, "edge", grad_drop=True)
+        attribution_patching(wide_bystander_model, wide_contrast, "edge", grad_drop=True)
     with pytest.raises(OptionError, match="at='middle'"):
-        attribution_patching(model, task, at="middle")
+        attribution_patching(wide_bystander_model, wide_contrast, at="middle")
     with pytest.raises(OptionError, match="steps=0"):
-        integrated_patching(model, task, steps=0)
+        integrated_patching(wide_bystander_model, wide_contrast, steps=0)
     with pytest.raises(OptionError, match="inputs or activations"):
-        integrated_patching(model, task, path="both")
+        integrated_patching(wide_bystander_model, wide_contrast, path="both")
     with pytest.raises(OptionError, match="norm='no'"):
-        exact_patching(model, task, norm="no")
+        exact_patching(wide_bystander_model, wide_contrast, norm="no")
     with pytest.raises(OptionError, match="at least 1 each"):
-        screen_verify(model, task, candidates=0)
+        screen_verify(wide_bystander_model, wide_contrast, candidates=0)
     with pytest.raises(OptionError, match="scores heads, not edges"):
-        screen_verify(model, task, "edge")
+        screen_verify(wide_bystander_model, wide_contrast, "edge")
 
 
-def test_dropped_gradients_have_no_sign(model, task) -> None:
-    found = attribution_patching(model, task, grad_drop=True)
+def test_dropped_gradients_have_no_sign(wide_bystander_model, wide_contrast) -> None:
+    found = attribution_patching(wide_bystander_model, wide_contrast, grad_drop=True)
     assert (found.per_prompt >= 0).all()
     assert not found.signed
 
@@ -222,7 +225,7 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
     assert found.faithfulness[tenth] > 0.95
     assert found.cmd < 0.25 < found.random_cmd.mean()
     assert found.cmd + found.cpr == pytest.approx(1, abs=0.02)
-    assert found.to_pandas()["edges"].tolist() == list(found.sizes)
+    assert found.wide()["edges"].tolist() == list(found.sizes)
     # the one edge between heads that was built in, of 4 heads into 3 inputs of 4 heads
     assert found.truth == (("L0H3", "L1H0.k"),)
     known = found.against_truth()
@@ -238,9 +241,18 @@ def test_a_circuit_of_edges_is_faithful_with_few_edges() -> None:
         evaluate_edges(small, find_circuit(small, task, exact_patching), fresh)
 
 
-def test_pairs_of_codes_are_no_edges_of_the_graph(model, task) -> None:
+def test_pairs_of_codes_are_no_edges_of_the_graph(wide_bystander_model, wide_contrast) -> None:
     from interp.circuits.methods import codes
 
-    pairs = find_circuit(model, task, codes, "edge", codes=16, epochs=5, repeats=1, permutations=2)
+    pairs = find_circuit(
+        wide_bystander_model,
+        wide_contrast,
+        codes,
+        "edge",
+        codes=16,
+        epochs=5,
+        repeats=1,
+        permutations=2,
+    )
     with pytest.raises(OptionError, match="pairs of heads, as codes gives them"):
-        evaluate_edges(model, pairs, task)
+        evaluate_edges(wide_bystander_model, pairs, wide_contrast)

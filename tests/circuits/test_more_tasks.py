@@ -9,9 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import zoo
-from circuits.test_tasks import speller, words
-from transformers import GPT2LMHeadModel
+from circuits.test_tasks import words
 
 import interp
 from interp import planted
@@ -29,25 +27,16 @@ from interp.model.locate.probe import probe
 PLANTED = [name for name in TASKS if TASKS[name].model]
 
 
-@pytest.fixture(scope="module")
-def model():
-    tokenizer = speller()
-    config = zoo.FAMILIES["gpt2"].build("sdpa").config
-    config.vocab_size, config.n_positions = len(tokenizer), 64
-    torch.manual_seed(0)
-    return probe(GPT2LMHeadModel(config).eval(), "gpt2 with words", tokenizer)
-
-
 # --- docstrings ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("template", range(3))
-def test_what_a_docstring_describes_next(model, template) -> None:
-    task = make_contrast(model, "docstring", n=12, templates=[template])
+def test_what_a_docstring_describes_next(worded_gpt2, template) -> None:
+    task = make_contrast(worded_gpt2, "docstring", n=12, templates=[template])
     for i, (clean, other, role) in enumerate(
         zip(task.clean.ids, task.corrupted.ids, task.roles, strict=True)
     ):
-        told, changed = words(model, clean), words(model, other)
+        told, changed = words(worded_gpt2, clean), words(worded_gpt2, other)
         a, b, c = (told[role[r]] for r in ("A_def", "B_def", "C_def"))
         assert len({a, b, c} & set(docs.NAMES)) == 3
         assert (told[role["A_doc"]], told[role["B_doc"]]) == (a, b)
@@ -59,9 +48,9 @@ def test_what_a_docstring_describes_next(model, template) -> None:
         d = told[differs[3]]
         assert not {changed[j] for j in differs} & {a, b, c, d}
         assert c not in told[role["A_doc"] :]
-        logits = np.zeros(model.d_vocab, dtype=np.float32)
+        logits = np.zeros(worded_gpt2.d_vocab, dtype=np.float32)
         for name, size in ((c, 5.0), (a, 3.0), (b, 0.0), (d, 0.0)):
-            logits[model.tokenizer(f" {name}")["input_ids"][-1]] = size
+            logits[worded_gpt2.tokenizer(f" {name}")["input_ids"][-1]] = size
         columns = torch.tensor(logits)[None, list(task.task.vocabulary)]
         assert float(task.task.values(columns, [i])) == 4.0
 
@@ -76,34 +65,34 @@ def test_a_tokenizer_that_splits_names_of_arguments_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in TASKS if TASKS[n].templates])
-def test_templates_are_held_out(model, name) -> None:
+def test_templates_are_held_out(worded_gpt2, name) -> None:
     mine, held = split_templates(name)
     assert set(mine) | set(held) == set(range(len(TASKS[name].templates)))
     assert not set(mine) & set(held)
     assert 1 <= len(held) <= len(mine)
     for chosen in (mine, held):
-        task = make_contrast(model, name, n=16, templates=chosen)
+        task = make_contrast(worded_gpt2, name, n=16, templates=chosen)
         assert {int(t.split()[-1]) for t in task.templates} == set(chosen)
         assert task.about()["template_names"] == sorted(set(task.templates))
     assert {split_templates(name, seed)[1] for seed in range(9)} != {held}
 
 
-def test_templates_that_there_are_not(model) -> None:
+def test_templates_that_there_are_not(worded_gpt2) -> None:
     for name, chosen in (("ioi", [5]), ("ioi", []), ("ioi", [-1]), ("induction", [0])):
         with pytest.raises(OptionError, match=f"of {name}; it has"):
-            make_contrast(model, name, templates=chosen)
+            make_contrast(worded_gpt2, name, templates=chosen)
     assert split_templates("induction") == ((), ())
 
 
-def test_pairs_of_ones_own_are_split_by_template(model) -> None:
-    task = make_contrast(model, "ioi", n=40)
+def test_pairs_of_ones_own_are_split_by_template(worded_gpt2) -> None:
+    task = make_contrast(worded_gpt2, "ioi", n=40)
     mine, held = task.split()
     assert not set(mine.templates) & set(held.templates)
     assert len(mine) + len(held) == 40
     assert len(mine.task.positions) == len(mine) > len(held) > 3
     assert set(held.clean.ids) <= set(task.clean.ids)
     with pytest.raises(OptionError, match="has no template"):
-        make_contrast(model, "induction", n=4).split()
+        make_contrast(worded_gpt2, "induction", n=4).split()
 
 
 # --- planted ------------------------------------------------------------------------------------
@@ -119,9 +108,11 @@ def test_a_planted_model_does_its_task_by_its_circuit(name) -> None:
     assert all(set(role) == set(TASKS[name].roles) for role in task.roles)
     truth = {h for heads in task.truth.values() for h in heads}
     circuit = find_circuit(model, task, "attribution_patching")
-    ranked = [h for h in circuit.heads if h in truth] + [h for h in circuit.heads if h not in truth]
+    ranked = [h for h in circuit.head_names if h in truth] + [
+        h for h in circuit.head_names if h not in truth
+    ]
     score = np.array([-float(ranked.index(n)) if n in ranked else 0.0 for n in circuit.nodes])
-    score = np.where([n in circuit.heads for n in circuit.nodes], score + len(ranked), 0.0)
+    score = np.where([n in circuit.head_names for n in circuit.nodes], score + len(ranked), 0.0)
     made = replace(circuit, score=score)
     found = made.evaluate(model, make_contrast(model, name, n=12, seed=1), n_random=2)
     assert found.completeness == pytest.approx(1, abs=0.02)

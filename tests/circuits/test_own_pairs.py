@@ -6,22 +6,16 @@ import json
 
 import pytest
 from circuits.contrasts import induction_pairs
-from circuits.test_tasks import speller
+from circuits.speller import speller
 
-import interp
 from interp.circuits.tasks import make_contrast, split_templates
 from interp.core.errors import OptionError, PromptError, UnknownName
 
 
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:induction")
-
-
-@pytest.fixture(scope="module")
-def lines(model):
+def lines(planted_induction):
     """Induction, as the tests' own pairs have it; the wrong answer is the same for all."""
-    task = induction_pairs(model, 12)
+    task = induction_pairs(planted_induction, 12)
     return [
         {"prompt": list(a), "corrupted": list(b), "answer": a[r["next"]], "wrong": 0}
         for a, b, r in zip(task.clean.ids, task.corrupted.ids, task.roles, strict=True)
@@ -33,21 +27,21 @@ def write(path, lines) -> str:
     return str(path)
 
 
-def test_lines_are_pairs(model, lines, tmp_path) -> None:
+def test_lines_are_pairs(planted_induction, lines, tmp_path) -> None:
     file = write(tmp_path / "mine.jsonl", lines)
-    task = make_contrast(model, file)
+    task = make_contrast(planted_induction, file)
     assert task.name == "mine"
     assert [list(ids) for ids in task.clean.ids] == [x["prompt"] for x in lines]
     assert [list(ids) for ids in task.corrupted.ids] == [x["corrupted"] for x in lines]
-    want = induction_pairs(model, 12)
-    logits = model.run(want.clean.ids[0:1])[0, -1]
-    assert task.values(model)[0][0] == pytest.approx(
+    want = induction_pairs(planted_induction, 12)
+    logits = planted_induction.run(want.clean.ids[0:1])[0, -1]
+    assert task.values(planted_induction)[0][0] == pytest.approx(
         float((logits[lines[0]["answer"]] - logits[0]).detach()), abs=1e-4
     )
-    some = make_contrast(model, file, templates=[7, 2])
+    some = make_contrast(planted_induction, file, templates=[7, 2])
     assert [list(ids) for ids in some.clean.ids] == [lines[7]["prompt"], lines[2]["prompt"]]
     assert some.about()["template_names"] == ["pair 2", "pair 7"]
-    assert len(make_contrast(model, file, n=5)) == 5
+    assert len(make_contrast(planted_induction, file, n=5)) == 5
 
 
 def test_a_third_of_the_lines_is_held_out(lines, tmp_path) -> None:
@@ -58,7 +52,7 @@ def test_a_third_of_the_lines_is_held_out(lines, tmp_path) -> None:
     assert split_templates(file, 1) != (mine, held)
 
 
-def test_a_circuit_of_ones_own_pairs(run, model, lines, tmp_path) -> None:
+def test_a_circuit_of_ones_own_pairs(run, planted_induction, lines, tmp_path) -> None:
     file = write(tmp_path / "mine.jsonl", lines)
     args = ("circuit", file, "planted:induction", "--method", "exact-patching", "--random", 2,
             "--top", 3)  # fmt: skip
@@ -128,9 +122,9 @@ def test_words_that_are_split_are_refused(tmp_path) -> None:
         make_contrast(model, file)
 
 
-def test_names_of_tasks_may_have_hyphens(model) -> None:
+def test_names_of_tasks_may_have_hyphens(planted_induction) -> None:
     assert split_templates("greater-than") == split_templates("greater_than")
     with pytest.raises(UnknownName, match="did you mean greater_than"):
-        make_contrast(model, "greater-then")
+        make_contrast(planted_induction, "greater-then")
     with pytest.raises(OptionError, match="counted from 0"):
-        make_contrast(model, "subject-verb", templates=[9])
+        make_contrast(planted_induction, "subject-verb", templates=[9])

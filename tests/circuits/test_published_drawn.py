@@ -8,9 +8,10 @@ from collections import Counter
 import networkx as nx
 import pytest
 
+from interp.circuits.exports import DRAWN
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.published import published, published_names
-from interp.circuits.result import DRAWN, Circuit
+from interp.circuits.result import Circuit
 from interp.core.errors import UnknownName
 
 
@@ -18,7 +19,7 @@ from interp.core.errors import UnknownName
 def test_every_one_is_drawn_and_exported(name, tmp_path) -> None:
     told = published(name)
     found = told.circuit()
-    assert set(found.heads) == set(told.heads)
+    assert set(found.head_names) == set(told.heads)
     assert len(found.edges) == len(set(found.edges)) <= DRAWN
     for a, b in found.edges:
         assert a in found.nodes
@@ -71,8 +72,8 @@ def test_listed_edges_and_variants() -> None:
     assert set(told.circuit().edges) == set(told.edges)
     ioi = published("ioi_gpt2_small")
     other = ioi.circuit("oneill_bui")
-    assert set(ioi.circuit().heads) - set(other.heads) == {"L9H0"}
-    assert "L11H3" in other.heads
+    assert set(ioi.circuit().head_names) - set(other.head_names) == {"L9H0"}
+    assert "L11H3" in other.head_names
     assert not any("L9H0" in (a, node_of(b)) for a, b in other.edges)
     with pytest.raises(UnknownName, match="variant"):
         ioi.circuit("nobody")

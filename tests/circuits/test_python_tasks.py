@@ -7,7 +7,6 @@ import textwrap
 
 import pytest
 
-import interp
 from interp.causal.task_file import make_task
 from interp.circuits.plan import Plan
 from interp.circuits.tasks import make_contrast
@@ -24,11 +23,6 @@ def task(model):
     runs.append(1)
     pairs = induction_pairs(model, {n})
 """
-
-
-@pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:induction")
 
 
 @pytest.fixture
@@ -59,7 +53,7 @@ def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_
     assert told["evaluated_on"]["template_names"] == fresh
 
 
-def test_a_metric_of_ones_own_and_templates_of_ones_own(model, write) -> None:
+def test_a_metric_of_ones_own_and_templates_of_ones_own(planted_induction, write) -> None:
     """A ContrastTask keeps its templates, of which one is held out, and its own function."""
     file = write(
         """
@@ -69,42 +63,46 @@ def test_a_metric_of_ones_own_and_templates_of_ones_own(model, write) -> None:
         """
     )
     plan = Plan(file, 64, 0)
-    mine, fresh = plan.pairs(model), plan.fresh(model)
+    mine, fresh = plan.pairs(planted_induction), plan.fresh(planted_induction)
     assert (len(mine), len(fresh)) == (6, 6)
     assert len(set(mine.templates)) == len(set(fresh.templates)) == 1
     assert {*mine.templates, *fresh.templates} == {"a", "b"}
     assert mine.task.unit == "twos"
     assert mine.name == "mine"
-    largest = 2 * model.run(mine.clean.ids[:1])[0, -1].max()
-    assert mine.values(model)[0][0] == pytest.approx(float(largest.detach()), rel=1e-5)
+    largest = 2 * planted_induction.run(mine.clean.ids[:1])[0, -1].max()
+    assert mine.values(planted_induction)[0][0] == pytest.approx(float(largest.detach()), rel=1e-5)
 
 
-def test_a_file_runs_once(model, write, monkeypatch) -> None:
+def test_a_file_runs_once(planted_induction, write, monkeypatch) -> None:
     """Both halves are of one set of pairs, also where a file draws other ones every time."""
     import sys
 
     file = write("return pairs.task")
     plan = Plan(file, 64, 0)
-    plan.pairs(model), plan.fresh(model), plan.found_on(model, plan)
+    (
+        plan.pairs(planted_induction),
+        plan.fresh(planted_induction),
+        plan.found_on(planted_induction, plan),
+    )
     assert sys.modules["interp_task_mine"].runs == [1]
 
 
-def test_a_python_file_may_be_asked_for_by_pair(model, write) -> None:
+def test_a_python_file_may_be_asked_for_by_pair(planted_induction, write) -> None:
     file = write("return pairs.task")
-    whole = make_contrast(model, file)
-    assert make_contrast(model, file, templates=[7, 2]).clean.ids == (
+    whole = make_contrast(planted_induction, file)
+    assert make_contrast(planted_induction, file, templates=[7, 2]).clean.ids == (
         whole.clean.ids[7], whole.clean.ids[2],
     )  # fmt: skip
 
 
-def test_the_task_loader_takes_the_clean_side_of_a_contrast(model, write) -> None:
+def test_the_task_loader_takes_the_clean_side_of_a_contrast(planted_induction, write) -> None:
     assert (
-        make_task(model, write("return pairs")).prompts
-        == make_contrast(model, write("return pairs.task", name="other")).clean
+        make_task(planted_induction, write("return pairs")).prompts
+        == make_contrast(planted_induction, write("return pairs.task", name="other")).clean
     )
 
 
-def test_what_such_a_file_must_define(errors, model, write, tmp_path) -> None:
+def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path) -> None:
     from interp.causal.measures import repeats_task
 
     bare = tmp_path / "bare.py"
@@ -125,6 +123,6 @@ def test_what_such_a_file_must_define(errors, model, write, tmp_path) -> None:
         code, said = errors("circuit", file, "planted:induction", "--random", 2)
         assert (code in (1, 2), len(said)) == (True, 1), told
         assert told in said[0]
-    assert repeats_task(model).corrupted is None
+    assert repeats_task(planted_induction).corrupted is None
     with pytest.raises((OptionError, PromptError)):
-        make_contrast(model, str(bare))
+        make_contrast(planted_induction, str(bare))

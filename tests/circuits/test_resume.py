@@ -12,7 +12,6 @@ import torch
 from circuits.contrasts import induction_pairs
 
 import interp
-from interp.circuits import kept_steps
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.edge_evaluation import evaluate_edges
@@ -23,6 +22,8 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
 from interp.core.registry import CIRCUIT_METHODS
 from interp.model.model import Model
+
+pytestmark = pytest.mark.usefixtures("every_step_kept")
 
 SMALL = {"codes": 16, "epochs": 3, "repeats": 4, "permutations": 3, "examples": 4}
 CASES = [
@@ -40,21 +41,10 @@ CASES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """Every finished step is on disk when the next one begins."""
-    monkeypatch.setattr(kept_steps, "EVERY", 0.0)
-
-
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:induction")
-
-
-@pytest.fixture(scope="module")
-def task(model):
+def two_length_task(planted_induction):
     """Prompts of two lengths, so two batches."""
-    return induction_pairs(model, 6, previous_token=["L0H3"], induction=["L1H0"])
+    return induction_pairs(planted_induction, 6, previous_token=["L0H3"], induction=["L1H0"])
 
 
 class Counter:
@@ -99,44 +89,70 @@ def same(a: Found, b: Found) -> None:
 
 
 @pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
-def test_a_broken_off_search_goes_on(model, task, tmp_path, method, level, options) -> None:
+def test_a_broken_off_search_goes_on(
+    planted_induction, two_length_task, tmp_path, method, level, options
+) -> None:
     with Counter() as counter:
-        whole = score_nodes(model, task, method, level, **options)
+        whole = score_nodes(planted_induction, two_length_task, method, level, **options)
     in_all = counter.n
     for part in (0.4, 0.95):
         folder, at = tmp_path / str(part), max(2, round(part * in_all))
         with pytest.raises(KeyboardInterrupt), Counter(at):
-            score_nodes(model, task, method, level, ledger=folder, **options)
+            score_nodes(planted_induction, two_length_task, method, level, ledger=folder, **options)
         with Counter() as counter:
-            same(whole, score_nodes(model, task, method, level, ledger=folder, **options))
+            same(
+                whole,
+                score_nodes(
+                    planted_induction, two_length_task, method, level, ledger=folder, **options
+                ),
+            )
         assert counter.n <= in_all
     assert counter.n < in_all  # something was finished, and is not made again
     with Counter() as counter:
-        same(whole, score_nodes(model, task, method, level, ledger=folder, **options))
+        same(
+            whole,
+            score_nodes(
+                planted_induction, two_length_task, method, level, ledger=folder, **options
+            ),
+        )
     assert counter.n == 0
 
 
-def test_the_longest_search_loses_a_step_at_most(model, task, tmp_path) -> None:
+def test_the_longest_search_loses_a_step_at_most(
+    planted_induction, two_length_task, tmp_path
+) -> None:
     """Paths, one by one: what is run twice is one step, and three forwards that start a batch."""
     with Counter() as counter:
-        find_circuit(model, task, "exact_patching", "edge")
+        find_circuit(planted_induction, two_length_task, "exact_patching", "edge")
     in_all = counter.n
     for at in (in_all // 3, in_all - 1):
         with pytest.raises(KeyboardInterrupt), Counter(at):
-            find_circuit(model, task, "exact_patching", "edge", ledger=tmp_path / str(at))
+            find_circuit(
+                planted_induction,
+                two_length_task,
+                "exact_patching",
+                "edge",
+                ledger=tmp_path / str(at),
+            )
         with Counter() as counter:
-            find_circuit(model, task, "exact_patching", "edge", ledger=tmp_path / str(at))
+            find_circuit(
+                planted_induction,
+                two_length_task,
+                "exact_patching",
+                "edge",
+                ledger=tmp_path / str(at),
+            )
         assert counter.n <= in_all - (at - 1) + 3
 
 
-def test_forwards_do_not_depend_on_those_before(model, task) -> None:
+def test_forwards_do_not_depend_on_those_before(planted_induction, two_length_task) -> None:
     """A layer that is put back is put back in the first forward too: resuming may begin there."""
-    (batch, _) = task.batches()
-    graph = ResidualGraph.of(model)
+    (batch, _) = two_length_task.batches()
+    graph = ResidualGraph.of(planted_induction)
     edges = EdgeForward(graph, batch.clean, batch.corrupted)
     mask = graph.full() - graph.mask([("embed", "L1H0.v")])
     masks = torch.stack([mask, graph.full() - graph.mask([("embed", "L1H1.v")])])
-    block = model.module.get_submodule(graph.layers[0].block)
+    block = planted_induction.module.get_submodule(graph.layers[0].block)
     own = block.forward
 
     def forward(x, *args, **kwargs):
@@ -147,37 +163,39 @@ def test_forwards_do_not_depend_on_those_before(model, task) -> None:
     assert torch.equal(first, second)
 
 
-def test_norms_that_are_held_are_counted_once(model, task) -> None:
+def test_norms_that_are_held_are_counted_once(planted_induction, two_length_task) -> None:
     exact, held = (
-        score_nodes(model, task, "exact_patching", "edge", norm=norm).forwards
+        score_nodes(
+            planted_induction, two_length_task, "exact_patching", "edge", norm=norm
+        ).forwards
         for norm in ("exact", "freeze")
     )
     assert held - exact == pytest.approx(2)
 
 
-def test_evaluation_of_edges_goes_on(model, task, tmp_path) -> None:
-    circuit = find_circuit(model, task, "gim_patching", "edge")
+def test_evaluation_of_edges_goes_on(planted_induction, two_length_task, tmp_path) -> None:
+    circuit = find_circuit(planted_induction, two_length_task, "gim_patching", "edge")
     with Counter() as counter:
-        whole = evaluate_edges(model, circuit, task)
+        whole = evaluate_edges(planted_induction, circuit, two_length_task)
     in_all = counter.n
     with pytest.raises(KeyboardInterrupt), Counter(40):
-        evaluate_edges(model, circuit, task, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
     with Counter() as counter:
-        again = evaluate_edges(model, circuit, task, ledger=tmp_path)
+        again = evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
     assert counter.n <= in_all - 39 + 3
     for name in ("per_prompt", "full", "empty", "random"):
         assert getattr(whole, name).tobytes() == getattr(again, name).tobytes()
     with Counter() as counter:
-        circuit.evaluate(model, task, ledger=tmp_path / "heads")
+        circuit.evaluate(planted_induction, two_length_task, ledger=tmp_path / "heads")
         heads = counter.n
-        evaluate_edges(model, circuit, task, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
     assert counter.n == heads
     with Counter() as counter:  # another order is another evaluation
-        evaluate_edges(model, circuit, task, seed=1, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, seed=1, ledger=tmp_path)
     assert counter.n == in_all
 
 
-def test_nothing_else_gets_these_values(model, task, tmp_path) -> None:
+def test_nothing_else_gets_these_values(planted_induction, two_length_task, tmp_path) -> None:
     """Another model, method, option, level, prompt, side, role, reading; and the same does."""
 
     def runs(model: Model, task: ContrastTask, *args, **options) -> int:
@@ -185,53 +203,72 @@ def test_nothing_else_gets_these_values(model, task, tmp_path) -> None:
             score_nodes(model, task, *args, ledger=tmp_path, **options)
         return counter.n
 
-    gim = runs(model, task, "gim_patching")
+    gim = runs(planted_induction, two_length_task, "gim_patching")
     assert gim > 0
-    assert runs(model, task, "gim_patching") == 0
-    assert runs(interp.load("planted:induction"), task, "gim_patching") == 0
-    assert runs(model, task, "gim_patching", "edge") > 0
-    assert runs(model, task, "attribution_patching") > 0
-    assert runs(model, task, "attribution_patching", at="corrupted") > 0
-    assert runs(interp.load("planted:bystander"), task, "gim_patching") > 0
-    assert runs(model, induction_pairs(model, 6, seed=1), "gim_patching") > 0
-    assert runs(model, task.some([0, 1, 2, 3, 5, 4]), "gim_patching") > 0
-    assert runs(model, task.some([0, 1, 2, 3, 4]), "gim_patching") > 0
-    assert runs(model, task.known({"induction": ("L1H1",)}), "gim_patching") > 0
+    assert runs(planted_induction, two_length_task, "gim_patching") == 0
+    assert runs(interp.load("planted:induction"), two_length_task, "gim_patching") == 0
+    assert runs(planted_induction, two_length_task, "gim_patching", "edge") > 0
+    assert runs(planted_induction, two_length_task, "attribution_patching") > 0
+    assert runs(planted_induction, two_length_task, "attribution_patching", at="corrupted") > 0
+    assert runs(interp.load("planted:bystander"), two_length_task, "gim_patching") > 0
+    assert (
+        runs(planted_induction, induction_pairs(planted_induction, 6, seed=1), "gim_patching") > 0
+    )
+    assert runs(planted_induction, two_length_task.some([0, 1, 2, 3, 5, 4]), "gim_patching") > 0
+    assert runs(planted_induction, two_length_task.some([0, 1, 2, 3, 4]), "gim_patching") > 0
+    assert (
+        runs(planted_induction, two_length_task.known({"induction": ("L1H1",)}), "gim_patching") > 0
+    )
     other = ContrastTask(
-        task.task.with_corrupted(
-            [(*ids[:-2], 9, ids[-1]) for ids in task.corrupted.ids], model
-        ), task.roles,
+        two_length_task.task.with_corrupted(
+            [(*ids[:-2], 9, ids[-1]) for ids in two_length_task.corrupted.ids], planted_induction
+        ), two_length_task.roles,
     )  # fmt: skip
-    assert runs(model, other, "gim_patching") > 0
-    roles = ContrastTask(task.task, tuple({**r, "end": 0} for r in task.roles), truth=task.truth)
-    assert runs(model, roles, "gim_patching") > 0
-    assert runs(model, ContrastTask(task.task, task.roles, truth=task.truth), "gim_patching") == 0
+    assert runs(planted_induction, other, "gim_patching") > 0
+    roles = ContrastTask(
+        two_length_task.task,
+        tuple({**r, "end": 0} for r in two_length_task.roles),
+        truth=two_length_task.truth,
+    )
+    assert runs(planted_induction, roles, "gim_patching") > 0
+    assert (
+        runs(
+            planted_induction,
+            ContrastTask(two_length_task.task, two_length_task.roles, truth=two_length_task.truth),
+            "gim_patching",
+        )
+        == 0
+    )
 
 
-def test_tasks_that_differ_in_a_function_only_are_told_apart(model, task, tmp_path) -> None:
+def test_tasks_that_differ_in_a_function_only_are_told_apart(
+    planted_induction, two_length_task, tmp_path
+) -> None:
     from dataclasses import replace
 
     def twice(logits, rows, clean):
-        return 2 * task.task.read_rows(logits, rows, clean)
+        return 2 * two_length_task.task.read_rows(logits, rows, clean)
 
-    other = replace(task, task=replace(task.task, read_rows=twice))
-    assert other.about() == task.about()
-    one = score_nodes(model, task, "gim_patching", ledger=tmp_path)
-    two = score_nodes(model, other, "gim_patching", ledger=tmp_path)
+    other = replace(two_length_task, task=replace(two_length_task.task, read_rows=twice))
+    assert other.about() == two_length_task.about()
+    one = score_nodes(planted_induction, two_length_task, "gim_patching", ledger=tmp_path)
+    two = score_nodes(planted_induction, other, "gim_patching", ledger=tmp_path)
     np.testing.assert_allclose(two.per_prompt, 2 * one.per_prompt, rtol=1e-6)
     assert np.abs(one.per_prompt).max() > 1
 
 
-def test_weights_changed_in_place_are_another_model(task, tmp_path) -> None:
+def test_weights_changed_in_place_are_another_model(two_length_task, tmp_path) -> None:
     own = interp.load("planted:induction")
-    before = score_nodes(own, task, "gim_patching", ledger=tmp_path)
+    before = score_nodes(own, two_length_task, "gim_patching", ledger=tmp_path)
     with torch.no_grad():
         own.module.state_dict()["lm_head.weight"].mul_(0.5)
-    after = score_nodes(own, task, "gim_patching", ledger=tmp_path)
+    after = score_nodes(own, two_length_task, "gim_patching", ledger=tmp_path)
     assert np.abs(after.per_prompt).max() < 0.9 * np.abs(before.per_prompt).max()
 
 
-def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path) -> None:
+def test_a_method_in_a_file_of_its_own_needs_nothing_more(
+    planted_induction, two_length_task, tmp_path
+) -> None:
     """Finished, it is kept whole; its steps if it names some; and its text is part of it."""
     text = (
         "import numpy as np\n"
@@ -251,7 +288,13 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path)
         place: dict = {"__name__": "own"}
         exec(compile(text, str(path), "exec"), place)
         with Counter() as counter:
-            score_nodes(model, task, place["own"], ledger=tmp_path / "kept", **options)
+            score_nodes(
+                planted_induction,
+                two_length_task,
+                place["own"],
+                ledger=tmp_path / "kept",
+                **options,
+            )
         return counter.n
 
     first = runs(text)
@@ -262,7 +305,9 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(model, task, tmp_path)
     assert runs(text) == 0
 
 
-def test_two_methods_of_one_file_are_told_apart(model, task, tmp_path) -> None:
+def test_two_methods_of_one_file_are_told_apart(
+    planted_induction, two_length_task, tmp_path
+) -> None:
     text = "import numpy as np\nfrom interp.circuits.declaration import Found, discovery\n\n"
     for name, score in (("one", 1.0), ("two", 2.0)):
         text += (
@@ -276,11 +321,15 @@ def test_two_methods_of_one_file_are_told_apart(model, task, tmp_path) -> None:
     place: dict = {"__name__": "test_both"}
     exec(compile(text, str(path), "exec"), place)
     for name, score in (("one", 1.0), ("two", 2.0)):
-        found = score_nodes(model, task, place[f"test_{name}"], ledger=tmp_path)
+        found = score_nodes(
+            planted_induction, two_length_task, place[f"test_{name}"], ledger=tmp_path
+        )
         assert found.per_prompt.item() == score
 
 
-def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> None:
+def test_what_a_ledger_cannot_tell_apart_is_refused(
+    planted_induction, two_length_task, tmp_path
+) -> None:
     def by(heads: tuple[str, ...]):
         @discovery(levels=("head",))
         def test_ranking(model, task, level) -> Found:
@@ -289,17 +338,22 @@ def test_what_a_ledger_cannot_tell_apart_is_refused(model, task, tmp_path) -> No
 
         return test_ranking
 
-    score_nodes(model, task, by(("L0H0",)))
+    score_nodes(planted_induction, two_length_task, by(("L0H0",)))
     with pytest.raises(OptionError, match="is declared inside a function"):
-        score_nodes(model, task, by(("L0H0",)), ledger=tmp_path)
-    with pytest.raises(OptionError, match="heads are edited"), model.edited(interp.zero([(0, 3)])):
-        score_nodes(model, task, "gim_patching", ledger=tmp_path)
+        score_nodes(planted_induction, two_length_task, by(("L0H0",)), ledger=tmp_path)
+    with (
+        pytest.raises(OptionError, match="heads are edited"),
+        planted_induction.edited(interp.zero([(0, 3)])),
+    ):
+        score_nodes(planted_induction, two_length_task, "gim_patching", ledger=tmp_path)
     with pytest.raises(OptionError, match="is not a whole number"):
-        score_nodes(model, task, "integrated_patching", ledger=tmp_path, steps=[5])
+        score_nodes(
+            planted_induction, two_length_task, "integrated_patching", ledger=tmp_path, steps=[5]
+        )
     assert not list(tmp_path.glob("*.sqlite"))
 
 
-def test_refusals_are_not_kept(model, tmp_path) -> None:
+def test_refusals_are_not_kept(planted_induction, tmp_path) -> None:
     noise = interp.load("planted:noise")
     task = induction_pairs(noise, 6)
     for _ in range(2):
@@ -309,7 +363,7 @@ def test_refusals_are_not_kept(model, tmp_path) -> None:
 
 @pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
 def test_progress_grows_to_the_end(
-    model, task, monkeypatch, tmp_path, method, level, options
+    planted_induction, two_length_task, monkeypatch, tmp_path, method, level, options
 ) -> None:
     """One count after another, none falls, all come to their end; where all is known, nothing."""
     monkeypatch.setattr(_exact, "MOST_TOKENS", 128)  # as in models that take longer
@@ -321,7 +375,15 @@ def test_progress_grows_to_the_end(
             told.setdefault(what, []).append(done)
             assert ends.setdefault(what, total) == total
 
-        score_nodes(model, task, method, level, ledger=tmp_path, progress=tell, **options)
+        score_nodes(
+            planted_induction,
+            two_length_task,
+            method,
+            level,
+            ledger=tmp_path,
+            progress=tell,
+            **options,
+        )
         assert bool(told) != again
         for what, done in told.items():
             assert done == sorted(done)
@@ -331,5 +393,5 @@ def test_progress_grows_to_the_end(
             assert jump <= max(1, 0.3 * ends[what]), what  # it is said more often than by batch
 
 
-def test_names_may_be_written_with_hyphens(model, task) -> None:
-    assert find_circuit(model, task, "svd-trace").method == "svd_trace"
+def test_names_may_be_written_with_hyphens(planted_induction, two_length_task) -> None:
+    assert find_circuit(planted_induction, two_length_task, "svd-trace").method == "svd_trace"

@@ -27,5 +27,5 @@ def test_a_screen_that_says_too_much_of_one_head_hides_no_other() -> None:
         induction,
         *task.truth["backup"],
     }
-    heads = set(found.top(4, heads_only=True).heads)
+    heads = set(found.top(4, heads_only=True).head_names)
     assert heads == {h for named in task.truth.values() for h in named}

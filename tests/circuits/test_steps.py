@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 from core.kept import damage_one, finished, rows, unfinished
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interp.circuits import kept_steps
@@ -16,11 +16,7 @@ from interp.circuits.kept_steps import Kept, step_as_json, step_from_json
 from interp.circuits.steps import advance, counted, following, step
 from interp.core.errors import DamagedKept, StoreError
 
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch):
-    """Every finished step is on disk when the next one begins."""
-    monkeypatch.setattr(kept_steps, "EVERY", 0.0)
+pytestmark = pytest.mark.usefixtures("every_step_kept")
 
 
 PLAIN = st.recursive(
@@ -34,6 +30,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # set once for all examples
 @given(PLAIN)
 def test_plain_data_comes_back_as_it_was(value) -> None:
     assert repr(step_from_json(step_as_json(value))) == repr(value)

@@ -9,7 +9,7 @@ import numpy as np
 from circuits.test_circuit_result import made
 
 from interp.circuits.drawing import node_places
-from interp.circuits.result import DRAWN
+from interp.circuits.exports import DRAWN
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -58,7 +58,7 @@ def test_what_writers_wrote_adds_up_to_the_product_of_query_and_key(name: str) -
 def test_attributions_of_the_weight_add_up_to_it(name: str) -> None:
     """To the weight less what it would be without any product: masks, biases and sinks alone."""
     model = loaded(name)
-    found = signals(model, ids(), fires=0.3)
+    found = signals(model, ids(), fires=0.3).found
     assert len(found) > 20
     cache = model.capture(ids(), ("q", "k", "scores", "pattern"))
     for s in list(found)[::7]:
@@ -91,7 +91,7 @@ def scale_of(model, site) -> float:
 def test_slices_are_those_of_the_head_written_out() -> None:
     """GPT-2: singular vectors of [W_Q; b_Q] [W_K; b_K]^T on normalised streams with a one added."""
     model = loaded("gpt2")
-    found = [s for s in signals(model, ids(), fires=0.3, measure="score") if s.layer == 1]
+    found = [s for s in signals(model, ids(), fires=0.3, measure="score").found if s.layer == 1]
     assert len(found) > 10
     block = model.module.transformer.h[1]
     d = block.attn.head_dim
@@ -134,7 +134,7 @@ def test_a_turn_is_the_rotation_of_its_position() -> None:
 @pytest.mark.parametrize("measure", ["score", "relative", "softmax"])
 def test_both_sides_give_what_the_signal_is_made_of(measure: str) -> None:
     """Exactly, as the same slices are counted; for the score, what the chosen slices sum to."""
-    for s in signals(loaded("qwen3"), ids(), fires=0.3, measure=measure):
+    for s in signals(loaded("qwen3"), ids(), fires=0.3, measure=measure).found:
         if measure != "softmax":
             running = s.parts.cumsum()
             assert running[s.chosen - 1] >= s.total * (1 - 1e-5)
@@ -241,11 +241,12 @@ def test_the_planted_circuit_and_nothing_else_is_traced(bystander, measure: str)
     )
     score = dict(zip(circuit.nodes, circuit.score, strict=True))
     assert auroc(
-        np.array([score[h] for h in circuit.heads]), marked(circuit.heads, {previous, induction})
+        np.array([score[h] for h in circuit.head_names]),
+        marked(circuit.head_names, {previous, induction}),
     ) == 1.0  # fmt: skip
     assert score[induction] == pytest.approx(1.0)
     assert score[previous] == pytest.approx(0.5, abs=1e-6)
-    others = [score[h] for h in circuit.heads if h not in (previous, induction)]
+    others = [score[h] for h in circuit.head_names if h not in (previous, induction)]
     assert max(others) == 0.0
     assert (previous, f"{induction}.k") in circuit.edges
 
@@ -261,7 +262,7 @@ def test_nothing_is_traced_where_no_head_attends_to_one_token() -> None:
 def test_relative_scores_lie_above_the_mean_over_the_keys_that_are_seen() -> None:
     model = loaded("llama")
     cache = model.capture(ids(), ("q", "k"))
-    for s in signals(model, ids(), fires=0.3, measure="relative"):
+    for s in signals(model, ids(), fires=0.3, measure="relative").found:
         site = model.site(s.layer)
         keys = cache["k", s.layer][s.row, site.kv_head(s.head), : s.query + 1]
         raw = keys @ cache["q", s.layer][s.row, s.head, s.query] * scale_of(model, site)
@@ -343,7 +344,7 @@ def test_firings_become_a_table() -> None:
     found = signals(loaded("gpt2"), ids(), fires=0.3)
     table = found.to_pandas()
     assert len(table) == len(found)
-    assert set(table["head"]) <= {f"L{a}H{b}" for a in range(3) for b in range(6)}
+    assert set(map(str, found.heads())) <= {f"L{a}H{b}" for a in range(3) for b in range(6)}
     assert (table["weight"] >= 0.3).all()
     assert (table["key"] > 0).all()
     assert len(signals(loaded("gpt2"), ids(), fires=0.3, first=True)) > len(found)

@@ -8,54 +8,14 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 import interp
 from interp.circuits.tasks import TASKS, make_contrast
-from interp.circuits.tasks import docstring_pairs as docs
-from interp.circuits.tasks import greater_than_pairs as years
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.circuits.tasks import subject_verb_pairs as verbs
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.model.locate.probe import probe
 
 STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"
-
-
-def speller(*, names: bool = True) -> PreTrainedTokenizerFast:
-    """Words with their space, numbers two digits at a time, as GPT-2 has it."""
-    words = [w for t in (*ioi.TEMPLATES,) for w in t.split() if "{" not in w]
-    words += [
-        *ioi.PLACES,
-        *ioi.THINGS,
-        *years.NOUNS,
-        *[w for t in TASKS["greater_than"].templates for w in t.split() if "{" not in w],
-        *["I", "think", "that", "Every", "day", "def", "function", "self", "param"],
-        *docs.NAMES,
-        *docs.FUNCTIONS,
-        *docs.WORDS,
-    ]
-    words += [w for p in (*verbs.NOUNS, *verbs.THINGS, *verbs.VERBS) for w in p] + [*verbs.LINKS]
-    words += list(ioi.NAMES) if names else []
-    plain = {x.strip(",.") for w in words for x in (w,)}
-    pieces = [*plain, *(f" {w}" for w in plain), ",", "."]
-    pieces += [f"{y:02d}" for y in range(100)] + [f" {y:02d}" for y in range(100)]
-    ids = {"<s>": 0, "<unk>": 1} | {p: i + 2 for i, p in enumerate(sorted(set(pieces)))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\d\d| ?[A-Za-z]+|[.,]"), "isolated")
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>")
-
-
-@pytest.fixture(scope="module")
-def model():
-    tokenizer = speller()
-    config = zoo.FAMILIES["gpt2"].build("sdpa").config
-    config.vocab_size, config.n_positions = len(tokenizer), 64
-    from transformers import GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    return probe(GPT2LMHeadModel(config).eval(), "gpt2 with words", tokenizer)
 
 
 def words(model, ids):
@@ -63,8 +23,8 @@ def words(model, ids):
 
 
 @pytest.mark.parametrize("name", [t for t, about in TASKS.items() if not about.model])
-def test_pairs_are_of_one_length_and_repeat_with_the_seed(model, name) -> None:
-    a, b, c = (make_contrast(model, name, n=12, seed=s) for s in (0, 0, 1))
+def test_pairs_are_of_one_length_and_repeat_with_the_seed(worded_gpt2, name) -> None:
+    a, b, c = (make_contrast(worded_gpt2, name, n=12, seed=s) for s in (0, 0, 1))
     assert len(a) == 12
     assert a.clean.ids == b.clean.ids != c.clean.ids
     assert set(a.roles[0]) == set(TASKS[name].roles)
@@ -75,53 +35,53 @@ def test_pairs_are_of_one_length_and_repeat_with_the_seed(model, name) -> None:
         assert all(0 <= at < len(clean) for at in role.values())
 
 
-def test_who_is_given_to(model) -> None:
-    task = make_contrast(model, "ioi", n=60)
+def test_who_is_given_to(worded_gpt2) -> None:
+    task = make_contrast(worded_gpt2, "ioi", n=60)
     kinds = set()
     for i, (clean, role) in enumerate(zip(task.clean.ids, task.roles, strict=True)):
-        told = words(model, clean)
+        told = words(worded_gpt2, clean)
         giver, other = told[role["S2"]], told[role["IO"]]
         assert told[role["S1"]] == giver != other
         assert role["S1"] < role["S2"]
         assert role["S1+1"] == role["S1"] + 1
         assert {giver, other} <= set(ioi.NAMES)
-        third = words(model, task.corrupted.ids[i])
+        third = words(worded_gpt2, task.corrupted.ids[i])
         differs = [j for j, (x, y) in enumerate(zip(told, third, strict=True)) if x != y]
         assert differs == [role["S2"]]
         assert third[role["S2"]] not in (giver, other)
         # the task is the logit of the other less that of the giver
-        logits = torch.zeros(1, model.d_vocab)
-        logits[0, model.tokenizer(f" {other}")["input_ids"][-1]] = 3.0
-        logits[0, model.tokenizer(f" {giver}")["input_ids"][-1]] = 1.0
+        logits = torch.zeros(1, worded_gpt2.d_vocab)
+        logits[0, worded_gpt2.tokenizer(f" {other}")["input_ids"][-1]] = 3.0
+        logits[0, worded_gpt2.tokenizer(f" {giver}")["input_ids"][-1]] = 1.0
         assert float(task.task.values(logits[:, list(task.task.vocabulary)], [i])) == 2.0
         kinds.add(task.templates[i].split()[0])
     assert kinds == {"ABBA", "BABA"}
     assert len(set(task.templates)) >= 8
 
 
-def test_which_years_are_later(model) -> None:
-    task = make_contrast(model, "greater_than", n=10)
+def test_which_years_are_later(worded_gpt2) -> None:
+    task = make_contrast(worded_gpt2, "greater_than", n=10)
     for i, (clean, role) in enumerate(zip(task.clean.ids, task.roles, strict=True)):
-        year = int(words(model, clean)[role["YY"]])
-        assert words(model, task.corrupted.ids[i])[role["YY"]] == "01"
+        year = int(words(worded_gpt2, clean)[role["YY"]])
+        assert words(worded_gpt2, task.corrupted.ids[i])[role["YY"]] == "01"
         for said, want in ((year + 1, 1.0), (year, -1.0), (2, -1.0)):
-            logits = torch.full((1, model.d_vocab), -50.0)
-            logits[0, model.tokenizer(f"{said:02d}")["input_ids"][0]] = 50.0
+            logits = torch.full((1, worded_gpt2.d_vocab), -50.0)
+            logits[0, worded_gpt2.tokenizer(f"{said:02d}")["input_ids"][0]] = 50.0
             assert float(task.task.values(logits, [i])) == pytest.approx(want)
 
 
-def test_subjects_and_distractors_differ_in_number(model) -> None:
-    task = make_contrast(model, "subject_verb", n=12)
+def test_subjects_and_distractors_differ_in_number(worded_gpt2) -> None:
+    task = make_contrast(worded_gpt2, "subject_verb", n=12)
     plurals = {b for _, b in (*verbs.NOUNS, *verbs.THINGS)}
     for i, (clean, role) in enumerate(zip(task.clean.ids, task.roles, strict=True)):
-        told, other = words(model, clean), words(model, task.corrupted.ids[i])
+        told, other = words(worded_gpt2, clean), words(worded_gpt2, task.corrupted.ids[i])
         plural = told[role["subject"]] in plurals
         assert plural == (i % 2 == 1)
         assert (told[role["distractor"]] in plurals) != plural
         assert (other[role["subject"]] in plurals) != plural
-        logits = torch.zeros(1, model.d_vocab)
+        logits = torch.zeros(1, worded_gpt2.d_vocab)
         for a, b in verbs.VERBS:
-            logits[0, model.tokenizer(f" {b if plural else a}")["input_ids"][0]] = 1.0
+            logits[0, worded_gpt2.tokenizer(f" {b if plural else a}")["input_ids"][0]] = 1.0
         assert float(task.task.values(logits[:, list(task.task.vocabulary)], [i])) == 1.0
 
 
@@ -137,7 +97,7 @@ def test_induction_needs_no_words() -> None:
         assert ids.count(ids[role["end"]]) == 2
 
 
-def test_tokenizers_that_do_not_fit(model) -> None:
+def test_tokenizers_that_do_not_fit(worded_gpt2) -> None:
     bare = interp.load("planted:induction")
     with pytest.raises(PromptError, match="has no tokenizer"):
         make_contrast(bare, "ioi")
@@ -149,9 +109,9 @@ def test_tokenizers_that_do_not_fit(model) -> None:
     with pytest.raises(PromptError, match=r"splits too many words|splits .* verbs"):
         make_contrast(small, "subject_verb")
     with pytest.raises(UnknownName, match="did you mean ioi"):
-        make_contrast(model, "ioj")
+        make_contrast(worded_gpt2, "ioj")
     with pytest.raises(OptionError, match="n=0"):
-        make_contrast(model, "ioi", n=0)
+        make_contrast(worded_gpt2, "ioi", n=0)
     short = interp.load(zoo.FAMILIES["gpt2"].model("sdpa"))
     assert len(make_contrast(short, "induction", n=3)) == 3
 

@@ -43,7 +43,7 @@ def test_heads_that_spread_their_attention_are_traced(weak) -> None:
     assert 0.1 < weights.max() < 0.4
     found = find_circuit(model, task, "svd_trace", "edge")
     score = dict(zip(found.nodes, found.score, strict=True))
-    assert found.top(2, heads_only=True).heads == ("L0H3", "L1H0")
+    assert found.top(2, heads_only=True).head_names == ("L0H3", "L1H0")
     assert score["L0H3"] > 0.3
     assert ("L0H3", "L1H0.k") in found.edges
     (note,) = [x for x in found.notes if x.startswith("heads fire from a weight of")]

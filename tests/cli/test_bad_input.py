@@ -34,28 +34,28 @@ def change_config(folder, **fields) -> None:
         (("-m", "local_window:widht=3"), "option of local_window 'widht'; did you mean width"),
         (("-m", "local_window:width=x"), "option width='x' is not a whole number, such as 4"),
         (("-m", "local_window:width"), "write options as local_window:option=value"),
-        (("-m", "entropy,entropy"), "a metric is asked for twice: entropy"),
+        (("-m", "entropy,entropy"), "a metric is given twice: entropy"),
         (("-m", "nowhere.py"), "nowhere.py does not exist"),
-        (("--prompt-file", "nowhere.txt"), "nowhere.txt is no file"),
+        (("--prompt-file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--device", "quantum"), "device 'quantum' cannot be used"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_is_refused_before_any_work(errors, llama, args, line) -> None:
-    code, [told] = errors("score", llama, *args)
+def test_a_wrong_command_is_refused_before_any_work(errors, llama_folder, args, line) -> None:
+    code, [told] = errors("score", llama_folder, *args)
     assert code == 2
     assert line in told
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
-def test_a_device_that_is_not_there(errors, llama) -> None:
-    code, [told] = errors("score", llama, "--device", "cuda")
+def test_a_device_that_is_not_there(errors, llama_folder) -> None:
+    code, [told] = errors("score", llama_folder, "--device", "cuda")
     assert code == 2
     assert "this machine has cpu" in told
 
 
 @pytest.mark.parametrize("args", [("--metrc", "x"), ("--batch-size", "0"), ("--null", "nothing")])
-def test_options_that_do_not_exist_are_usage_errors(run, llama, args) -> None:
-    result = run("score", llama, *args)
+def test_options_that_do_not_exist_are_usage_errors(run, llama_folder, args) -> None:
+    result = run("score", llama_folder, *args)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
     assert args[0].lstrip("-") in result.stderr.splitlines()[-1]
@@ -86,12 +86,12 @@ def pickled(folder):
 
 def not_json(folder):
     (folder / "config.json").write_text("{")
-    return "config.json is no JSON"
+    return "config.json is not JSON"
 
 
 def a_list(folder):
     (folder / "config.json").write_text("[1, 2]")
-    return "config.json holds a list, and a config is an object"
+    return "config.json holds a list, but a config must be an object"
 
 
 def no_heads(folder):
@@ -149,23 +149,23 @@ def overflowing(folder):
     ],
 )
 def test_a_bad_model_is_one_line_and_the_others_are_scored(
-    errors, run, copy, llama, damage
+    errors, run, llama_copy, llama_folder, damage
 ) -> None:
-    bad = copy("bad")
+    bad = llama_copy("bad")
     line = damage(bad)
-    code, [told, summary] = errors("score", bad, llama, *QUICK)
+    code, [told, summary] = errors("score", bad, llama_folder, *QUICK)
     assert code == 1
     assert "bad" in told
     assert line in told
     assert summary == "1 of 2 models failed: bad"
-    assert run("score", bad, llama, *QUICK).stdout.startswith("llama\n")
+    assert run("score", bad, llama_folder, *QUICK).stdout.startswith("llama\n")
     code, [told] = errors("check", bad)
     assert code == 1
     assert line in told
 
 
-def test_a_pickle_is_read_where_it_is_allowed(run, copy) -> None:
-    folder = copy("pickled")
+def test_a_pickle_is_read_where_it_is_allowed(run, llama_copy) -> None:
+    folder = llama_copy("pickled")
     pickled(folder)
     assert run("score", folder, *QUICK, "--allow-pickle").exit_code == 0
 
@@ -185,38 +185,40 @@ def test_an_unknown_model_is_one_line(errors, source, line) -> None:
     assert line in told
 
 
-def test_files_among_the_models_are_passed_over(run, errors, llama, tmp_path) -> None:
+def test_files_among_the_models_are_passed_over(run, errors, llama_folder, tmp_path) -> None:
     (tmp_path / "README.md").write_text("# models")
-    result = run("score", tmp_path / "README.md", llama, *QUICK)
+    result = run("score", tmp_path / "README.md", llama_folder, *QUICK)
     assert result.exit_code == 0
-    assert f"{tmp_path / 'README.md'} is a file, no model folder" in result.stderr
+    assert f"{tmp_path / 'README.md'} is a file, not a model folder" in result.stderr
     code, lines = errors("score", tmp_path / "README.md", *QUICK)
     assert code == 1
-    assert "is no folder" in lines[0]
+    assert "is not a folder" in lines[0]
 
 
-def test_prompts_that_do_not_fit(errors, copy, llama, tmp_path) -> None:
+def test_prompts_that_do_not_fit(errors, llama_copy, llama_folder, tmp_path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a b c\n")
-    code, [told, _] = errors("score", llama, *QUICK, "--prompt-file", text)
+    code, [told, _] = errors("score", llama_folder, *QUICK, "--prompt-file", text)
     assert code == 1
     assert "has no tokenizer, so it takes token ids, not text" in told
     text.write_text("\n \n")
-    assert "holds no text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
+    assert "holds no text" in errors("score", llama_folder, *QUICK, "--prompt-file", text)[1][0]
     text.write_bytes(b"\xff\xfe\xfa")
-    assert "is not UTF-8 text" in errors("score", llama, *QUICK, "--prompt-file", text)[1][0]
+    assert "is not UTF-8 text" in errors("score", llama_folder, *QUICK, "--prompt-file", text)[1][0]
     table = tmp_path / "gpt2"
     zoo.FAMILIES["gpt2"].model("sdpa").save_pretrained(table)
     code, [told, _] = errors("score", table, *QUICK, "--context", "65")
     assert code == 1
-    assert "gpt2 has positions for 64 tokens; --context 65 asks for more" in told
+    assert "gpt2 has positions for 64 tokens, fewer than --context 65" in told
 
 
-def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama) -> None:
-    result = run("score", llama, *QUICK, "--context", "2300", "--json")
+def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama_folder) -> None:
+    result = run("score", llama_folder, *QUICK, "--context", "2300", "--json")
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
-    assert first.startswith("interp: llama was made for 64 tokens; its scores on 2,299 are those")
+    assert first.startswith(
+        "interp: llama was trained for 64 tokens; its scores on 2,299 tokens are outside"
+    )
     assert second.startswith("interp: llama: 1 x 2,299 tokens, streamed: about")
     assert "beside the weights" in second
 
@@ -226,7 +228,7 @@ def test_a_metric_that_does_not_apply_is_a_note_and_no_failure(run, tmp_path, zo
     assert result.exit_code == 0
     assert {row["metric"] for row in json.loads(result.stdout)["rows"]} == {"entropy"}
     [line] = result.stderr.splitlines()
-    assert "induction looks at tokens" in line
+    assert "induction needs tokens" in line
 
 
 @pytest.fixture
@@ -237,21 +239,21 @@ def zoo_vision(tmp_path):
 
 
 def test_a_detector_that_breaks_fails_its_model_and_says_where_to_look(
-    errors, run, llama, tmp_path
+    errors, run, llama_folder, tmp_path
 ) -> None:
     own = tmp_path / "broken.py"
     own.write_text(
         "from interp.heads.declaration import detector\n\n\n@detector\ndef broken(query, key):\n"
         '    """Divides by zero."""\n    return (key <= query) & (1 / 0 > 0)\n'
     )
-    code, [told, _] = errors("score", llama, "-m", own)
+    code, [told, _] = errors("score", llama_folder, "-m", own)
     assert code == 1
     assert "ZeroDivisionError: division by zero" in told
-    assert 'broken.py", line 7' in run("score", llama, "-m", own, "--debug").stderr
+    assert 'broken.py", line 7' in run("score", llama_folder, "-m", own, "--debug").stderr
 
 
 def test_a_model_whose_own_code_breaks_is_one_line_and_the_others_are_scored(
-    run, errors, copy, llama, monkeypatch
+    run, errors, llama_copy, llama_folder, monkeypatch
 ) -> None:
     load = Loading.load
 
@@ -261,54 +263,56 @@ def test_a_model_whose_own_code_breaks_is_one_line_and_the_others_are_scored(
         return load(loading, source, name)
 
     monkeypatch.setattr(Loading, "load", breaks)
-    command = ("score", copy("bad"), llama, *QUICK)
+    command = ("score", llama_copy("bad"), llama_folder, *QUICK)
     code, [told, _] = errors(*command)
     assert code == 1
     assert told == "bad: ZeroDivisionError: in the model (--debug shows where)"
     assert run(*command).stdout.startswith("llama\n")
 
 
-def test_a_model_that_fails_the_check_is_not_scored(run, errors, llama, monkeypatch) -> None:
+def test_a_model_that_fails_the_check_is_not_scored(run, errors, llama_folder, monkeypatch) -> None:
     monkeypatch.setitem(checking.TOLERANCE, torch.float32, 1e-12)
-    code, [told, _] = errors("score", llama, *QUICK)
+    code, [told, _] = errors("score", llama_folder, *QUICK)
     assert code == 1
     assert "module model.layers.0.self_attn" in told
     assert "it is refused" in told
-    assert run("score", llama, *QUICK).stdout == ""
+    assert run("score", llama_folder, *QUICK).stdout == ""
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [("def f(:", "mine.py, line 1: SyntaxError"), ("x = 1\n", "mine.py declares no metric")],
 )
-def test_a_file_that_declares_no_metric(errors, llama, tmp_path, text, line) -> None:
+def test_a_file_that_declares_no_metric(errors, llama_folder, tmp_path, text, line) -> None:
     (tmp_path / "mine.py").write_text(text)
-    code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")
+    code, [told] = errors("score", llama_folder, "-m", tmp_path / "mine.py")
     assert code == 2
     assert line in told
 
 
-def test_a_metric_file_that_raises_says_in_which_line(errors, llama, tmp_path) -> None:
+def test_a_metric_file_that_raises_says_in_which_line(errors, llama_folder, tmp_path) -> None:
     (tmp_path / "mine.py").write_text(
         "from interp.heads.declaration import detector\n\nlimits = {}['limits']\n\n\n@detector\n"
         'def mine(query, key, tokens):\n    """Nothing."""\n    return key == query\n'
     )
-    code, [told] = errors("score", llama, "-m", tmp_path / "mine.py")
+    code, [told] = errors("score", llama_folder, "-m", tmp_path / "mine.py")
     assert code == 2
     assert f"{tmp_path / 'mine.py'}, line 3: KeyError: 'limits'" in told
 
 
-def test_output_that_cannot_be_written_is_refused_before_any_work(errors, llama, tmp_path) -> None:
+def test_output_that_cannot_be_written_is_refused_before_any_work(
+    errors, llama_folder, tmp_path
+) -> None:
     (tmp_path / "file").write_text("")
-    code, [told] = errors("score", llama, *QUICK, "--out", tmp_path / "file" / "results")
+    code, [told] = errors("score", llama_folder, *QUICK, "--out", tmp_path / "file" / "results")
     assert code == 1
     assert "is a file, not a folder" in told
 
 
 def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
-    errors, run, llama, tmp_path, monkeypatch
+    errors, run, llama_folder, tmp_path, monkeypatch
 ) -> None:
-    command = ("score", llama, "-m", "entropy,previous_token", "--out", tmp_path / "out")
+    command = ("score", llama_folder, "-m", "entropy,previous_token", "--out", tmp_path / "out")
     replace, done = os.replace, []
 
     def full(source, target):
@@ -332,8 +336,8 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
     assert "1 of 2 metrics were already" in result.stderr
 
 
-def test_a_damaged_result_is_set_aside_and_scored_again(run, llama, tmp_path) -> None:
-    command = ("score", llama, *QUICK, "--out", tmp_path)
+def test_a_damaged_result_is_set_aside_and_scored_again(run, llama_folder, tmp_path) -> None:
+    command = ("score", llama_folder, *QUICK, "--out", tmp_path)
     first = run(*command)
     [path] = tmp_path.glob("llama.entropy.*.parquet")
     path.write_bytes(path.read_bytes()[:-10])
@@ -347,11 +351,11 @@ def test_a_damaged_result_is_set_aside_and_scored_again(run, llama, tmp_path) ->
     assert "is damaged (" not in run(*command).stderr
 
 
-def test_a_damaged_result_of_another_command_stops_nothing(run, llama, tmp_path) -> None:
-    run("score", llama, "-m", "first_token", "--out", tmp_path)
+def test_a_damaged_result_of_another_command_stops_nothing(run, llama_folder, tmp_path) -> None:
+    run("score", llama_folder, "-m", "first_token", "--out", tmp_path)
     [path] = tmp_path.glob("llama.first-token.*.parquet")
     path.write_bytes(b"")
-    result = run("score", llama, *QUICK, "--out", tmp_path)
+    result = run("score", llama_folder, *QUICK, "--out", tmp_path)
     assert result.exit_code == 0
     assert result.stderr.count("is damaged (") == 1
     assert HeadTable.read(tmp_path / "table.parquet").metrics == ("entropy",)
@@ -359,7 +363,7 @@ def test_a_damaged_result_of_another_command_stops_nothing(run, llama, tmp_path)
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])
 def test_an_interrupt_still_prints_the_finished_models(
-    run, llama, copy, tmp_path, monkeypatch, form
+    run, llama_folder, llama_copy, tmp_path, monkeypatch, form
 ) -> None:
     each = batch.score_each
 
@@ -369,14 +373,14 @@ def test_an_interrupt_still_prints_the_finished_models(
         return each(model, *args, **options)
 
     monkeypatch.setattr(batch, "score_each", interrupted)
-    result = run("score", llama, copy("second"), *QUICK, form)
+    result = run("score", llama_folder, llama_copy("second"), *QUICK, form)
     assert result.exit_code == 130
     (tmp_path / f"t.{form[2:]}").write_text(result.stdout)
     assert HeadTable.read(tmp_path / f"t.{form[2:]}").models == ("llama",)
     assert result.stderr.startswith("interp: error: interrupted;")
 
 
-def test_a_reader_that_leaves_is_no_error(llama) -> None:
+def test_a_reader_that_leaves_is_no_error(llama_folder) -> None:
     code = "from interp.cli.main import main; main(['metrics'])"
     with subprocess.Popen(
         [sys.executable, "-c", code],
@@ -388,11 +392,11 @@ def test_a_reader_that_leaves_is_no_error(llama) -> None:
         assert process.stderr.read() == ""
 
 
-def test_debug_shows_the_traceback(llama) -> None:
+def test_debug_shows_the_traceback(llama_folder) -> None:
     from click.testing import CliRunner
 
     from interp.cli.main import main
     from interp.core.errors import UnknownName
 
-    result = CliRunner().invoke(main, ["score", str(llama), "-m", "inducton", "--debug"])
+    result = CliRunner().invoke(main, ["score", str(llama_folder), "-m", "inducton", "--debug"])
     assert isinstance(result.exception, UnknownName)

@@ -17,21 +17,13 @@ MODEL = "planted:bystander"
 SHORT = ("-n", "3", "--longest", "8")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return interp.load(MODEL)
-
-
-@pytest.fixture(scope="module")
-def task(model):
-    return repeats_task(model, n=3, longest=8)
-
-
-def test_ablate_gives_the_numbers_of_the_python_call(run, model, task, tmp_path):
+def test_ablate_gives_the_numbers_of_the_python_call(
+    run, planted_bystander, bystander_repeats, tmp_path
+):
     result = run("ablate", MODEL, *SHORT, "--json", "--quiet", "--out", tmp_path)
     assert result.exit_code == 0
     rows = pd.DataFrame(json.loads(result.stdout)["rows"])
-    want = leave_one_out(model, task).table.to_pandas()
+    want = leave_one_out(planted_bystander, bystander_repeats).table.to_pandas()
     for column in ("score", "sem", "null"):
         assert rows[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     kept = HeadTable.from_parquet(tmp_path / "ablate.parquet").to_pandas()
@@ -39,10 +31,10 @@ def test_ablate_gives_the_numbers_of_the_python_call(run, model, task, tmp_path)
     assert "bystander" in (tmp_path / "ablate.html").read_text()
 
 
-def test_ablate_prints_the_heads_the_task_needs_most(run, model, task):
+def test_ablate_prints_the_heads_the_task_needs_most(run, planted_bystander, bystander_repeats):
     result = run("ablate", MODEL, *SHORT, "--top", 2, "--null", "none")
     lines = result.stdout.splitlines()
-    best = leave_one_out(model, task, null="none").top(2)
+    best = leave_one_out(planted_bystander, bystander_repeats, null="none").top(2)
     assert lines[0] == MODEL
     for line, row in zip(lines[2:4], best, strict=True):
         assert row["player"] in line.split()
@@ -89,20 +81,20 @@ def test_importances_side_by_side(run, tmp_path):
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
     assert len(pairs) == 3
     page = (tmp_path / "planted-bystander" / "comparison.html").read_text()
-    assert "What breaks if only this head goes?" in page
+    assert "How much worse is the task if only this head is removed?" in page
     table = HeadTable.from_csv(tmp_path / "importance.csv")
     assert len(table.metrics) == 3
 
 
-def test_pruning_curves(run, model, task, tmp_path):
+def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
     result = run(
         "prune", MODEL, *SHORT, "--by", "ablation,greedy", "--random", 3, "--csv", "--out",
         tmp_path, "--quiet",
     )  # fmt: skip
     assert result.exit_code == 0
     frame = pd.read_csv(io.StringIO(result.stdout))
-    ranking = leave_one_out(model, task, null="none")
-    want = pruning_curve(model, task, ranking, n_random=3).to_pandas()
+    ranking = leave_one_out(planted_bystander, bystander_repeats, null="none")
+    want = pruning_curve(planted_bystander, bystander_repeats, ranking, n_random=3).to_pandas()
     mine = frame[frame["ranking"] == "ablation"]
     for column in ("value", "random_mean", "low", "high"):
         assert mine[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-5)
@@ -129,9 +121,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     assert value["L1H0"] == pytest.approx(value["L2H0"], rel=0.05)
     assert abs(value["L1H1"]) < abs(value["L2H0"]) / 100
     assert "L1H0 x L2H0" in shown.stdout or "L0H3 x L" in shown.stdout
-    assert f"all heads together: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
-    assert "the values of all heads add up to this; they do on every prompt" in shown.stdout
-    assert "every set of heads was run, 14 besides all and none" in shown.stdout
+    assert f"joint effect of all heads: {float(whole[1] - whole[0]):.4g} nats/token" in shown.stdout
+    assert "the values of all heads add up to this; this holds on every prompt" in shown.stdout
+    assert "every set of heads was run, 14 besides the full and the empty one" in shown.stdout
     assert (tmp_path / "planted-backup" / "interactions.csv").is_file()
 
 
@@ -171,7 +163,7 @@ def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     assert lines[0] == (
         "bundled:induction without L0H3 (uniform-attention): the first 2 of 2 texts"
     )
-    assert "rise: of the loss per predicted token" in lines[1]
+    assert "rise: increase of the loss per predicted token" in lines[1]
     assert "z: the rise minus its mean over 3 random sets" in lines[2]
     assert lines[3].split() == ["rise", "z", "loss,", "nats/token", "tokens", "text"]
     first = frame.sort_values("relative", ascending=False).iloc[0]
@@ -208,8 +200,8 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     assert scores[0] == scores[2]
     assert scores[0] != scores[1]
     for given, told in (
-        (("--kind", "mean-dataset"), "name them with --reference"),
-        (("--reference", one), "--reference is for --kind mean-dataset"),
+        (("--kind", "mean-dataset"), "name their file with --reference"),
+        (("--reference", one), "--reference applies to --kind mean-dataset"),
         (("--kind", "mean-dataset", "--reference", tmp_path / "no.txt"), "is not a file"),
     ):
         code, lines = errors(*args, *given)
@@ -217,21 +209,23 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
         assert told in lines[0]
 
 
-def test_the_null_of_shapley_values(run, errors, model, task):
+def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_repeats):
     from interp.causal import shapley
 
     args = ("shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
     shown = run(*args, "--null", "random-init")
     frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
     heads = ["L0H1", "L1H0", "L1H1"]
-    want = shapley(model, task, heads=heads, null="random-init").table.to_pandas()
+    want = shapley(
+        planted_bystander, bystander_repeats, heads=heads, null="random-init"
+    ).table.to_pandas()
     for column in ("score", "null", "null_sem"):
         assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     assert frame["null"].notna().all()
     assert pd.read_csv(io.StringIO(run(*args).stdout), comment="#")["null"].isna().all()
     code, lines = errors(*args, "--value", "banzhaf", "--null", "random-init")
     assert code == 2
-    assert lines[0] == "--null is of Shapley values; banzhaf ones have none"
+    assert lines[0] == "--null applies to Shapley values only; omit it for banzhaf values"
 
 
 def test_patching_gradient_has_its_own_name(run, tmp_path):
@@ -280,11 +274,11 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("lines", "told"),
     [
-        (["{"], "line 1 is no JSON"),
+        (["{"], "line 1 is not valid JSON"),
         (['{"answer": 3}'], "line 1 has no field 'prompt'"),
         (['{"prompt": [1, 2]}', '{"prompt": [1], "odd": 1}'], "line 2 has the field 'odd'"),
         (['{"prompt": [1, 2], "answer": 3}', '{"prompt": [1, 2]}'], "prompt 2 has no 'answer'"),
-        ([], "holds no prompts"),
+        ([], "contains no prompts"),
         (['{"prompt": [1, 2], "answer": 999999}'], "999999"),
     ],
 )
@@ -306,7 +300,7 @@ def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
         ("import json\n\njson.loads('{')\n\n\ndef task(model): ...\n", "line 3: JSONDecodeError"),
         ("def task(model):\n    return (\n", "line 2: SyntaxError: '(' was never closed"),
         ("import no_such_thing\n", "line 1: ModuleNotFoundError: No module named"),
-        ("def task(model):\n    return 3\n", "task(model) gave a int, not a Task"),
+        ("def task(model):\n    return 3\n", "task(model) returned a int; it must return a Task"),
         ("tasks = 3\n", "has no function task(model)"),
         # What interp itself says to the caller stays as it is.
         ("import interp\n\ninterp.load('nowhere')\n", "bystander: 'nowhere' is neither"),
@@ -333,7 +327,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
-        (("importance", MODEL, "-m", "ablation,ablation"), "asked for twice"),
+        (("importance", MODEL, "-m", "ablation,ablation"), "given twice"),
         (("shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
         (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
         (("shapley", "bundled:induction", "--evaluations", "3"), "3"),

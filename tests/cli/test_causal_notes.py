@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import interp
 from interp import causal
 from interp.causal.shapley_values.surrogate import bias_check
 from interp.cli.causal_notes import LEFT_OUT, explained_notes
@@ -18,33 +17,29 @@ HEADS = ["L0H1", "L1H0", "L1H1"]
 
 
 @pytest.fixture(scope="module")
-def model():
-    return interp.load("planted:bystander")
-
-
-@pytest.fixture(scope="module")
-def task(model):
-    return causal.repeats_task(model, n=3, longest=8)
-
-
-@pytest.fixture(scope="module")
-def made(model, task):
+def importances(planted_bystander, bystander_repeats):
     """One importance by every method that leaves notes."""
     sampled = {"heads": ["L0H0", "L0H1", "L1H0", "L1H1"], "max_evaluations": 14}
     return {
-        "exact": causal.shapley(model, task, heads=HEADS),
-        "permutations": causal.shapley(model, task, method="permutations", **sampled),
-        "surrogate": causal.shapley(model, task, method="surrogate", **sampled),
-        "per layer": causal.shapley_per_layer(model, task),
-        "banzhaf": causal.banzhaf(model, task, heads=HEADS),
-        "truncated": causal.truncated_shapley(model, task, heads=HEADS),
-        "gradients": causal.aumann_shapley(model, task, steps=4, null="none"),
-        "ablation": causal.leave_one_out(model, task, null="none"),
+        "exact": causal.shapley(planted_bystander, bystander_repeats, heads=HEADS),
+        "permutations": causal.shapley(
+            planted_bystander, bystander_repeats, method="permutations", **sampled
+        ),
+        "surrogate": causal.shapley(
+            planted_bystander, bystander_repeats, method="surrogate", **sampled
+        ),
+        "per layer": causal.shapley_per_layer(planted_bystander, bystander_repeats),
+        "banzhaf": causal.banzhaf(planted_bystander, bystander_repeats, heads=HEADS),
+        "truncated": causal.truncated_shapley(planted_bystander, bystander_repeats, heads=HEADS),
+        "gradients": causal.aumann_shapley(
+            planted_bystander, bystander_repeats, steps=4, null="none"
+        ),
+        "ablation": causal.leave_one_out(planted_bystander, bystander_repeats, null="none"),
     }
 
 
-def test_every_note_has_a_sentence_or_is_left_out(made) -> None:
-    for name, found in made.items():
+def test_every_note_has_a_sentence_or_is_left_out(importances) -> None:
+    for name, found in importances.items():
         for line in explained_notes(found):
             for key in found.notes:
                 assert key not in LEFT_OUT or key not in line
@@ -53,25 +48,33 @@ def test_every_note_has_a_sentence_or_is_left_out(made) -> None:
             assert "nan" not in line.split()
 
 
-def test_the_sentences_say_what_the_notes_say(made) -> None:
-    told = {name: "\n".join(explained_notes(found)) for name, found in made.items()}
+def test_the_sentences_say_what_the_notes_say(importances) -> None:
+    told = {name: "\n".join(explained_notes(found)) for name, found in importances.items()}
     for name in ("exact", "permutations", "surrogate"):
-        notes = made[name].notes
-        assert f"together: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
-        assert "the values of all heads add up to this; they do on every prompt" in told[name]
-    assert "every set of heads was run, 6 besides all and none: no sampling error" in told["exact"]
-    sem = made["surrogate"].notes["sampling_sem"]
+        notes = importances[name].notes
+        assert (
+            f"joint effect of all heads: {notes['v_all_minus_v_none']:.4g} nats/token" in told[name]
+        )
+        assert "the values of all heads add up to this; this holds on every prompt" in told[name]
     assert (
-        f"14 sets of heads were run; the sampling error is {sem:.4g} nats/token"
+        "every set of heads was run, 6 besides the full and the empty one: no sampling error"
+        in told["exact"]
+    )
+    sem = importances["surrogate"].notes["sampling_sem"]
+    assert (
+        f"14 sets of heads were run; the sampling error is at most {sem:.4g} nats/token"
         in (told["surrogate"])
     )
     assert "the values of each layer add up" in told["per layer"]
-    gap = abs(made["banzhaf"].notes["efficiency_gap"])
-    assert f"need not add up to this; they miss it by up to {gap:.4g} nats/token" in told["banzhaf"]
+    gap = abs(importances["banzhaf"].notes["efficiency_gap"])
+    assert (
+        f"need not add up to this; they differ from it by up to {gap:.4g} nats/token"
+        in told["banzhaf"]
+    )
     assert "biased: not the Shapley value at any number of samples" in told["truncated"]
     assert told["ablation"] == ""
-    residual = abs(made["gradients"].notes["completeness_residual"])
-    assert f"together by {residual:.4g} nats/token on average" in told["gradients"]
+    residual = abs(importances["gradients"].notes["completeness_residual"])
+    assert f"joint effect of all heads by {residual:.4g} nats/token on average" in told["gradients"]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +82,20 @@ def test_the_sentences_say_what_the_notes_say(made) -> None:
     [
         (0.045, 0.042, 4, "no bias detected: 0.045 ± 0.042 from 4 pairs of permutations"),
         (0.2, 0.042, 4, "task: bias detected: 0.2 ± 0.042 from 4 pairs"),
-        (0.2, math.nan, 1, "one pair of permutations, which cannot tell bias from its noise"),
+        (0.2, math.nan, 1, "one pair of permutations, which cannot separate bias from noise"),
     ],
 )
-def test_a_bias_is_claimed_only_where_its_error_allows(made, size, noise, pairs, words) -> None:
+def test_a_bias_is_claimed_only_where_its_error_allows(
+    importances, size, noise, pairs, words
+) -> None:
     said = bias_check(np.full(8, size), np.full(8, noise), pairs)
-    notes = dict(made["surrogate"].notes) | {"bias_check": said}
-    told = explained_notes(replace(made["surrogate"], notes=notes))
+    notes = dict(importances["surrogate"].notes) | {"bias_check": said}
+    told = explained_notes(replace(importances["surrogate"], notes=notes))
     assert [line for line in told if words in line], told
 
 
-def test_a_note_without_a_sentence_is_shown_as_it_is(made) -> None:
-    told = explained_notes(replace(made["ablation"], notes={"something_new": 0.5}))
+def test_a_note_without_a_sentence_is_shown_as_it_is(importances) -> None:
+    told = explained_notes(replace(importances["ablation"], notes={"something_new": 0.5}))
     assert told == ["something new: 0.5"]
     assert re.match("no null: overflow", explained_notes(
-        replace(made["ablation"], notes={"null": "none: overflow"}))[0])  # fmt: skip
+        replace(importances["ablation"], notes={"null": "none: overflow"}))[0])  # fmt: skip

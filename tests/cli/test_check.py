@@ -14,10 +14,10 @@ from interp.model import self_check as checking
 SHARED = Path(__file__).parents[3] / "shared" / "models"
 
 
-def test_every_layer_is_listed_with_its_errors(run, llama) -> None:
-    result = run("check", llama)
+def test_every_layer_is_listed_with_its_errors(run, llama_folder) -> None:
+    result = run("check", llama_folder)
     assert result.exit_code == 0
-    found = interp.check_model(interp.load(llama))
+    found = interp.check_model(interp.load(llama_folder))
     for site in found.sites:
         [line] = [x for x in result.stdout.splitlines() if x.split()[:1] == [site.site.name]]
         assert line.split()[1:] == [f"{site.pattern_error:.1e}", f"{site.result_error:.1e}", "ok"]
@@ -25,16 +25,20 @@ def test_every_layer_is_listed_with_its_errors(run, llama) -> None:
     assert f"passed; largest error {largest:.1e}, allowed 1e-04" in result.stdout
 
 
-def test_a_model_that_fails_is_shown_with_the_module_and_exits_1(run, llama, monkeypatch) -> None:
-    monkeypatch.setitem(checking.TOLERANCE, interp.load(llama).dtype, 1e-12)
-    result = run("check", llama)
+def test_a_model_that_fails_is_shown_with_the_module_and_exits_1(
+    run, llama_folder, monkeypatch
+) -> None:
+    monkeypatch.setitem(checking.TOLERANCE, interp.load(llama_folder).dtype, 1e-12)
+    result = run("check", llama_folder)
     assert result.exit_code == 1
     assert "FAILS in model.layers.0.self_attn" in result.stdout
-    assert "FAILED: its scores would not be the model's own" in result.stdout
+    assert "FAILED: its scores would not describe this model" in result.stdout
 
 
-def test_all_models_are_checked_after_one_that_cannot_be_loaded(run, llama, tmp_path) -> None:
-    result = run("check", tmp_path / "nowhere", llama)
+def test_all_models_are_checked_after_one_that_cannot_be_loaded(
+    run, llama_folder, tmp_path
+) -> None:
+    result = run("check", tmp_path / "nowhere", llama_folder)
     assert result.exit_code == 1
     assert "nowhere does not exist" in result.stderr
     assert "passed" in result.stdout
@@ -53,9 +57,9 @@ class ResearchForCausalLM(LlamaForCausalLM):
 """
 
 
-def test_a_research_class_is_imported_first(run, errors, copy, tmp_path, monkeypatch) -> None:
+def test_a_research_class_is_imported_first(run, errors, llama_copy, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    folder = copy("research")
+    folder = llama_copy("research")
     config = folder / "config.json"
     text = re.sub('"LlamaForCausalLM"', '"ResearchForCausalLM"', config.read_text())
     config.write_text(re.sub('"model_type": "llama"', '"model_type": "research"', text))
@@ -79,10 +83,10 @@ def test_a_research_class_is_imported_first(run, errors, copy, tmp_path, monkeyp
         ("json.py", "x = 1\n", "is called json too"),
     ],
 )
-def test_an_import_that_fails_is_one_line(errors, llama, tmp_path, name, text, line) -> None:
+def test_an_import_that_fails_is_one_line(errors, llama_folder, tmp_path, name, text, line) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
-    code, [told] = errors("check", llama, "--import", tmp_path / name)
+    code, [told] = errors("check", llama_folder, "--import", tmp_path / name)
     assert code == 1
     assert line in told
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import zoo
-from circuits.test_tasks import speller
+from circuits.speller import speller
 from transformers import GPT2LMHeadModel
 
 from interp.circuits.result import Circuit
@@ -34,9 +34,11 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
         assert f"lines of {reference.name}" in told.read_text()
         shown.append(json.loads(told.read_text())["figures"])
     assert shown[0] != shown[1]
-    assert "name them with --reference" in errors(*args, "mean-dataset")[1][0]
+    assert "name their file with --reference" in errors(*args, "mean-dataset")[1][0]
     wrong = errors(*args, "zero", "--reference", reference)[1][0]
-    assert "--reference is for --ablation mean-dataset; --ablation zero takes none" in wrong
+    assert (
+        "--reference applies to --ablation mean-dataset only; omit it for --ablation zero" in wrong
+    )
 
 
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
@@ -93,7 +95,7 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
     for wrong, told in (
         (("induction", "planted:backup"), "planted:backup has 3 of 4"),
         (("induction", "planted:sink"), "with the weights sha256"),
-        (("planted:bystander", "planted:bystander"), "is a circuit for induction, and not for"),
+        (("planted:bystander", "planted:bystander"), "is a circuit for induction, not for"),
     ):
         code, lines = errors("circuit", *wrong, *FAST, "--circuit", file)
         assert code == 1
@@ -240,7 +242,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:
     """Where the help says to read them: per head, over all heads, and as a ranking."""
-    assert "controls are printed" in " ".join(run("circuit", "--help").stdout.split())
+    assert "controls, printed below the scores" in " ".join(run("circuit", "--help").stdout.split())
     shown = run("circuit", "induction", "planted:bystander", *FAST).stdout
     assert "control: heads ranked alike by trained and untrained codes (Spearman): " in shown
     assert "control: heads with a p value below 0.05 over all heads: 0" in shown

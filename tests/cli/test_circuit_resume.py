@@ -72,7 +72,7 @@ def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
     assert running.returncode == CODES[sent], said
     if sent != signal.SIGKILL:
         assert said == (
-            "interp: error: interrupted; the same command goes on from what is finished\n"
+            "interp: error: interrupted; the same command resumes from the finished steps\n"
         )
     assert not (tmp_path / "out" / "bundled-induction").exists()
     again, rest = counting(run, *PATHS, "-o", tmp_path / "out")
@@ -114,7 +114,7 @@ def test_interrupted_without_a_folder(run, monkeypatch) -> None:
     result = run(*QUICK)
     assert result.exit_code == 130
     assert result.stdout == ""
-    assert "nothing is kept without --out" in result.stderr
+    assert "nothing is stored without --out" in result.stderr
 
 
 def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:

@@ -50,7 +50,7 @@ def test_other_settings_are_kept_and_the_ones_asked_for_last_are_shown(run, tmp_
     command = ("score", "bundled:one-layer", "-m", "ov_norm", "-o", tmp_path / "out")
     for seed in (0, 1):
         result = run(*command, "--seed", seed)
-    assert "shown as it was asked for last, and differs from an earlier one in seed" in (
+    assert "shown with its latest settings, which differ from an earlier result in seed" in (
         result.stderr
     )
     assert table(tmp_path / "out").provenance["bundled:one-layer", "ov_norm"]["seed"] == 1
@@ -60,7 +60,7 @@ def test_other_settings_are_kept_and_the_ones_asked_for_last_are_shown(run, tmp_
     assert len(list((tmp_path / "out").glob("bundled-one-layer.ov-norm.*.parquet"))) == 2
     report = run("report", tmp_path / "out", "-o", tmp_path / "page.html")
     assert report.exit_code == 0
-    assert "asked for last" in report.stderr
+    assert "its latest settings" in report.stderr
 
 
 def test_two_models_of_one_name_in_one_folder(run, models, tmp_path) -> None:
@@ -99,7 +99,9 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
     folders = [tmp_path / at for at in "xyz"]
     result = run("report", *folders, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.stderr
-    assert "model: scored in several ways, so each is named with where it is from" in result.stderr
+    assert (
+        "model: scored with different settings, so each name includes its source" in result.stderr
+    )
     found = HeadTable.from_csv(tmp_path / "page.csv")
     assert found.models == tuple(f"model ({folder})" for folder in folders)
     shutil.copytree(folders[0], tmp_path / "copy")
@@ -116,7 +118,7 @@ def test_causal_tables_hold_what_two_commands_found(run, models, tmp_path) -> No
     assert [name.partition("@")[0] for name in names] == ["model", "model", "planted:induction"]
     result = run("ablate", "planted:induction", *few, out, "--kind", "mean-batch")
     labels = table(out, "ablate").where(model="planted:induction").metrics
-    assert len(labels) == 2 or "asked for last" in result.stderr
+    assert len(labels) == 2 or "its latest settings" in result.stderr
     assert table(out, "ablate").models[0] == "planted:induction"
     (out / "ablate.parquet").write_bytes(b"")
     result = run("ablate", "planted:induction", *few, out)

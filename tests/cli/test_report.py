@@ -34,8 +34,8 @@ def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
         assert len(found) == len(kept)
 
 
-def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama) -> None:
-    args = ("report", llama, "-m", "previous_token", "-o", tmp_path / "p.html")
+def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_folder) -> None:
+    args = ("report", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
     first = run(*args, "--keep", tmp_path / "k")
     assert first.exit_code == 0
     again = run(*args, "--keep", tmp_path / "k")
@@ -43,9 +43,9 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama) -> 
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
 
 
-def test_results_and_models_stand_side_by_side(run, tmp_path, llama) -> None:
+def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> None:
     run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    run("report", tmp_path / "r", llama, "-m", "induction", "-o", tmp_path / "p.html",
+    run("report", tmp_path / "r", llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
         "--keep", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     assert 'id="beside"' in (tmp_path / "p.html").read_text()
@@ -64,7 +64,7 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     code, told = errors("report", tmp_path / "notes.txt")
     assert (code, len(told)) == (2, 1)
-    assert "no table of scores" in told[0]
+    assert "neither a table of scores" in told[0]
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     code, told = errors("report", tmp_path / "bad.csv")
     assert code == 1
@@ -82,9 +82,9 @@ def test_a_budget_that_cannot_be_kept(run, errors, tmp_path) -> None:
     assert "larger budget" in told[0]
 
 
-def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama) -> None:
+def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama_folder) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("score", llama, "-m", "induction,ov_copying,entropy", "--dry-run",
+    result = run("score", llama_folder, "-m", "induction,ov_copying,entropy", "--dry-run",
                  "-o", tmp_path / "r")  # fmt: skip
     assert result.exit_code == 0
     assert not list(tmp_path.iterdir())
@@ -119,9 +119,9 @@ def test_options_come_from_a_file_and_the_command_line_goes_before(run, tmp_path
     assert {made["seed"] for made in table.provenance.values()} == {4}
 
 
-def test_models_of_a_file_by_pattern(run, tmp_path, llama) -> None:
+def test_models_of_a_file_by_pattern(run, tmp_path, llama_folder) -> None:
     for name in ("a", "b"):
-        shutil.copytree(llama, tmp_path / "models" / name)
+        shutil.copytree(llama_folder, tmp_path / "models" / name)
     config = tmp_path / "batch.toml"
     config.write_text(
         f"models = [{json.dumps(str(tmp_path / 'models' / '*'))}]\nmetric = 'entropy'\n"
@@ -134,11 +134,11 @@ def test_models_of_a_file_by_pattern(run, tmp_path, llama) -> None:
     ("text", "code", "told"),
     [
         ("metricks = ['a']", 2, "did you mean metrics"),
-        ("models = 'gpt2'", 2, "models is a list of texts"),
-        ("metric = {a = 1}", 2, "is a text, a number, true, false or a list of texts"),
-        ("metric = [", 2, "is no TOML"),
-        ("metric = 'a'\nmetrics = ['b']", 2, "says again"),
-        ("models = ['/nowhere/*']", 2, "no file or folder is called /nowhere/"),
+        ("models = 'gpt2'", 2, "models must be a list of texts"),
+        ("metric = {a = 1}", 2, "must be a text, a number, true, false or a list of texts"),
+        ("metric = [", 2, "is not valid TOML"),
+        ("metric = 'a'\nmetrics = ['b']", 2, "repeats another key"),
+        ("models = ['/nowhere/*']", 2, "no file or folder has the name /nowhere/"),
     ],
 )
 def test_a_wrong_file(errors, tmp_path, text, code, told) -> None:
@@ -207,7 +207,7 @@ def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
     for source in (results, results / "table.csv"):
         code, [told] = errors("report", source, "-o", results / "table.html")
         assert code == 2
-        assert "would be written over" in told
+        assert "would overwrite" in told
     assert {p: p.read_bytes() for p in results.iterdir()} == before
 
 

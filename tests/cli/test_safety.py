@@ -38,7 +38,7 @@ def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
 
 
 @pytest.fixture
-def files(tmp_path):
+def request_files(tmp_path):
     made = requests(4, 24)
     bad, fine = tmp_path / "bad.txt", tmp_path / "fine.jsonl"
     bad.write_text("\n".join(r.text for r in made if r.harmful) + "\n")
@@ -46,8 +46,8 @@ def files(tmp_path):
     return bad, fine
 
 
-def test_prompts_come_from_files_of_any_kind(run, files, tmp_path) -> None:
-    bad, fine = files
+def test_prompts_come_from_files_of_any_kind(run, request_files, tmp_path) -> None:
+    bad, fine = request_files
     listed = tmp_path / "bad.json"
     listed.write_text(json.dumps([{"instruction": x} for x in bad.read_text().splitlines()]))
     texts = [run("safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW).stdout
@@ -70,12 +70,12 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     np.testing.assert_allclose(shown, want.score, atol=1e-9, rtol=1e-3)
     told = json.loads((folder / "safety.json").read_text())["provenance"]
     assert told["reference"].startswith("lines of mine.txt")
-    assert "name them with --reference" in errors(*given)[1][0]
+    assert "name their file with --reference" in errors(*given)[1][0]
     assert "is for --kind mean-dataset" in errors("safety", "--reference", reference)[1][0]
 
 
-def test_a_template_frames_every_prompt(run, errors, files) -> None:
-    bad, fine = files
+def test_a_template_frames_every_prompt(run, errors, request_files) -> None:
+    bad, fine = request_files
     given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
     framed = run(*given, "--template", "please {prompt}")
     assert framed.exit_code == 0
@@ -86,8 +86,8 @@ def test_a_template_frames_every_prompt(run, errors, files) -> None:
     assert "has no chat template" in told[0]
 
 
-def test_what_refuses_is_said_by_text(run, errors, files) -> None:
-    bad, fine = files
+def test_what_refuses_is_said_by_text(run, errors, request_files) -> None:
+    bad, fine = request_files
     given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
     assert run(*given, "--refuses", "no").stdout == run(*given).stdout
     code, told = errors(*given, "--refuses", "lamp")
@@ -95,7 +95,7 @@ def test_what_refuses_is_said_by_text(run, errors, files) -> None:
     assert "harmful prompts that it declines (by its next token)" in told[0]
 
 
-def test_a_model_that_declines_nothing_gets_no_heads(run, files, tmp_path) -> None:
+def test_a_model_that_declines_nothing_gets_no_heads(run, request_files, tmp_path) -> None:
     result = run("safety", "bundled:deceive", *FEW, "--refuses", "river", "-o", tmp_path)
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -103,10 +103,10 @@ def test_a_model_that_declines_nothing_gets_no_heads(run, files, tmp_path) -> No
     assert not list(tmp_path.glob("*/heads.csv"))
 
 
-def test_what_is_wrong_with_a_command(errors, files, tmp_path) -> None:
-    bad, fine = files
+def test_what_is_wrong_with_a_command(errors, request_files, tmp_path) -> None:
+    bad, fine = request_files
     code, told = errors("safety", "--harmful", bad)
-    assert (code, told) == (2, ["--harmful and --harmless belong together; give both, or neither"])
+    assert (code, told) == (2, ["--harmful and --harmless must be given together, or neither"])
     code, told = errors("safety", "bundled:induction", "--harmful", bad, "--harmless", fine)
     assert "which tokens begin a refusal of bundled:induction" in told[0]
     code, told = errors("safety", "bundled:refusal", "--harmful", bad, "--harmless", bad)
@@ -126,4 +126,4 @@ def test_a_ranking_that_is_not_known() -> None:
 def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:
     code, [told] = errors("safety", "bundled:refusal", "--template", "{prompt} please")
     assert code == 2
-    assert told.startswith("--template frames the prompts of --harmful and --harmless")
+    assert told.startswith("--template applies to the prompts of --harmful and --harmless")

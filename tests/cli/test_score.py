@@ -23,11 +23,11 @@ METRICS = ("-m", "induction,entropy", "-m", "local_window:width=2")
 LABELS = ("induction", "entropy", "local_window:width=2")
 
 
-def test_the_command_gives_the_scores_of_the_python_call(run, llama) -> None:
-    result = run("score", llama, *METRICS, "--json")
+def test_the_command_gives_the_scores_of_the_python_call(run, llama_folder) -> None:
+    result = run("score", llama_folder, *METRICS, "--json")
     assert result.exit_code == 0
     rows = pd.DataFrame(json.loads(result.stdout)["rows"])
-    model = interp.load(llama)
+    model = interp.load(llama_folder)
     want = interp.score(model, LABELS).to_pandas()
     for column in ("model", "layer", "head", "kv_head", "metric", "n", "unit"):
         assert rows[column].tolist() == want[column].tolist()
@@ -35,17 +35,17 @@ def test_the_command_gives_the_scores_of_the_python_call(run, llama) -> None:
         assert rows[column].tolist() == want[column].tolist()
 
 
-def test_csv_on_stdout_is_the_table_and_nothing_else(run, llama, tmp_path) -> None:
-    result = run("score", llama, *METRICS, "--csv")
+def test_csv_on_stdout_is_the_table_and_nothing_else(run, llama_folder, tmp_path) -> None:
+    result = run("score", llama_folder, *METRICS, "--csv")
     frame = pd.read_csv(io.StringIO(result.stdout), comment="#")
     assert frame["metric"].unique().tolist() == list(LABELS)
     (tmp_path / "t.csv").write_text(result.stdout, newline="")
     assert len(HeadTable.from_csv(tmp_path / "t.csv")) == len(frame)
 
 
-def test_top_heads_are_printed_with_error_and_null(run, llama) -> None:
-    result = run("score", llama, "-m", "previous_token", "--top", 2)
-    best = interp.score(interp.load(llama), "previous_token").top(2).to_pandas()
+def test_top_heads_are_printed_with_error_and_null(run, llama_folder) -> None:
+    result = run("score", llama_folder, "-m", "previous_token", "--top", 2)
+    best = interp.score(interp.load(llama_folder), "previous_token").top(2).to_pandas()
     lines = result.stdout.splitlines()
     assert lines[0] == "llama"
     for line, row in zip(lines[2:4], best.to_dict("records"), strict=True):
@@ -57,9 +57,9 @@ def test_top_heads_are_printed_with_error_and_null(run, llama) -> None:
     assert lines[2].endswith("attention mass; null: random weights")
 
 
-def test_the_folder_holds_tables_and_a_page(run, llama, tmp_path) -> None:
+def test_the_folder_holds_tables_and_a_page(run, llama_folder, tmp_path) -> None:
     out = tmp_path / "a folder" / "results"
-    result = run("score", llama, *METRICS, "--out", out)
+    result = run("score", llama_folder, *METRICS, "--out", out)
     assert str(out) in result.stderr
     tables = [HeadTable.from_parquet(out / "table.parquet"), HeadTable.from_csv(out / "table.csv")]
     assert tables[0] == tables[1]
@@ -71,16 +71,18 @@ def test_the_folder_holds_tables_and_a_page(run, llama, tmp_path) -> None:
     assert "://" not in page.replace("http://www.w3.org", ""), "it fetches nothing"
 
 
-def test_quiet_says_nothing_but_the_table(run, llama, tmp_path) -> None:
-    result = run("score", llama, *METRICS, "--quiet", "--out", tmp_path)
+def test_quiet_says_nothing_but_the_table(run, llama_folder, tmp_path) -> None:
+    result = run("score", llama_folder, *METRICS, "--quiet", "--out", tmp_path)
     assert result.stderr == ""
     assert "induction" in result.stdout
 
 
-def test_no_model_scores_the_bundled_ones_into_results(run, llama, tmp_path, monkeypatch) -> None:
+def test_no_model_scores_the_bundled_ones_into_results(
+    run, llama_folder, tmp_path, monkeypatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(bundled, "names", lambda: ["small"])
-    monkeypatch.setattr(bundled, "path", lambda name: llama)
+    monkeypatch.setattr(bundled, "path", lambda name: llama_folder)
     result = run("score", "-m", "entropy")
     assert result.exit_code == 0
     assert result.stdout.startswith("bundled:small\n")
@@ -88,9 +90,9 @@ def test_no_model_scores_the_bundled_ones_into_results(run, llama, tmp_path, mon
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(
-    run, llama, copy, tmp_path, monkeypatch
+    run, llama_folder, llama_copy, tmp_path, monkeypatch
 ) -> None:
-    command = ("score", llama, copy("other"), *METRICS, "--out", tmp_path / "out")
+    command = ("score", llama_folder, llama_copy("other"), *METRICS, "--out", tmp_path / "out")
     written = []
     write = Store.write
 
@@ -104,7 +106,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         patch.setattr(Store, "write", stopped)
         result = run(*command)
     assert result.exit_code == 130
-    assert "4 results are safe in" in result.stderr
+    assert "4 results are stored in" in result.stderr
     assert "run the same command again" in result.stderr
     assert "other" in result.stdout, "what was scored before is printed"
 
@@ -123,7 +125,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert "llama: 3 of 3 metrics were already in" in result.stderr
     assert "other: 1 of 3 metrics were already in" in result.stderr
     whole = HeadTable.read(tmp_path / "out" / "table.parquet")
-    plain = run("score", llama, command[2], *METRICS, "--json").stdout
+    plain = run("score", llama_folder, command[2], *METRICS, "--json").stdout
     (tmp_path / "t.json").write_text(plain)
     assert HeadTable.from_json(tmp_path / "t.json") == whole
 
@@ -134,7 +136,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130), (signal.SIGTERM, 143)],
 )
 def test_a_killed_process_leaves_whole_files_that_are_not_scored_again(
-    run, llama, tmp_path, sent, code
+    run, llama_folder, tmp_path, sent, code
 ) -> None:
     text = f"""
 import os, signal, sys, threading
@@ -152,13 +154,13 @@ Store.write = killed
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main(sys.argv[1:])
 """
-    command = ["score", str(llama), *METRICS, "--out", str(tmp_path / "out")]
+    command = ["score", str(llama_folder), *METRICS, "--out", str(tmp_path / "out")]
     done = subprocess.run(
         [sys.executable, "-c", text, *command], env=os.environ, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stderr
-    assert ("results are safe in" in done.stderr) == (sent != signal.SIGKILL)
+    assert ("results are stored in" in done.stderr) == (sent != signal.SIGKILL)
     assert "Traceback" not in done.stderr
     kept = {key.metric for key in Store(tmp_path / "out").keys()}  # noqa: SIM118
     assert kept == set(LABELS[:2])
@@ -179,8 +181,10 @@ main(sys.argv[1:])
         ("ov_norm", ("--null", "none")),
     ],
 )
-def test_what_was_asked_otherwise_is_scored_again(run, llama, tmp_path, metric, change) -> None:
-    command = ("score", llama, "-m", metric, "--out", tmp_path)
+def test_what_was_asked_otherwise_is_scored_again(
+    run, llama_folder, tmp_path, metric, change
+) -> None:
+    command = ("score", llama_folder, "-m", metric, "--out", tmp_path)
     run(*command)
     result = run(*command, *change)
     assert result.exit_code == 0
@@ -190,7 +194,7 @@ def test_what_was_asked_otherwise_is_scored_again(run, llama, tmp_path, metric, 
 
 
 def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
-    run, llama, tmp_path
+    run, llama_folder, tmp_path
 ) -> None:
     own = tmp_path / "every.py"
     text = (
@@ -198,7 +202,7 @@ def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
         '    """Attends to every token up to here."""\n    return key <= query\n'
     )
     own.write_text(text)
-    command = ("score", llama, "-m", f"{own},entropy", "--out", tmp_path / "out", "--json")
+    command = ("score", llama_folder, "-m", f"{own},entropy", "--out", tmp_path / "out", "--json")
     rows = pd.DataFrame(json.loads(run(*command).stdout)["rows"])
     assert rows[rows["metric"] == "every"]["score"].to_numpy() == pytest.approx(1.0, abs=1e-6)
     assert "2 of 2 metrics were already" in run(*command).stderr
@@ -209,11 +213,11 @@ def test_a_detector_of_ones_own_is_scored_and_scored_again_when_it_changes(
     assert rows[rows["metric"] == "every"]["score"].max() < 0.9
 
 
-def test_two_models_of_one_name_are_told_apart(run, llama, tmp_path, copy) -> None:
-    other = copy("llama")
-    result = run("score", llama, other, llama, "-m", "entropy", "--json")
+def test_two_models_of_one_name_are_told_apart(run, llama_folder, tmp_path, llama_copy) -> None:
+    other = llama_copy("llama")
+    result = run("score", llama_folder, other, llama_folder, "-m", "entropy", "--json")
     models = list(dict.fromkeys(row["model"] for row in json.loads(result.stdout)["rows"]))
-    assert models == [str(llama), str(other)]
+    assert models == [str(llama_folder), str(other)]
 
 
 def test_planted_models_are_scored_and_their_head_comes_out_first(run) -> None:
@@ -260,8 +264,8 @@ def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) ->
     text.write_text("1 2 3\n")
     code, told = errors("score", "planted:zoo", "-m", "echo", "--prompt-file", text)
     assert code == 2
-    assert told[0].startswith("echo makes prompts of their own, which --prompt-file and --context")
+    assert told[0].startswith("echo makes special prompts, so --prompt-file and --context")
     result = run("score", "planted:zoo", "-m", "echo,entropy", "--context", 20, "--null", "none")
     assert result.exit_code == 0
-    assert "echo makes prompts of their own" in result.stderr
+    assert "echo makes special prompts" in result.stderr
     assert "echo" in result.stdout

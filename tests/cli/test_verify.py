@@ -8,7 +8,6 @@ import json
 
 import pytest
 
-from interp import planted
 from interp.causal.game.game import Game
 from interp.cli.commands.verify import with_others
 from interp.core.errors import DamagedKept
@@ -17,23 +16,30 @@ QUICK = ("-n", "3", "--longest", "8")
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
-    return planted.build("bystander", vocab=24, context=64)
-
-
-@pytest.fixture(scope="module")
-def folder(built, tmp_path_factory):
+def bystander_folder(small_bystander, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "by<stander"
-    built.model.save_pretrained(folder)
+    small_bystander.model.save_pretrained(folder)
     return folder
 
 
-def test_several_metrics_in_one_command(run, folder, built, tmp_path, monkeypatch) -> None:
+def test_several_metrics_in_one_command(
+    run, bystander_folder, small_bystander, tmp_path, monkeypatch
+) -> None:
     out = tmp_path / "out"
-    args = ("verify", folder, "-m", "previous_token,entropy", "--top", "1", *QUICK, "-o", out)
+    args = (
+        "verify",
+        bystander_folder,
+        "-m",
+        "previous_token,entropy",
+        "--top",
+        "1",
+        *QUICK,
+        "-o",
+        out,
+    )
     result = run(*args)
     assert result.exit_code == 0, result.stderr
-    layer, head = built.roles["previous_token"][0]
+    layer, head = small_bystander.roles["previous_token"][0]
     assert f"previous_token: L{layer}H{head}" in result.stdout
     assert result.stdout.count("plain_loss") == 2
     assert result.stdout.count("second_copy_loss") == 1  # entropy has no task of its own
@@ -60,14 +66,14 @@ def test_several_metrics_in_one_command(run, folder, built, tmp_path, monkeypatc
     assert set(ran) <= {0, 1}  # only the test that a task is not constant runs again
 
 
-def test_machine_output_and_a_given_task(run, folder, built) -> None:
-    result = run("verify", folder, "-m", "induction", "--top", "2", "--task", "repeats", *QUICK,
-                 "--csv", "-q")  # fmt: skip
+def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander) -> None:
+    result = run("verify", bystander_folder, "-m", "induction", "--top", "2", "--task", "repeats",
+                 *QUICK, "--csv", "-q")  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [r["purpose"] for r in rows] == ["given", "plain"]
     assert rows[0]["k"] == "2"
-    result = run("verify", folder, "-m", "entropy", "--top", "1", "--by", "lowest", *QUICK,
-                 "--json", "-q")  # fmt: skip
+    result = run("verify", bystander_folder, "-m", "entropy", "--top", "1", "--by", "lowest",
+                 *QUICK, "--json", "-q")  # fmt: skip
     [row] = json.loads(result.stdout)
     assert row["purpose"] == "plain"
 
@@ -76,14 +82,14 @@ def test_machine_output_and_a_given_task(run, folder, built) -> None:
     ("args", "code", "line"),
     [
         (("-m", "inducton"), 2, "unknown metric 'inducton'; did you mean induction"),
-        (("-m", "entropy", "--top", "9"), 1, "entropy: top 9 of 8 heads with a score; lower k"),
+        (("-m", "entropy", "--top", "9"), 1, "entropy: k=9 exceeds the 8 heads with a score"),
         (("-m", "entropy", "--top", "8"), 1, "the 8 top heads are all heads of their layers"),
         (("-m", "entropy", "--players", "layers"), 1, "players='layers'"),
-        (("-m", "entropy", "--task", "nothing"), 1, "task 'nothing': it is 'repeats' or a"),
+        (("-m", "entropy", "--task", "nothing"), 1, "task 'nothing' is not known; give 'repeats'"),
     ],
 )  # fmt: skip
-def test_one_line_for_bad_input(errors, folder, args, code, line) -> None:
-    got, told = errors("verify", folder, *args, *QUICK, "-q")
+def test_one_line_for_bad_input(errors, bystander_folder, args, code, line) -> None:
+    got, told = errors("verify", bystander_folder, *args, *QUICK, "-q")
     assert got == code
     assert line in told[0]
 
@@ -110,8 +116,8 @@ def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> N
     assert "answers none of 3 needles" in result.stderr
 
 
-def test_clean_and_ablated_values_lead(run, folder) -> None:
-    result = run("verify", folder, "-m", "induction", "--top", "1", *QUICK, "-q")
+def test_clean_and_ablated_values_lead(run, bystander_folder) -> None:
+    result = run("verify", bystander_folder, "-m", "induction", "--top", "1", *QUICK, "-q")
     lines = result.stdout.splitlines()
     assert "with all heads" in lines[2]
     assert "without these" in lines[2]
@@ -119,8 +125,8 @@ def test_clean_and_ablated_values_lead(run, folder) -> None:
     assert lines[4].strip().startswith("any layers:")
 
 
-def test_a_metric_is_needed(run, folder) -> None:
-    result = run("verify", folder)
+def test_a_metric_is_needed(run, bystander_folder) -> None:
+    result = run("verify", bystander_folder)
     assert result.exit_code == 2
     assert "Missing option '-m'" in result.stderr
 

@@ -18,31 +18,28 @@ FAST = {"epochs": 30, "repeats": 1, "permutations": 20}  # of methods that have 
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
-    return interp.load(PLANTED)
-
-
-@pytest.fixture(scope="module")
-def task(model: interp.Model) -> ContrastTask:
-    return make_contrast(model, PLANTED, n=8)
+def bystander_contrast(planted_bystander: interp.Model) -> ContrastTask:
+    return make_contrast(planted_bystander, PLANTED, n=8)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_one_score_per_node_and_the_model_untouched(name, model, task) -> None:
-    before = {k: v.clone() for k, v in model.module.state_dict().items()}
+def test_one_score_per_node_and_the_model_untouched(
+    name, planted_bystander, bystander_contrast
+) -> None:
+    before = {k: v.clone() for k, v in planted_bystander.module.state_dict().items()}
     fast = {k: v for k, v in FAST.items() if k in CIRCUIT_METHODS[name].options}
-    found = score_nodes(model, task, name, **fast)
+    found = score_nodes(planted_bystander, bystander_contrast, name, **fast)
     assert found.per_prompt.shape[0] == len(found.nodes) == len(set(found.nodes))
     silent = np.isin(found.nodes, found.unmeasured)
     assert np.isfinite(found.per_prompt[~silent]).all()
     assert found.unit
     if not found.signed:
         assert (found.per_prompt[~silent] >= -1e-9).all()
-    assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
+    assert all(torch.equal(v, before[k]) for k, v in planted_bystander.module.state_dict().items())
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_levels_are_those_declared(name, model, task) -> None:
+def test_levels_are_those_declared(name, planted_bystander, bystander_contrast) -> None:
     method = CIRCUIT_METHODS.load(name)
     for level in ("head", "edge"):
         if level in method.levels:

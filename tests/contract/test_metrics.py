@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import zoo
 
 import interp
 from interp.core.prompts import Prompts
@@ -25,12 +24,7 @@ WITH_OPTIONS = [(n, o) for n in ALL for o in METRICS[n].options]
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
-    return interp.load(zoo.FAMILIES["llama"].model("sdpa"), name="llama")
-
-
-@pytest.fixture(scope="module")
-def prompts(model: interp.Model) -> Prompts:
+def prompts(llama_model: interp.Model) -> Prompts:
     rng = np.random.default_rng(0)
     lengths = (11, 8, 14, 9)
     halves = [rng.integers(5, 15, n // 2 + 1).tolist() for n in lengths]
@@ -55,23 +49,23 @@ def off_default(value: object) -> object:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_one_finite_score_per_head_and_inputs_untouched(name, model, prompts) -> None:
-    before = {k: v.clone() for k, v in model.module.state_dict().items()}
-    config = str(model.config)
-    table = METRICS.load(name)(model, prompts, null="none")
+def test_one_finite_score_per_head_and_inputs_untouched(name, llama_model, prompts) -> None:
+    before = {k: v.clone() for k, v in llama_model.module.state_dict().items()}
+    config = str(llama_model.config)
+    table = METRICS.load(name)(llama_model, prompts, null="none")
     frame = table.to_pandas()
-    assert len(frame) == sum(s.n_heads for s in model.sites)
+    assert len(frame) == sum(s.n_heads for s in llama_model.sites)
     if name == "retrieval":  # a random model answers nothing: no score, and the reason
         [made] = table.provenance.values()
         assert "the model answers no needle" in made["headline"]
         assert (frame["n"] == 0).all()
-        frame = METRICS.load(name)(model, prompts, null="none", task="ids").to_pandas()
+        frame = METRICS.load(name)(llama_model, prompts, null="none", task="ids").to_pandas()
     assert np.isfinite(frame["score"]).all()
     entry = METRICS[name]
     assert entry.low is None or (frame["score"] >= entry.low - 1e-6).all()
     assert entry.high is None or (frame["score"] <= entry.high + 1e-6).all()
-    assert all(torch.equal(v, before[k]) for k, v in model.module.state_dict().items())
-    assert str(model.config) == config
+    assert all(torch.equal(v, before[k]) for k, v in llama_model.module.state_dict().items())
+    assert str(llama_model.config) == config
 
 
 def scores(model, name, prompts, **options) -> np.ndarray:
@@ -80,46 +74,48 @@ def scores(model, name, prompts, **options) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", PATTERNED)
-def test_prompts_score_in_a_batch_as_they_do_alone(name, model, prompts) -> None:
+def test_prompts_score_in_a_batch_as_they_do_alone(name, llama_model, prompts) -> None:
     bound = METRICS.load(name).bind()
-    together = reduce_patterns(model, prompts, [bound], batch_size=4)[0]
-    alone = reduce_patterns(model, prompts, [bound], batch_size=1)[0]
-    for site in model.sites:
+    together = reduce_patterns(llama_model, prompts, [bound], batch_size=4)[0]
+    alone = reduce_patterns(llama_model, prompts, [bound], batch_size=1)[0]
+    for site in llama_model.sites:
         torch.testing.assert_close(
             together.of(site), alone.of(site), rtol=0, atol=2e-6, equal_nan=True
         )
 
 
 @pytest.mark.parametrize("name", PATTERNED)
-def test_padding_changes_nothing(name, model, prompts) -> None:
+def test_padding_changes_nothing(name, llama_model, prompts) -> None:
     bound = METRICS.load(name).bind()
     right, left = (
-        reduce_patterns(model, Prompts(prompts.ids, padding=side), [bound], batch_size=4)[0]
+        reduce_patterns(llama_model, Prompts(prompts.ids, padding=side), [bound], batch_size=4)[0]
         for side in ("right", "left")
     )
-    for site in model.sites:
+    for site in llama_model.sites:
         torch.testing.assert_close(right.of(site), left.of(site), rtol=0, atol=5e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", PATTERNED)
-def test_streamed_and_fused_equal_stored(name, model, prompts) -> None:
+def test_streamed_and_fused_equal_stored(name, llama_model, prompts) -> None:
     bound = METRICS.load(name).bind()
-    stored, *others = (reduce_patterns(model, prompts, [bound], engine=e)[0] for e in ENGINES)
+    stored, *others = (reduce_patterns(llama_model, prompts, [bound], engine=e)[0] for e in ENGINES)
     assert len(others) == 2
     for other in others:
-        for site in model.sites:
+        for site in llama_model.sites:
             torch.testing.assert_close(
                 stored.of(site), other.of(site), rtol=2e-5, atol=2e-6, equal_nan=True
             )
 
 
 @pytest.mark.parametrize(("name", "option"), WITH_OPTIONS)
-def test_no_option_is_dropped(name, option, model, prompts) -> None:
+def test_no_option_is_dropped(name, option, llama_model, prompts) -> None:
     default = METRICS.load(name).options[option].default
     changed = {option: off_default(default)}
-    table = METRICS.load(name)(model, prompts, null="none", **changed)
+    table = METRICS.load(name)(llama_model, prompts, null="none", **changed)
     assert list(table.metrics) == [f"{name}:{option}={off_default(default)}"]
-    assert not np.allclose(scores(model, name, prompts), table.to_pandas()["score"], atol=1e-9)
+    assert not np.allclose(
+        scores(llama_model, name, prompts), table.to_pandas()["score"], atol=1e-9
+    )
 
 
 def ideal(name: str, tokens: list[int]) -> torch.Tensor:
@@ -136,7 +132,7 @@ def ideal(name: str, tokens: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_an_ideal_head_scores_one_and_looks_only_back(name, model) -> None:
+def test_an_ideal_head_scores_one_and_looks_only_back(name, llama_model) -> None:
     tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
     at = torch.arange(len(tokens))
     target = torch.as_tensor(
@@ -145,7 +141,7 @@ def test_an_ideal_head_scores_one_and_looks_only_back(name, model) -> None:
     assert not (target.expand(10, 10) & (at[None, :] > at[:, None])).any()
     assert target.any()
     pattern = ideal(name, tokens)[None, None]
-    assert score_of(name, pattern, tokens, model) == pytest.approx(1.0, abs=1e-12)
+    assert score_of(name, pattern, tokens, llama_model) == pytest.approx(1.0, abs=1e-12)
 
 
 def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.Model) -> float:
@@ -161,7 +157,7 @@ def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model) -> None:
+def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, llama_model) -> None:
     tokens = [3, 7, 5, 9, 3, 7, 5, 9, 3, 7]
     n = len(tokens)
     pattern = torch.ones(n, n).tril().double()
@@ -174,10 +170,10 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, model
         )
         if hits:
             shares.append(hits / (query + 1))
-    assert score_of(name, pattern, tokens, model) == pytest.approx(
+    assert score_of(name, pattern, tokens, llama_model) == pytest.approx(
         math.fsum(shares) / len(shares), abs=1e-12
     )
 
 
-def test_every_metric_applies_to_a_plain_decoder(model) -> None:
-    assert [n for n in ALL if why_not(model, METRICS.load(n).bind())] == []
+def test_every_metric_applies_to_a_plain_decoder(llama_model) -> None:
+    assert [n for n in ALL if why_not(llama_model, METRICS.load(n).bind())] == []

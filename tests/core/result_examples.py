@@ -11,7 +11,9 @@ import torch
 from syntax.found import scores
 
 import interp
-from interp import causal
+from interp import attribution, causal
+from interp.attribution.evaluation.deceived import DeceptionTest
+from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
@@ -21,16 +23,32 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
+from interp.circuits.evaluation import evaluate
+from interp.circuits.find import find_circuit
+from interp.circuits.head_evaluation import Evaluation
+from interp.circuits.patched import Patched, patch_first
+from interp.circuits.published import Published
+from interp.circuits.published_comparison import PublishedComparison
+from interp.circuits.query_key_signals import Signals, signals
+from interp.circuits.result import Circuit
+from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
-from interp.heads import needle
+from interp.heads import needle, patterns
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.safety.curves import SafetyCurves
 from interp.safety.direction import Direction
+from interp.safety.marker import marker_sets
+from interp.safety.overview import SafetyStudy, study
+from interp.safety.removal import Ships
 from interp.safety.selection import DirectionSearch, TriedDirection
+from interp.safety.subspace import Sahara
 from interp.syntax.pairs import PairCheck
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
@@ -122,13 +140,96 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
+@cache
+def contrast() -> ContrastTask:
+    return make_contrast(model(), "planted:bystander", n=5)
+
+
+@cache
+def circuit() -> Circuit:
+    return find_circuit(model(), contrast(), "exact_patching")
+
+
+def evaluation() -> Evaluation:
+    return evaluate(model(), circuit(), contrast(), n_random=2)
+
+
+def edge_evaluation() -> EdgeEvaluation:
+    edges = find_circuit(model(), contrast(), "attribution_patching", "edge")
+    return evaluate_edges(model(), edges, contrast(), n_random=2)
+
+
+def patched() -> Patched:
+    return patch_first(model(), circuit(), contrast(), 3)
+
+
+def published_comparison() -> PublishedComparison:
+    known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
+    return known.compared(circuit())
+
+
+def query_key_signals() -> Signals:
+    return signals(model(), contrast().clean)
+
+
+@cache
+def safety_study() -> SafetyStudy:
+    refusal = interp.load("planted:refusal")
+    sets = marker_sets(refusal, n=4)
+    return study(refusal, sets.harmful, sets.harmless, k=2, n_random=2, forms=["centred"], steps=2)
+
+
+def safety_curves() -> SafetyCurves:
+    return safety_study().curves
+
+
+def ships() -> Ships:
+    return safety_study().ships
+
+
+def sahara() -> Sahara:
+    return safety_study().sahara[0]
+
+
+def attributed() -> attribution.Attribution:
+    return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
+
+
+def faithful() -> Faithfulness:
+    methods = ("first", "random_scores", "third", "failing")
+    rows = tuple(
+        {"method": m, "text": t, "tokens": 5, "error": ""}
+        | {"spearman": 0.1 * t * t * i + i if i < 3 else None, "sufficiency": 1.0 - 0.1 * t * i}
+        for i, m in enumerate(methods)
+        for t in range(4)
+    )
+    needs = dict.fromkeys(methods, "forward")
+    return Faithfulness(rows, ("a b", "c d", "e f", "g h"), needs, deception().ranks, MADE)
+
+
+@cache
+def deception() -> DeceptionTest:
+    methods = ["raw_attention", "random_scores", "occlusion:how=mask"]
+    return attribution.deceived(attribution.choose_methods(methods), n=3)
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.attribution.evaluation.deceived.DeceptionTest": deception,
+    "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
+    "interp.attribution.evaluation.result.Faithfulness": faithful,
+    "interp.attribution.result.Attribution": attributed,
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
+    "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
+    "interp.circuits.head_evaluation.Evaluation": evaluation,
+    "interp.circuits.patched.Patched": patched,
+    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
+    "interp.circuits.query_key_signals.Signals": query_key_signals,
+    "interp.circuits.result.Circuit": circuit,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.heads.causal_check.result.Confirmation": confirmation,
@@ -141,9 +242,17 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
+        model(), prompts().ids[0], heaviest=1
+    ),
+    "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
+    "interp.safety.curves.SafetyCurves": safety_curves,
+    "interp.safety.overview.SafetyStudy": safety_study,
+    "interp.safety.removal.Ships": ships,
     "interp.safety.selection.DirectionSearch": directions,
+    "interp.safety.subspace.Sahara": sahara,
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
 }

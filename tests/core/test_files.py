@@ -62,7 +62,7 @@ def test_the_hardest_cells_come_back(tmp_path, suffix):
 def test_a_csv_cut_off_near_its_end_is_refused(tmp_path, end):
     path = tmp_path / "t.csv"
     path.write_text(small(unit="a").to_csv()[:-end])
-    with pytest.raises(StoreError, match="is no table of head scores, or is damaged"):
+    with pytest.raises(StoreError, match="is not a table of head scores, or is damaged"):
         HeadTable.read(path)
 
 
@@ -100,7 +100,7 @@ def test_a_truncated_file_is_named(tmp_path, suffix, part):
     whole = path.read_bytes()
     path.write_bytes(whole[: int(part * len(whole))])
     with pytest.raises(
-        StoreError, match=rf"table\.{suffix} is no table of head scores, or is damaged"
+        StoreError, match=rf"table\.{suffix} is not a table of head scores, or is damaged"
     ):
         HeadTable.read(path)
 
@@ -108,7 +108,7 @@ def test_a_truncated_file_is_named(tmp_path, suffix, part):
 def test_a_csv_that_lost_whole_lines_is_refused(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("".join(small().to_csv().splitlines(keepends=True)[:-1]))
-    with pytest.raises(StoreError, match="holds 3 rows of the 4 it began with"):
+    with pytest.raises(StoreError, match="holds 3 of the 4 rows that its first line states"):
         HeadTable.read(path)
 
 
@@ -127,7 +127,7 @@ def test_another_file_of_that_kind_is_refused(tmp_path, suffix):
     path = tmp_path / f"other.{suffix}"
     frame = pd.DataFrame({"a": [1]})
     frame.to_parquet(path) if suffix == "parquet" else getattr(frame, f"to_{suffix}")(path)
-    with pytest.raises(StoreError, match=r"other\..* is no table of head scores"):
+    with pytest.raises(StoreError, match=r"other\..* is not a table of head scores"):
         HeadTable.read(path)
 
 
@@ -168,8 +168,8 @@ def test_tables_of_the_first_version_are_read(tmp_path, suffix, monkeypatch):
 
 @pytest.mark.parametrize(
     ("column", "value", "why"),
-    [("clusters", 9, "more clusters than prompts"), ("p", 1.5, "p is no probability"),
-     ("null_sd", -1.0, "null_sd is no standard error")],
+    [("clusters", 9, "more clusters than prompts"), ("p", 1.5, "p is not a probability"),
+     ("null_sd", -1.0, "null_sd is not a standard error")],
 )  # fmt: skip
 def test_new_columns_are_checked(column, value, why):
     with pytest.raises(OptionError, match=why):

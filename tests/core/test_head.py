@@ -46,7 +46,7 @@ def test_refuses_what_is_no_head(wrong):
 
 @pytest.mark.parametrize("wrong", [(-1, 0), (0, -1), (0.5, 1), (True, 1), ("1", 2)])
 def test_refuses_numbers_that_count_nothing(wrong):
-    with pytest.raises(OptionError, match="whole number from 0 on"):
+    with pytest.raises(OptionError, match="whole number of at least 0"):
         Head(*wrong)
 
 

@@ -49,7 +49,7 @@ _MADE: dict[str, Result] = {}
 
 
 @pytest.fixture(params=CLASSES, ids=[c.__name__ for c in CLASSES])
-def made(request) -> Result:
+def example_result(request) -> Result:
     """One example per class, with at least two rows where that can be."""
     cls = request.param
     example: Callable[[], Result] | None = EXAMPLES.get(name_of(cls))
@@ -66,10 +66,10 @@ def test_no_example_is_of_a_class_that_is_gone() -> None:
     assert set(EXAMPLES) == {name_of(c) for c in CLASSES}
 
 
-def test_rows_have_the_columns_of_all_results(made) -> None:
-    frame = made.to_pandas()
+def test_rows_have_the_columns_of_all_results(example_result) -> None:
+    frame = example_result.to_pandas()
     assert set(STANDARD) <= set(frame.columns)
-    assert len(frame) == len(made)
+    assert len(frame) == len(example_result)
     for name in ("score", "sem", "low", "high", "null"):
         assert pd.api.types.is_float_dtype(frame[name].astype(float)), name
     assert frame["model"].map(type).eq(str).all()
@@ -77,110 +77,114 @@ def test_rows_have_the_columns_of_all_results(made) -> None:
     assert frame["unit"].map(type).eq(str).all()
     known = frame[frame["low"].notna()]
     assert (known["low"] <= known["high"]).all()
-    assert set(made._units) <= set(frame.columns)
+    assert set(example_result._units) <= set(frame.columns)
     assert frame.index.tolist() == list(range(len(frame)))
 
 
-def test_rows_are_iterated_over(made) -> None:
-    rows = list(made)
-    assert len(rows) == len(made)
+def test_rows_are_iterated_over(example_result) -> None:
+    rows = list(example_result)
+    assert len(rows) == len(example_result)
 
 
-def test_the_first_rows_are_of_the_same_type_and_all_displayed(made) -> None:
-    frame = made.to_pandas()
+def test_the_first_rows_are_of_the_same_type_and_all_displayed(example_result) -> None:
+    frame = example_result.to_pandas()
     for k in (1, 2, 40):
-        part = made.top(k)
-        assert type(part) is type(made)
+        part = example_result.top(k)
+        assert type(part) is type(example_result)
         metrics = frame["metric"].nunique()
         assert len(part) <= k * metrics
         assert len(part) <= len(frame)
         assert part.per_prompt is None or len(part.per_prompt) == len(part)
         assert len(part.bounds()) == len(part)
-        if not isinstance(made, HeadTable):  # which shows heads by metric, and has its own tests
+        if not isinstance(
+            example_result, HeadTable
+        ):  # which shows heads by metric, and has its own tests
             shown, rest = part._first()
             assert rest == ""
             assert len(shown) == len(part.wide())
         assert part.provenance
-    assert len(made.top(0)) == 0
-    assert len(made.top(2).top(1)) <= len(made.top(2))
+    assert len(example_result.top(0)) == 0
+    assert len(example_result.top(2).top(1)) <= len(example_result.top(2))
     with pytest.raises(OptionError):
-        made.top(-1)
+        example_result.top(-1)
     with pytest.raises(UnknownName):
-        made.top(1, by="no such order")
+        example_result.top(1, by="no such order")
 
 
-def test_a_name_gives_the_rows_of_a_metric(made) -> None:
-    metric = made.to_pandas()["metric"].iloc[0]
-    part = made[metric]
-    assert type(part) is type(made)
+def test_a_name_gives_the_rows_of_a_metric(example_result) -> None:
+    metric = example_result.to_pandas()["metric"].iloc[0]
+    part = example_result[metric]
+    assert type(part) is type(example_result)
     assert set(part.to_pandas()["metric"]) == {metric}
     with pytest.raises(UnknownName):
-        made["no such metric"]
+        example_result["no such metric"]
 
 
-def test_heads_are_named_where_rows_are_heads(made) -> None:
-    frame = made.to_pandas()
+def test_heads_are_named_where_rows_are_heads(example_result) -> None:
+    frame = example_result.to_pandas()
     if {"layer", "head"} <= set(frame.columns):
-        rows = made._take([row for row, h in enumerate(frame["head"]) if not math.isnan(h)])
+        rows = example_result._take(
+            [row for row, h in enumerate(frame["head"]) if not math.isnan(h)]
+        )
         heads = rows.top(2).heads()
         assert all(isinstance(head, Head) for head in heads)
         assert Head.parse(str(heads[0])) == heads[0]
         assert zero(rows.top(1)).heads == rows.top(1).heads()
     else:
         with pytest.raises(OptionError, match="not about heads") as raised:
-            made.heads()
+            example_result.heads()
         assert "\n" not in str(raised.value)
 
 
-def test_wider_intervals_hold_narrower_ones(made) -> None:
-    narrow, wide = made.interval(0.5), made.interval(0.99)
+def test_wider_intervals_hold_narrower_ones(example_result) -> None:
+    narrow, wide = example_result.interval(0.5), example_result.interval(0.99)
     there = narrow["low"].notna() & wide["low"].notna()
     assert (wide["low"] <= narrow["low"])[there].all()
     assert (wide["high"] >= narrow["high"])[there].all()
-    assert narrow["score"].equals(made.to_pandas()["score"])
+    assert narrow["score"].equals(example_result.to_pandas()["score"])
 
 
-def test_values_per_prompt_or_the_reason_why_there_are_none(made) -> None:
-    if made.per_prompt is None:
-        assert made.why_no_per_prompt
+def test_values_per_prompt_or_the_reason_why_there_are_none(example_result) -> None:
+    if example_result.per_prompt is None:
+        assert example_result.why_no_per_prompt
         with pytest.raises(OptionError, match="per prompt") as raised:
-            made.compare(made)
+            example_result.compare(example_result)
         assert "\n" not in str(raised.value)
         return
-    assert np.asarray(made.per_prompt).shape[0] == len(made)
-    same = made.compare(made)
+    assert np.asarray(example_result.per_prompt).shape[0] == len(example_result)
+    same = example_result.compare(example_result)
     assert isinstance(same, Differences)
     assert same.to_pandas()["score"].fillna(0).eq(0).all()
 
 
-def test_a_figure_without_arguments(made) -> None:
-    assert made.plot().to_dict()["data"]
+def test_a_figure_without_arguments(example_result) -> None:
+    assert example_result.plot().to_dict()["data"]
 
 
 @pytest.mark.parametrize("suffix", READ)
-def test_files_are_read_back_equal(made, suffix, tmp_path) -> None:
-    for result in (made, made.top(1)):
+def test_files_are_read_back_equal(example_result, suffix, tmp_path) -> None:
+    for result in (example_result, example_result.top(1)):
         path = tmp_path / f"result{suffix}"
         result.save(path)
-        again = type(made).load(path)
-        assert type(again) is type(made)
+        again = type(example_result).load(path)
+        assert type(again) is type(example_result)
         assert again.equals(result)
         pd.testing.assert_frame_equal(again.to_pandas(), result.to_pandas())
     path.write_bytes(b"something else")
     with pytest.raises(StoreError):
-        type(made).load(path)
+        type(example_result).load(path)
 
 
-def test_other_files(made, tmp_path) -> None:
-    for suffix in suffixes(type(made))[len(READ) :]:
-        made.save(tmp_path / f"result{suffix}")
+def test_other_files(example_result, tmp_path) -> None:
+    for suffix in suffixes(type(example_result))[len(READ) :]:
+        example_result.save(tmp_path / f"result{suffix}")
         assert (tmp_path / f"result{suffix}").stat().st_size > 100
     with pytest.raises(UnknownName, match=r"\.parquet|known"):
-        made.save(tmp_path / "result.xyz")
+        example_result.save(tmp_path / "result.xyz")
 
 
-def test_provenance_says_how_it_was_made(made) -> None:
-    about = made.provenance
+def test_provenance_says_how_it_was_made(example_result) -> None:
+    about = example_result.provenance
     assert isinstance(about, Mapping)
     each = about.values() if any(isinstance(k, tuple) for k in about) else [about]
     for one in each:
@@ -189,15 +193,20 @@ def test_provenance_says_how_it_was_made(made) -> None:
         assert "versions" in one or "first" in one, "versions"
 
 
-def test_it_displays_itself(made) -> None:
-    assert repr(made).strip()
-    html = made._repr_html_()
+def test_it_displays_itself(example_result) -> None:
+    assert repr(example_result).strip()
+    html = example_result._repr_html_()
     assert "<table" in html
     assert "<script" not in html
 
 
-def test_numbers_are_not_changed_by_what_is_shown(made) -> None:
-    before = made.to_pandas()
-    made.top(1), made.interval(0.9), repr(made), made._repr_html_()
-    pd.testing.assert_frame_equal(made.to_pandas(), before)
+def test_numbers_are_not_changed_by_what_is_shown(example_result) -> None:
+    before = example_result.to_pandas()
+    (
+        example_result.top(1),
+        example_result.interval(0.9),
+        repr(example_result),
+        example_result._repr_html_(),
+    )
+    pd.testing.assert_frame_equal(example_result.to_pandas(), before)
     assert not math.isinf(before["score"].astype(float).abs().max())

@@ -60,6 +60,17 @@ def test_rows_of_another_identity_are_not_used(tmp_path) -> None:
     assert Store(tmp_path).steps("numbers", "another model", {"seed": 1}).find("a") == {}
 
 
+def test_a_finished_file_of_another_run_is_set_aside(tmp_path) -> None:
+    """The key inside decides, not the name."""
+    one, other = steps(tmp_path, seed=0), steps(tmp_path, seed=1)
+    one.add({"a": b"1"})
+    one.finish()
+    one.finished.rename(other.finished)
+    with pytest.warns(DamagedKept, match="it is of another run"):
+        assert other.find("a") == {}
+    assert not other.finished.exists()
+
+
 def test_a_run_is_finished_where_its_outermost_block_ends(tmp_path) -> None:
     with finishing():
         made = steps(tmp_path)

@@ -81,7 +81,7 @@ def test_file_names_say_whose_result_it_is():
 
 def test_keys_refuse_settings_no_file_could_hold():
     for value in (object(), float("nan")):
-        with pytest.raises(OptionError, match="no plain JSON data"):
+        with pytest.raises(OptionError, match="not plain JSON data"):
             key(seed=value)
 
 
@@ -170,7 +170,7 @@ def test_of_two_settings_of_one_metric_the_one_asked_for_last_is_shown(store):
         store.write(key(seed=seed), small(provenance={"seed": seed}))
     with pytest.raises(StoreError, match=r"induction of tiny .* in seed; name other keys"):
         store.read([key(seed=0), key(seed=1)])
-    with pytest.warns(OtherResults, match="shown as it was asked for last, .* in seed"):
+    with pytest.warns(OtherResults, match="shown with its latest settings, .* in seed"):
         assert store.read().provenance["tiny", "induction"] == {"seed": 1}
     store.find(key(seed=0))
     with pytest.warns(OtherResults):

@@ -134,7 +134,7 @@ def test_concat_keeps_halves_and_refuses_contradiction():
     assert len(HeadTable.concat([])) == 0
     assert HeadTable.concat([HeadTable.concat([]), whole]) == whole
     with pytest.raises(
-        OptionError, match="'induction' of 'tiny' decoder L0H0: the row comes twice"
+        OptionError, match="'induction' of 'tiny' decoder L0H0: the row is repeated"
     ):
         HeadTable.concat([whole, small(provenance={"seed": 1}, scores=[[0.7, 0.8]])])
     other = small(provenance={"seed": 2}).where(layer=1)
@@ -170,21 +170,21 @@ def test_frozen():
 @pytest.mark.parametrize(
     ("column", "value", "why"),
     [
-        ("score", math.nan, "NaN though n > 0"),
+        ("score", math.nan, "NaN although n > 0"),
         ("score", math.inf, "infinite"),
-        ("n", 0, "a mean of nothing"),
+        ("n", 0, "there is a score although n is 0"),
         ("n", 2.5, "n holds whole numbers"),
         ("n", True, "n holds whole numbers"),
         ("n", None, "some are missing"),
         ("layer", -1, "layer is below 0"),
         ("layer", np.uint64(2**63), "too large"),
-        ("sem", -0.1, "sem is no standard error"),
-        ("null_sem", math.inf, "null_sem is no standard error"),
+        ("sem", -0.1, "sem is not a standard error"),
+        ("null_sem", math.inf, "null_sem is not a standard error"),
         ("null", "0.1", "null holds numbers"),
         ("null", 1j, "null holds numbers"),
-        ("model", 3, "model is a text, not"),
-        ("unit", None, "unit is a text"),
-        ("unit", "\ud800", "no valid Unicode"),
+        ("model", 3, "model must be text, not"),
+        ("unit", None, "unit must be text"),
+        ("unit", "\ud800", "not valid Unicode"),
     ],
 )
 def test_refuses_rows_that_cannot_be_true(column, value, why):
@@ -201,7 +201,7 @@ def test_refuses_wrong_columns_and_shapes():
     with pytest.raises(OptionError, match=r"p_value \(unknown\), sem \(missing\)"):
         HeadTable(frame, small().provenance)
     for wrong, why in [
-        ({"scores": [0.1, 0.2]}, "score is a"),
+        ({"scores": [0.1, 0.2]}, "score must be a"),
         ({"sem": [0.1]}, "sem is for 1 layers, score for 2"),
         ({"sem": [[0.1], [0.2]]}, r"sem has shape \(1,\) where 2 heads"),
         ({"n_kv_heads": 3}, "2 heads cannot share 3 kv heads"),

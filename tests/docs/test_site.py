@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from report.viewer.browser import needs_browser, started
+from report.browser import needs_browser, started
 
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
@@ -103,7 +103,7 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
     assert "does not claim" in told
     assert 'class="name">score<' in (site / "api" / "interp.html").read_text(encoding="utf-8")
     detector = (site / "api/interp/heads/detectors/induction.html").read_text(encoding="utf-8")
-    assert "Attends to the token after an earlier copy of the current token" in detector
+    assert "Attend to the token after an earlier copy of the current token" in detector
     assert "interp score" in (site / "commands.html").read_text(encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def stories(docs):
+def stories_script(docs):
     return import_module("stories")
 
 
@@ -38,13 +38,13 @@ def shows(kind, content):
     return new_output("display_data", data={kind: content})
 
 
-def test_outputs_of_every_kind_are_text(stories, tmp_path) -> None:
+def test_outputs_of_every_kind_are_text(stories_script, tmp_path) -> None:
     printed = new_output("stream", name="stdout", text=f"\x1b[31mred\x1b[0m {HOSTILE}")
     warned = new_output("stream", name="stderr", text=HOSTILE)
     failed = new_output("error", ename="E", evalue="v", traceback=[HOSTILE])
     table = f"<table onclick=alert(3)><tr><td title='a\"b'>7 &lt; 8 {HOSTILE}</td></table>"
     outputs = [printed, warned, failed, shows("text/html", table), shows("text/plain", HOSTILE)]
-    page = page_of(stories, tmp_path, book_of(*outputs, source=f"print('{HOSTILE}')"))
+    page = page_of(stories_script, tmp_path, book_of(*outputs, source=f"print('{HOSTILE}')"))
     assert "<script" not in page
     assert "<img" not in page
     assert "onclick" not in page
@@ -71,14 +71,14 @@ def figure(**trace):
     return {"data": [trace], "layout": told}
 
 
-def test_a_figure_is_data_and_its_numbers_are_a_table(stories, tmp_path) -> None:
+def test_a_figure_is_data_and_its_numbers_are_a_table(stories_script, tmp_path) -> None:
     import plotly.graph_objects as go
 
     z = np.array([[0.123456, 2.0], [3.0, np.nan]], dtype=np.float32)
     typed = json.loads(go.Figure(go.Heatmap(z=z)).to_json())["data"][0]
     assert "bdata" in typed["z"]  # how numpy arrays travel
     drawn = figure(**typed, name=HOSTILE)
-    page = page_of(stories, tmp_path, book_of(shows(stories._FIGURE, drawn)))
+    page = page_of(stories_script, tmp_path, book_of(shows(stories_script._FIGURE, drawn)))
     assert page.count("<script") == 3  # the description, plotly, and what calls it
     described = page.partition('<script type="application/json">')[2].partition("</script>")[0]
     assert json.loads(described) == drawn
@@ -106,22 +106,22 @@ def test_lines_and_bars_are_rows_and_many_are_cut(docs) -> None:
     assert "no numbers" in numbers({"data": [{"labels": ["a"]}]})
 
 
-def test_an_output_without_text_is_no_empty_page(stories, tmp_path) -> None:
+def test_an_output_without_text_is_no_empty_page(stories_script, tmp_path) -> None:
     with pytest.raises(ValueError, match="video/mp4 cannot be shown"):
-        page_of(stories, tmp_path, book_of(shows("video/mp4", "AAAA")))
+        page_of(stories_script, tmp_path, book_of(shows("video/mp4", "AAAA")))
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the kernel's client, which is not ours
-def test_a_notebook_is_run_and_its_figure_drawn_in_a_browser(stories, tmp_path) -> None:
+def test_a_notebook_is_run_and_its_figure_drawn_in_a_browser(stories_script, tmp_path) -> None:
     book = book_of(source=f"import plotly.express as px\npx.bar(x=['a'], y=[1], title={HOSTILE!r})")
-    stories.execute(book)
-    page = page_of(stories, tmp_path, book)
+    stories_script.execute(book)
+    page = page_of(stories_script, tmp_path, book)
     assert "plotly.min.js" in page
-    stories.scripts(tmp_path)
+    stories_script.scripts(tmp_path)
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("needs chromium and chromedriver (apt-get install chromium chromium-driver)")
-    from report.viewer.browser import started
+    from report.browser import started
 
     [path] = (tmp_path / "notebooks").glob("*.html")
     with started() as browser:

@@ -19,7 +19,7 @@ def test_the_built_page_has_every_section(trust, docs) -> None:
     built = import_module("pages").with_tables(docs / "trust.md")
     assert trust.page() in built
     assert "<!-- tables of" not in built
-    for heading in ("independent computations", "other libraries", "Claims where", "Intervals"):
+    for heading in ("independent computations", "other libraries", "False findings", "Intervals"):
         assert heading in built
 
 

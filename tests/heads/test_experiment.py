@@ -34,16 +34,16 @@ def read_aloud(model, lab):
     raise AssertionError("must not run")
 
 
-@pytest.fixture(scope="module")
-def model():
-    return interp.load(MODEL)
-
-
-def test_mean_error_and_null_over_the_trials_that_count(model):
+def test_mean_error_and_null_over_the_trials_that_count(planted_bystander):
     told = []
-    table = interp.score(model, coin, seed=3, progress=lambda *x: told.append(x))
+    table = interp.score(planted_bystander, coin, seed=3, progress=lambda *x: told.append(x))
     frame = table.to_pandas()
-    want = coin.bind().experiment(model, 3, lambda *x: None).values[model.sites[0]][1:].double()
+    want = (
+        coin.bind()
+        .experiment(planted_bystander, 3, lambda *x: None)
+        .values[planted_bystander.sites[0]][1:]
+        .double()
+    )
     assert frame["score"].iloc[0] == pytest.approx(float(want[:, 0].mean()), abs=1e-12)
     error = float(want[:, 0].std()) / math.sqrt(4)
     assert frame["sem"].iloc[0] == pytest.approx(error, abs=1e-12)
@@ -55,19 +55,21 @@ def test_mean_error_and_null_over_the_trials_that_count(model):
     assert ("coin", 5, 5) in told
 
 
-def test_its_own_null_comes_first_unless_another_is_asked_for(model):
-    table = interp.score(model, coin.bind(own_null=True))
+def test_its_own_null_comes_first_unless_another_is_asked_for(planted_bystander):
+    table = interp.score(planted_bystander, coin.bind(own_null=True))
     [made] = table.provenance.values()
     assert made["null"] == "fair coin"
     assert set(table.to_pandas()["null"]) == {0.25}
-    other = interp.score(model, coin.bind(own_null=True), null="random-init")
-    assert other.provenance[model.name, "coin:own_null=True"]["null"] == "random-init"
-    assert interp.score(model, coin, null="none").to_pandas()["null"].isna().all()
+    other = interp.score(planted_bystander, coin.bind(own_null=True), null="random-init")
+    assert other.provenance[planted_bystander.name, "coin:own_null=True"]["null"] == "random-init"
+    assert interp.score(planted_bystander, coin, null="none").to_pandas()["null"].isna().all()
     with pytest.raises(OptionError, match="makes its own prompts"):
-        interp.score(model, coin, null="shuffled-tokens")
+        interp.score(planted_bystander, coin, null="shuffled-tokens")
 
 
-def test_what_a_model_lacks_is_said(model):
+def test_what_a_model_lacks_is_said(planted_bystander):
     with pytest.raises(OptionError, match="read_aloud: planted:bystander has no tokenizer"):
-        interp.score(model, read_aloud)
-    assert len(interp.score(model, coin.bind(trials=2))) == len(model.heads())
+        interp.score(planted_bystander, read_aloud)
+    assert len(interp.score(planted_bystander, coin.bind(trials=2))) == len(
+        planted_bystander.heads()
+    )

@@ -20,7 +20,7 @@ PROMPTS = [[5, 9, 7, 5, 9, 7, 5], [4, 4, 6, 8]]
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def tiny_llama() -> interp.Model:
     return interp.load(zoo.FAMILIES["llama"].build("sdpa"), name="tiny")
 
 
@@ -37,24 +37,24 @@ def rows(table: HeadTable):
 # --- models ---------------------------------------------------------------------------------------
 
 
-def test_a_list_of_models_is_one_table_with_the_rows_of_each(model) -> None:
+def test_a_list_of_models_is_one_table_with_the_rows_of_each(tiny_llama) -> None:
     other = interp.load(zoo.FAMILIES["gpt2"].build("sdpa"), name="other")
-    both = scored([model, other], ["induction", "entropy"])
+    both = scored([tiny_llama, other], ["induction", "entropy"])
     assert both.models == ("tiny", "other")
-    each = HeadTable.concat([scored(m, ["induction", "entropy"]) for m in (model, other)])
+    each = HeadTable.concat([scored(m, ["induction", "entropy"]) for m in (tiny_llama, other)])
     assert both == each
-    assert scored((m for m in (model, other)), "entropy").models == ("tiny", "other")
+    assert scored((m for m in (tiny_llama, other)), "entropy").models == ("tiny", "other")
 
 
-def test_every_model_of_a_list_reads_prompts_that_can_be_read_once(model) -> None:
+def test_every_model_of_a_list_reads_prompts_that_can_be_read_once(tiny_llama) -> None:
     other = interp.load(zoo.FAMILIES["gpt2"].build("sdpa"), name="other")
-    both = scored([model, other], "entropy", (ids for ids in PROMPTS))
+    both = scored([tiny_llama, other], "entropy", (ids for ids in PROMPTS))
     assert both.to_pandas()["n"].tolist() == [2] * len(both)
 
 
-def test_default_metrics_are_those_of_each_model(model) -> None:
+def test_default_metrics_are_those_of_each_model(tiny_llama) -> None:
     vision = interp.load(zoo.FAMILIES["vit"].build("sdpa"), name="vision")
-    both = interp.score([model, vision], null="none")
+    both = interp.score([tiny_llama, vision], null="none")
     metrics = {name: set(both.where(model=name).metrics) for name in both.models}
     assert "induction" in metrics["tiny"]
     assert "induction" not in metrics["vision"]
@@ -80,16 +80,16 @@ def test_folders_of_one_name_are_called_by_their_paths(tmp_path) -> None:
     assert scored(folders, "entropy").models == tuple(map(str, folders))
 
 
-def test_what_is_no_model_is_told_in_one_line_before_any_is_scored(model) -> None:
+def test_what_is_no_model_is_told_in_one_line_before_any_is_scored(tiny_llama) -> None:
     def never(*_):
         raise AssertionError("scored")
 
     for wrong, told in (
         (None, "NoneType is not a model; give what interp.load returns"),
-        ([model, 3], "int is not a model"),
-        ({"a": model}, "dict is not a model"),
+        ([tiny_llama, 3], "int is not a model"),
+        ({"a": tiny_llama}, "dict is not a model"),
         ([], "the list of models is empty"),
-        ([model, model], "two of the models are called tiny"),
+        ([tiny_llama, tiny_llama], "two of the models are called tiny"),
         (["planted:sink", "planted:sink"], "two of the models are called planted:sink"),
     ):
         with pytest.raises(OptionError, match=told):
@@ -101,19 +101,19 @@ def test_what_is_no_model_is_told_in_one_line_before_any_is_scored(model) -> Non
 def test_other_calls_load_what_is_named_too() -> None:
     """Not only `score`: whoever has no model yet gets one, or one line."""
     from interp import attribution
-    from interp.report import viewer
+    from interp.heads import patterns
 
     name = "planted:induction"
     ids = [0, 40, 41, 42, 40]
     assert interp.check_model(name).model == name
-    assert viewer.view(name, ids).provenance["model_id"] == name
-    assert viewer.long_view(name, ids, heaviest=0).provenance["model_id"] == name
+    assert patterns.view(name, ids).provenance["model_id"] == name
+    assert patterns.long_view(name, ids, heaviest=0).provenance["model_id"] == name
     found = attribution.attribute(name, ids, "gradient_norm")
     assert found.provenance["model_id"] == name
     for call in (
         interp.check_model,
-        lambda x: viewer.view(x, ids),
-        lambda x: viewer.long_view(x, ids),
+        lambda x: patterns.view(x, ids),
+        lambda x: patterns.long_view(x, ids),
         lambda x: attribution.attribute(x, ids, "gradient_norm"),
     ):
         for wrong in (3, [name]):
@@ -129,39 +129,41 @@ def previous(query, key):
 
 
 def copied(query, key, tokens):
-    """Attends to earlier copies of the current token."""
+    """Attend to earlier copies of the current token."""
     return (key < query) & (tokens[key] == tokens[query])
 
 
-def test_a_function_and_a_lambda_are_detectors(model) -> None:
-    want = rows(scored(model, "previous_token"))
-    found = scored(model, previous)
+def test_a_function_and_a_lambda_are_detectors(tiny_llama) -> None:
+    want = rows(scored(tiny_llama, "previous_token"))
+    found = scored(tiny_llama, previous)
     assert found.metrics == ("previous",)
     assert rows(found).equals(want)
-    found = scored(model, lambda query, key: key == query - 1)
+    found = scored(tiny_llama, lambda query, key: key == query - 1)
     assert rows(found).equals(want)
     assert found.metrics[0].startswith("lambda_")
-    two = scored(model, [copied, lambda q, k, t: (k < q) & (t[k] == t[q]), "duplicate_token"])
+    two = scored(tiny_llama, [copied, lambda q, k, t: (k < q) & (t[k] == t[q]), "duplicate_token"])
     first, second, third = (rows(two.where(metric=m)).reset_index(drop=True) for m in two.metrics)
     assert first.equals(second)
     assert first.equals(third)
 
 
-def test_functions_of_tokens_get_the_null_of_tokens(model) -> None:
-    kinds = [p["null"] for p in scored(model, [previous, copied], null="auto").provenance.values()]
+def test_functions_of_tokens_get_the_null_of_tokens(tiny_llama) -> None:
+    kinds = [
+        p["null"] for p in scored(tiny_llama, [previous, copied], null="auto").provenance.values()
+    ]
     assert kinds == ["random-init", "shuffled-tokens"]
 
 
 @pytest.mark.parametrize("engine", ["stored", "streamed", "fused"])
-def test_every_engine_runs_a_lambda(model, engine) -> None:
-    found = scored(model, lambda query, key: key == query - 1, engine=engine)
-    want = scored(model, "previous_token")
+def test_every_engine_runs_a_lambda(tiny_llama, engine) -> None:
+    found = scored(tiny_llama, lambda query, key: key == query - 1, engine=engine)
+    want = scored(tiny_llama, "previous_token")
     np.testing.assert_allclose(rows(found)["score"], rows(want)["score"], atol=1e-6)
 
 
-def test_a_lambda_may_have_options_and_a_name(model) -> None:
+def test_a_lambda_may_have_options_and_a_name(tiny_llama) -> None:
     back = detector(lambda query, key, *, back=1: key == query - back, name="back")
-    assert scored(model, [back, back.bind(back=2)]).metrics == ("back", "back:back=2")
+    assert scored(tiny_llama, [back, back.bind(back=2)]).metrics == ("back", "back:back=2")
     assert interp.detector is detector
     with pytest.raises(OptionError, match="cannot be the name of a metric"):
         detector(previous, name="a:b=c")
@@ -198,27 +200,31 @@ def test_lambdas_have_one_name_exactly_where_they_compute_the_same(monkeypatch) 
     assert detector(lambda query, key: _within(query, key) & (key > 0)).name != before
 
 
-def test_results_of_two_functions_of_one_name_are_not_joined(model) -> None:
+def test_results_of_two_functions_of_one_name_are_not_joined(tiny_llama) -> None:
     def make(back):
         def mine(query, key):
             return key == query - back
 
         return mine
 
-    one, two, again = scored(model, make(1)), scored(model, make(2)), scored(model, make(1))
+    one, two, again = (
+        scored(tiny_llama, make(1)),
+        scored(tiny_llama, make(2)),
+        scored(tiny_llama, make(1)),
+    )
     assert one.metrics == two.metrics == ("mine",)
     assert one == again
     with pytest.raises(OptionError, match="two tables of 'mine' on 'tiny' differ in made_by"):
         HeadTable.concat([one, two])
 
 
-def test_a_lambda_in_a_loop_scores_what_its_name_says(model) -> None:
+def test_a_lambda_in_a_loop_scores_what_its_name_says(tiny_llama) -> None:
     def at(n):
         return lambda query, key: key == query - n
 
-    table = HeadTable.concat([scored(model, at(n)) for n in (0, 1, 2)])
+    table = HeadTable.concat([scored(tiny_llama, at(n)) for n in (0, 1, 2)])
     assert len(set(table.metrics)) == 3
-    want = rows(scored(model, "current_token"))
+    want = rows(scored(tiny_llama, "current_token"))
     assert rows(table.where(metric=table.metrics[0])).equals(want)
 
 
@@ -235,9 +241,9 @@ def test_a_lambda_in_a_loop_scores_what_its_name_says(model) -> None:
         ([previous, None], "None is not a metric"),
     ],
 )
-def test_what_is_no_metric_is_told_in_one_line(model, wrong, told) -> None:
+def test_what_is_no_metric_is_told_in_one_line(tiny_llama, wrong, told) -> None:
     with pytest.raises(OptionError, match=told) as error:
-        scored(model, wrong)
+        scored(tiny_llama, wrong)
     assert "\n" not in str(error.value)
 
 
@@ -262,10 +268,10 @@ def test_files_of_the_package_keep_their_rule() -> None:
         return key == query
 
     other_name.__module__ = "interp.heads.detectors.some_name"
-    with pytest.raises(TypeError, match="give both one name"):
+    with pytest.raises(TypeError, match="give the function and its file one name"):
         detector(other_name)
     other_name.__module__, other_name.__doc__ = "interp.heads.detectors.other_name", None
-    with pytest.raises(TypeError, match="the docstring is the help"):
+    with pytest.raises(TypeError, match="it has no docstring"):
         statistic(unit="")(other_name)
 
 
@@ -280,12 +286,12 @@ FILES = {
 
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
-def test_a_file_declares_in_any_of_these_ways(model, tmp_path, text) -> None:
+def test_a_file_declares_in_any_of_these_ways(tiny_llama, tmp_path, text) -> None:
     path = tmp_path / "back_one.py"
     path.write_text("from interp import detector\n\n\n" + text.format(name="back_one"))
-    found = scored(model, str(path))
+    found = scored(tiny_llama, str(path))
     assert found.metrics == ("back_one",)
-    assert rows(found).equals(rows(scored(model, "previous_token")))
+    assert rows(found).equals(rows(scored(tiny_llama, "previous_token")))
 
 
 def test_a_file_may_have_a_name_of_its_own(tmp_path) -> None:
@@ -303,7 +309,7 @@ def test_a_file_may_have_a_name_of_its_own(tmp_path) -> None:
         METRICS.parse(str(path))
 
 
-def test_texts_are_read_by_each_models_own_tokenizer(model) -> None:
+def test_texts_are_read_by_each_models_own_tokenizer(tiny_llama) -> None:
     with pytest.raises(PromptError, match="has no tokenizer"):
-        scored([model], "entropy", ["a text"])
-    assert scored([model], "entropy", Prompts(((1, 2, 3),))).to_pandas()["n"].max() == 1
+        scored([tiny_llama], "entropy", ["a text"])
+    assert scored([tiny_llama], "entropy", Prompts(((1, 2, 3),))).to_pandas()["n"].max() == 1

@@ -39,7 +39,7 @@ print("\\nGROWTH", peak() - before)
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def long_llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random weights with grouped heads and room for long prompts, and a tokenizer of words."""
     folder = tmp_path_factory.mktemp("long") / "llama"
     config = LlamaConfig(
@@ -62,7 +62,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     not Path("/proc/self/clear_refs").exists(), reason="only Linux tells a process its peak memory"
 )
 @pytest.mark.parametrize("engine", ["streamed", "fused"])
-def test_a_long_prompt_is_announced_with_the_memory_it_then_takes(llama, tmp_path, engine):
+def test_a_long_prompt_is_announced_with_the_memory_it_then_takes(
+    long_llama_folder, tmp_path, engine
+):
     text, context = tmp_path / "long.txt", 8192
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 61, (context + 10,), generator=draw).tolist()
@@ -71,7 +73,7 @@ def test_a_long_prompt_is_announced_with_the_memory_it_then_takes(llama, tmp_pat
         sys.executable,
         "-c",
         SCRIPT,
-        llama,
+        long_llama_folder,
         text,
         str(context),
         "--engine",

@@ -17,13 +17,13 @@ SIZES = {"heads": 8, "kv_heads": 4, "seed": 3}
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
+def grouped_zoo() -> planted.Planted:
     return planted.zoo(**SIZES)
 
 
 @pytest.fixture(scope="module")
-def table(built) -> interp.HeadTable:
-    model = interp.load(built.model, name="zoo")
+def detector_table(grouped_zoo) -> interp.HeadTable:
+    model = interp.load(grouped_zoo.model, name="zoo")
     return interp.score(model, DETECTORS, seed=5)
 
 
@@ -35,18 +35,24 @@ def scores(table: interp.HeadTable, metric: str) -> dict[tuple[int, int], float]
 @pytest.mark.parametrize(
     "metric", ["previous_token", "duplicate_token", "induction", "first_token"]
 )
-def test_planted_heads_score_near_one_and_all_others_far_below(metric, built, table) -> None:
-    planted_heads = set(map(tuple, built.attends[metric]))
-    found = scores(table, metric)
+def test_planted_heads_score_near_one_and_all_others_far_below(
+    metric, grouped_zoo, detector_table
+) -> None:
+    planted_heads = set(map(tuple, grouped_zoo.attends[metric]))
+    found = scores(detector_table, metric)
     # copy suppression looks where the predicted token stands: on repeats, the induction target
-    also = set(map(tuple, built.roles["copy_suppression"])) if metric == "induction" else set()
+    also = (
+        set(map(tuple, grouped_zoo.roles["copy_suppression"])) if metric == "induction" else set()
+    )
     assert min(found[h] for h in planted_heads) > 0.98
     assert max(s for h, s in found.items() if h not in planted_heads | also) < 0.6
 
 
-def test_null_of_a_token_detector_is_near_chance_on_the_very_heads_that_do_it(built, table) -> None:
-    rows = table.where(metric="induction").to_pandas()
-    heads = set(map(tuple, built.attends["induction"]))
+def test_null_of_a_token_detector_is_near_chance_on_the_very_heads_that_do_it(
+    grouped_zoo, detector_table
+) -> None:
+    rows = detector_table.where(metric="induction").to_pandas()
+    heads = set(map(tuple, grouped_zoo.attends["induction"]))
     mine = rows[[(r.layer, r.head) in heads for r in rows.itertuples()]]
     assert len(mine) == len(heads)
     # shuffled tokens: the head still finds the token after an earlier copy, but that is elsewhere
@@ -65,8 +71,8 @@ def test_random_weights_score_the_share_of_visible_keys() -> None:
     np.testing.assert_allclose(rows["null"], chance, rtol=0.02)
 
 
-def test_standard_error_is_that_of_the_mean_over_prompts(built) -> None:
-    model = interp.load(built.model, name="zoo")
+def test_standard_error_is_that_of_the_mean_over_prompts(grouped_zoo) -> None:
+    model = interp.load(grouped_zoo.model, name="zoo")
     prompts = replace(interp.core.prompts.repeats(model, n=6, seed=1), clusters=None)
     whole = interp.score(model, "entropy", prompts, null="none").to_pandas()
     alone = np.stack(
@@ -79,8 +85,8 @@ def test_standard_error_is_that_of_the_mean_over_prompts(built) -> None:
     np.testing.assert_allclose(whole["sem"], alone.std(0, ddof=1) / np.sqrt(6), atol=1e-6)
 
 
-def test_the_same_seed_gives_the_same_numbers_and_another_does_not(built) -> None:
-    model = interp.load(built.model, name="zoo")
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not(grouped_zoo) -> None:
+    model = interp.load(grouped_zoo.model, name="zoo")
     first, second, other = (
         interp.score(model, "induction", seed=s).to_pandas()["score"] for s in (1, 1, 2)
     )
@@ -88,10 +94,10 @@ def test_the_same_seed_gives_the_same_numbers_and_another_does_not(built) -> Non
     assert not np.array_equal(first, other)
 
 
-def test_a_previous_token_head_keeps_its_score_when_tokens_are_shuffled(built) -> None:
+def test_a_previous_token_head_keeps_its_score_when_tokens_are_shuffled(grouped_zoo) -> None:
     """Why the null of a positional detector is random weights."""
-    model = interp.load(built.model, name="zoo")
+    model = interp.load(grouped_zoo.model, name="zoo")
     rows = interp.score(model, "previous_token", null="shuffled-tokens").to_pandas()
-    heads = set(map(tuple, built.attends["previous_token"]))
+    heads = set(map(tuple, grouped_zoo.attends["previous_token"]))
     mine = rows[[(r.layer, r.head) in heads for r in rows.itertuples()]]
     assert (mine["null"] > 0.98).all()

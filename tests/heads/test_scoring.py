@@ -94,7 +94,7 @@ def test_models_that_read_no_tokens_alone(family) -> None:
 
 def test_a_detector_of_tokens_says_why_it_leaves_images_out() -> None:
     model = interp.load(zoo.FAMILIES["vit"].model("eager"), name="vit")
-    with pytest.raises(OptionError, match="induction looks at tokens, and vit reads vision input"):
+    with pytest.raises(OptionError, match="induction needs tokens, but vit reads vision input"):
         interp.score(model, "induction")
     assert "induction" not in interp.score(model).metrics
 
@@ -247,7 +247,7 @@ def test_bad_requests_have_one_clear_line() -> None:
         interp.score(model, "entropy", [[]])
     with pytest.raises(PromptError, match="positions for 64"):
         interp.score(model, "entropy", [[5] * 65])
-    with pytest.raises(OptionError, match="asked for twice"):
+    with pytest.raises(OptionError, match="given twice"):
         interp.score(model, ["entropy", "entropy"])
     with pytest.raises(OptionError, match="null='coin'"):
         interp.score(model, "entropy", null="coin")

@@ -55,7 +55,7 @@ def link(source: Path, target: Path, new: set[Path]) -> None:
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package with the five files, and the line of the source in its pyproject.toml."""
     root = tmp_path_factory.mktemp("additions")
     link(ROOT / "interp", root / "interp", {ROOT / name for name in EXAMPLES})
@@ -95,9 +95,9 @@ def test_there_is_an_example_of_each() -> None:
     assert [str(Path(name).parent) for name in EXAMPLES] == [f"interp/{f}" for f in folders]
 
 
-def test_each_is_listed_helped_and_completed_without_heavy_imports(copy) -> None:
+def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy) -> None:
     told, heavy = outputs(
-        copy,
+        package_copy,
         ["--help"], ["metrics"], ["methods"], ["circuit", "x", "y", "--list"],
         ["metrics", "next_to_last"], ["methods", "last_token"], ["heads", "--help"],
         ["score", "--help"],
@@ -119,9 +119,9 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(copy) -> None
     assert heavy == []
 
 
-def test_each_runs(copy) -> None:
+def test_each_runs(package_copy) -> None:
     told, _ = outputs(
-        copy,
+        package_copy,
         ["score", "planted:positional", "-m", "next_to_last:back=1", "--top", "1", "-q"],
         ["attribute", "with Anna the red bird sings so", "--model", "bundled:deceive",
          "-m", "last_token", "-q"],
@@ -137,9 +137,9 @@ def test_each_runs(copy) -> None:
     assert "by_layer" in told[4]
 
 
-def test_the_contract_tests_collect_each_of_them(copy) -> None:
+def test_the_contract_tests_collect_each_of_them(package_copy) -> None:
     found = python(
-        copy, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT),
+        package_copy, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT),
         str(ROOT / "tests" / "contract"), "--collect-only", "-q", "-p", "no:cacheprovider",
         "-o", "pythonpath=",
         "-k", "next_to_last or last_token or by_layer",
@@ -167,11 +167,11 @@ def test_another_package_can_register_a_source(tmp_path) -> None:
         assert name in done.stdout
 
 
-def test_a_command_file_that_is_broken_hides_no_other(copy) -> None:
-    broken = copy / "interp" / "cli" / "commands" / "broken.py"
+def test_a_command_file_that_is_broken_hides_no_other(package_copy) -> None:
+    broken = package_copy / "interp" / "cli" / "commands" / "broken.py"
     broken.write_text("def broken(:\n")
     try:
-        [told], _ = outputs(copy, ["--help"])
+        [told], _ = outputs(package_copy, ["--help"])
     finally:
         broken.unlink()
     assert "broken.py does not parse" in told

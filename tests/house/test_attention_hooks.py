@@ -16,7 +16,7 @@ ALLOWED = {
     "attribution/rules.py": "gradient: the rules of a backward pass",
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
-    "causal/gradient.py": "gradient: by the gate of every head",
+    "causal/gate_derivatives.py": "gradient: by the gate of every head",
     "circuits/edge_forward.py": "edit: every head reads a stream of its own",
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
     "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",

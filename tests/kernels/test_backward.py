@@ -233,6 +233,6 @@ def test_what_has_no_gradient_is_refused(calls):
     with pytest.raises(InvalidAttention, match="relu weights have no gradient here; softmax has"):
         attention_with_statistics(calls.make(activation="relu"), [Output()])
     bias = torch.zeros(13, 13, requires_grad=True)
-    with pytest.raises(InvalidAttention, match="the bias asks for a gradient"):
+    with pytest.raises(InvalidAttention, match="the bias requires a gradient"):
         attention_with_statistics(calls.make(bias=bias), [Output()])
     assert isinstance(calls.make(), Attention)

@@ -153,13 +153,13 @@ def test_large_numbers_are_no_infinities():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (["entropy"], "'entropy' is no reduction"),
-        ([Entropy], "is no reduction; make one, such as Entropy"),
+        (["entropy"], "'entropy' is not a reduction"),
+        ([Entropy], "is not a reduction; make one, such as Entropy"),
         ([TopK(0)], "k is 0"),
         ([TopK(2), TopK(3)], "2 reductions are named 'top_k'; give each its name="),
         ([PooledMap(0)], "block is 0"),
         ([Rows((5,))], r"rows \(5,\) do not all lie in 0..4"),
-        ([Tile((0,), (7,))], "leave 5 x 7"),
+        ([Tile((0,), (7,))], "exceed 5 x 7"),
         ([SegmentMass(torch.zeros(2, 5, dtype=torch.int64), 1)], "one per key"),
         ([SegmentMass(torch.zeros(2, 7), 1)], "expected whole numbers"),
         (

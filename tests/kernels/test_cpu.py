@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from fixtures.kernels import Conformance
 from numba.core.codegen import JITCodeLibrary
 
 from interp_kernels import (
@@ -44,14 +45,13 @@ from interp_kernels import (
 
 
 @pytest.fixture
-def backend() -> str:
-    """Only this one, whatever the suite's own parametrisation."""
-    return "cpu"
+def cpu_conforms() -> Conformance:
+    return Conformance("cpu")
 
 
 def test_it_refuses_what_it_does_not_do_and_auto_goes_on(calls):
     wide = calls.make(dtype=torch.float64)
-    assert "inputs are float64; take 'chunked'" in str(backends.why_not("cpu", wide))
+    assert "inputs are float64; use 'chunked'" in str(backends.why_not("cpu", wide))
     assert attention_statistics(wide, [Entropy()]).backend == "chunked"
     for activation in ("softmax", "signed", "sigmoid", "relu"):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -63,7 +63,9 @@ def test_it_refuses_what_it_does_not_do_and_auto_goes_on(calls):
 @pytest.mark.parametrize("order", ["rising", "falling", "mixed"])
 @pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid", "relu"])
 @pytest.mark.parametrize("tile", [1, 7])
-def test_peaks_that_move_from_tile_to_tile(calls, conforms, monkeypatch, order, activation, tile):
+def test_peaks_that_move_from_tile_to_tile(
+    calls, cpu_conforms, monkeypatch, order, activation, tile
+):
     """What was summed relative to an earlier peak must follow each new one."""
     monkeypatch.setattr(cpu, "tile_size", lambda *_: (128, tile))
     call = calls.make(sizes=(29, 29), activation=activation, causal=order == "mixed")
@@ -73,7 +75,7 @@ def test_peaks_that_move_from_tile_to_tile(calls, conforms, monkeypatch, order, 
         call.q[..., 0] = 1
         steps = torch.arange(29.0) * 4 - 58
         call.k[..., 0] = steps if order == "rising" else steps.flip(0)
-    conforms(call, ulps=8 + 60, block=8)
+    cpu_conforms(call, ulps=8 + 60, block=8)
 
 
 @pytest.mark.parametrize("threads", [2, 3, 50])
@@ -99,7 +101,7 @@ def _tensors(value):
 
 
 @pytest.mark.parametrize("many", [0, 1000])
-def test_segments_by_runs_and_by_products_agree(calls, conforms, monkeypatch, many):
+def test_segments_by_runs_and_by_products_agree(calls, cpu_conforms, monkeypatch, many):
     monkeypatch.setattr(cpu_call, "MANY_RUNS", many)
     for activation in ("softmax", "signed"):
         call = calls.make(sizes=(70, 70), start=(0, 9), activation=activation)
@@ -110,34 +112,34 @@ def test_segments_by_runs_and_by_products_agree(calls, conforms, monkeypatch, ma
             KeySetMass("gaps", (66, 0, 1, 5, 7, 6, 60, 61, 5)),
             *(KeySetMass("none", ()), Distance()),
         ]
-        conforms(call, asked)
+        cpu_conforms(call, asked)
 
 
 @pytest.mark.parametrize("mask", ["causal", "window", "left padding"])
 @pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid", "relu"])
-def test_runs_that_hold_whole_tiles(calls, conforms, monkeypatch, activation, mask):
+def test_runs_that_hold_whole_tiles(calls, cpu_conforms, monkeypatch, activation, mask):
     """Edges on, before and after those of the tiles."""
     monkeypatch.setattr(cpu, "tile_size", lambda *_: (128, 8))
     call = calls.make(sizes=(61, 61), activation=activation, **calls.masks(mask, sizes=(61, 61)))
     edges = torch.tensor([0, 7, 8, 16, 25, 48, 57])
     labels = (torch.arange(61) >= edges[:, None]).sum(0)[None] - 1
     keys = tuple(k for k in range(61) if k not in (15, 16, 32))
-    conforms(call, [SegmentMass(labels, 7), KeySetMass("most", keys)], block=8)
+    cpu_conforms(call, [SegmentMass(labels, 7), KeySetMass("most", keys)], block=8)
 
 
 @pytest.mark.parametrize("at_once", [1, 70 * 20])
-def test_predicates_evaluated_a_few_queries_at_a_time(calls, conforms, monkeypatch, at_once):
+def test_predicates_evaluated_a_few_queries_at_a_time(calls, cpu_conforms, monkeypatch, at_once):
     monkeypatch.setattr(cpu, "TARGETS", at_once)
     monkeypatch.setattr(cpu, "SPARSE_PAIRS", 0)
     call = calls.make(sizes=(70, 70), start=(0, 9))
     same = Mass("same", lambda query, key, tokens: tokens[key] == tokens[query])
     near = Mass("near", lambda query, key, tokens: key > query - 3)
-    conforms(call, [same, near, Received(), Output()], block=8)
+    cpu_conforms(call, [same, near, Received(), Output()], block=8)
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
 @pytest.mark.parametrize("mask", ["causal", "none", "window", "left padding", "bias"])
-def test_packed_keys(calls, conforms, monkeypatch, mask, heads):
+def test_packed_keys(calls, cpu_conforms, monkeypatch, mask, heads):
     """Packed for the blocks of queries that are left, of each head of each prompt."""
     library = cpu_blas.blas()
     packing = library.packing
@@ -157,7 +159,7 @@ def test_packed_keys(calls, conforms, monkeypatch, mask, heads):
     sizes = (203, 203)
     given = {"window": 49} if mask == "window" else calls.masks(mask, sizes=sizes)
     call = calls.make(sizes=sizes, heads=heads, **given)  # a window of 49 starts at edges of tiles
-    conforms(call, block=8)
+    cpu_conforms(call, block=8)
     assert set(asked) == {(16, 8, call.shape.d)}
 
 
@@ -168,13 +170,13 @@ def test_few_queries_or_keys_are_not_packed(monkeypatch):
     assert [tiles(95, 160), tiles(96, 160), tiles(96, 15), tiles(96, 1 << 20)] == [0, 10, 0, 32]
 
 
-def test_either_product_will_do(calls, conforms, monkeypatch):
+def test_either_product_will_do(calls, cpu_conforms, monkeypatch):
     """MKL inside torch is no promise of its wheels; scipy's is there always."""
     for library in (cpu_blas.torch_blas(), cpu_blas.scipy_blas()):
         if library is not None:
             assert cpu_blas.multiplies(library.address)
             monkeypatch.setattr(cpu_blas, "blas", lambda library=library: library)
-            conforms(calls.make(sizes=(150, 150), widths=(33, 17)))
+            cpu_conforms(calls.make(sizes=(150, 150), widths=(33, 17)))
 
 
 def test_without_torchs_products_scipys_are_taken(monkeypatch):
@@ -221,13 +223,13 @@ def test_exponential_and_tangent():
     assert (np.abs(tanh - exact) / np.maximum(np.abs(exact), 1e-30)).max() < 3e-7
 
 
-def test_moments_far_from_zero(calls, conforms):
+def test_moments_far_from_zero(calls, cpu_conforms):
     """A variance of scores that are all large must not cancel."""
     call = calls.make(sizes=(90, 90))
     call.k[..., 0] += 300
     call.q[..., 0] = 3
     # 320 as a score carries 320 ulps; the definition's two passes lose no more.
-    conforms(call, [Moments(), Largest()], ulps=8 + 320)
+    cpu_conforms(call, [Moments(), Largest()], ulps=8 + 320)
 
 
 def test_parts_are_compiled_once():

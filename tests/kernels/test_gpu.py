@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fixtures.kernels import Conformance
 
 from interp_kernels import (
     Attention,
@@ -190,14 +191,12 @@ def there_and_back(call, asked, **options):
 
 
 @pytest.fixture
-def on_gpu(request):
+def on_gpu():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     if (reason := backends.why_not("triton")) is not None:
         pytest.skip(reason)
-    return sys.modules[type(request.getfixturevalue("calls")).__module__].Conformance(
-        "triton", there_and_back
-    )
+    return Conformance("triton", there_and_back)
 
 
 @pytest.mark.gpu

@@ -46,7 +46,7 @@ def test_auto_says_what_it_chose_and_results_go_by_name_or_reduction(calls):
     assert found.backend == next(n for n in BACKENDS if backends.why_not(n, call) is None)
     assert found.mode == "fused"
     assert found[entropy] is found["entropy"]
-    with pytest.raises(KeyError, match="'lse' was not asked for; there is: entropy"):
+    with pytest.raises(KeyError, match="'lse' was not requested; these were: entropy"):
         found["lse"]
 
 
@@ -152,7 +152,7 @@ def test_given_tensors_must_fit(calls, backend):
         attention_statistics(call, CHEAP, output=torch.zeros(2, 4, 13, 8), **ask)
     with pytest.raises(InvalidAttention, match="give it with mode='observer'"):
         attention_statistics(call, CHEAP, lse=lse, backend=backend)
-    with pytest.raises(InvalidAttention, match="have no log-sum-exp to give"):
+    with pytest.raises(InvalidAttention, match="have no log-sum-exp; leave out lse"):
         attention_statistics(calls.make(activation="relu"), CHEAP, lse=lse, **ask)
     for wrong in (0.0, 1e4, -torch.inf, torch.nan):
         with pytest.raises(InvalidAttention, match="does not belong to this call"):

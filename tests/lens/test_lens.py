@@ -100,16 +100,16 @@ def test_by_hand_on_llama_at_the_first_layer() -> None:
 
 
 def test_what_is_not_linear_or_not_there_is_refused_in_one_line() -> None:
-    with pytest.raises(UnreadableAttention, match="nonlinearity stands before the unembedding"):
+    with pytest.raises(UnreadableAttention, match="nonlinear layer precedes the unembedding"):
         logit_lens(tiny("bert"), IDS)
     with pytest.raises(UnreadableAttention, match="post-norm"):
         direct_logit_attribution(tiny("bart"), IDS, 6, contrast=4)
     model = tiny("gpt2")
     with pytest.raises(OptionError, match="contrast is the target itself"):
         direct_logit_attribution(model, IDS, 6, contrast=6)
-    with pytest.raises(OptionError, match="position 7 of 7"):
+    with pytest.raises(OptionError, match="position 7 is out of range for 7 tokens"):
         direct_logit_attribution(model, IDS, 6, position=7)
-    with pytest.raises(OptionError, match="one prompt without padding"):
+    with pytest.raises(OptionError, match="one prompt at a time"):
         logit_lens(model, [[1, 2, 3], [4, 5, 6]])
     with pytest.raises(PromptError, match="token id 100000"):
         logit_lens(model, IDS, target=100_000)

@@ -126,9 +126,9 @@ def test_shapes_of_a_model_are_read_from_its_run(loaded, family):
 @pytest.mark.parametrize("family", zoo.having("refused"), ids=lambda f: f.name)
 def test_what_has_no_pattern_is_refused_with_the_reason(family):
     reason = {
-        "longformer": "form of its own.*sparse, banded and linear",
+        "longformer": "in another form.*sparse, banded and linear",
         "mamba": "no softmax attention",
-        "rwkv": "form of its own.*linear attention cannot be read",
+        "rwkv": "in another form.*linear attention cannot be read",
     }[family.name]
     with pytest.raises(UnreadableAttention, match=reason) as error:
         interp.load(family.model())

@@ -107,7 +107,7 @@ def test_an_input_the_model_does_not_take(loaded):
     model = copy.copy(loaded("bloom"))
     module.forward = lambda input_ids=None, attention_mask=None, use_cache=None: None
     model.module = module
-    refused(PromptError, "bloom takes no token_type_ids; it takes", model.run,
+    refused(PromptError, "bloom does not take token_type_ids; it takes", model.run,
             inputs | {"token_type_ids": inputs["input_ids"]})  # fmt: skip
 
 

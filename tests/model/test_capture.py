@@ -234,11 +234,11 @@ def test_a_cache_is_a_read_only_mapping(loaded):
     assert len(cache) == 4
     assert {key: x.shape for key, x in cache.items()}["z", 0, "decoder"] == (2, 6, 12, 8)
     assert cache.stack("z").shape == (2, 2, 6, 12, 8)
-    with pytest.raises(OptionError, match="pattern of layer 1 was not captured; captured: pattern"):
+    with pytest.raises(OptionError, match="layer 1 was not captured; these were captured: pattern"):
         cache["pattern", 1]
     with pytest.raises(UnknownName, match="did you mean pattern"):
         cache["patern", 0]
-    with pytest.raises(OptionError, match="ask for a name and a layer"):
+    with pytest.raises(OptionError, match="give a name and a layer"):
         cache["pattern"]
     with pytest.raises(TypeError):
         cache["pattern", 0] = torch.zeros(1)  # type: ignore[index]
@@ -263,7 +263,7 @@ def test_what_does_not_exist_is_refused_in_one_line(loaded):
     model, inputs = loaded("gpt2"), zoo.FAMILIES["gpt2"].inputs()
     with pytest.raises(UnknownName, match="did you mean pattern"):
         model.capture(inputs, ["patterns"])
-    with pytest.raises(OptionError, match=r"heads 0 to 5; asked for \[6\]"):
+    with pytest.raises(OptionError, match=r"heads 0 to 5; requested: \[6\]"):
         model.capture(inputs, ["z"], heads=6)
     for option in ("rows", "positions"):
         with pytest.raises(OptionError, match=rf"{option} \[12\] of 12"):

@@ -12,7 +12,7 @@ from interp.model import transformer as model_file
 
 
 @pytest.fixture
-def model() -> interp.Model:
+def fresh_gpt2() -> interp.Model:
     return interp.load(zoo.FAMILIES["gpt2"].build("sdpa"))
 
 
@@ -41,18 +41,18 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_change_is_seen(model, how) -> None:
-    before = model.content_hash
-    weight = model.module.get_submodule(model.sites[0].projection).weight
+def test_a_change_is_seen(fresh_gpt2, how) -> None:
+    before = fresh_gpt2.content_hash
+    weight = fresh_gpt2.module.get_submodule(fresh_gpt2.sites[0].projection).weight
     CHANGES[how](weight)
-    after = model.content_hash
+    after = fresh_gpt2.content_hash
     assert after != before
-    assert after == content.content_hash(model.module)
-    made = interp.score(model, "entropy", [[1, 2, 3, 4]], null="none").provenance
-    assert made[model.name, "entropy"]["content_hash"] == after
+    assert after == content.content_hash(fresh_gpt2.module)
+    made = interp.score(fresh_gpt2, "entropy", [[1, 2, 3, 4]], null="none").provenance
+    assert made[fresh_gpt2.name, "entropy"]["content_hash"] == after
 
 
-def test_it_is_taken_once_where_nothing_changed(model, monkeypatch) -> None:
+def test_it_is_taken_once_where_nothing_changed(fresh_gpt2, monkeypatch) -> None:
     taken = []
 
     def counted(module):
@@ -60,11 +60,11 @@ def test_it_is_taken_once_where_nothing_changed(model, monkeypatch) -> None:
         return content.content_hash(module)
 
     monkeypatch.setattr(model_file, "content_hash", counted)
-    first = model.content_hash
-    model.run([[1, 2, 3]])
-    with model.edited(interp.zero([(0, 0)])):
-        assert model.content_hash == first
-    assert model.content_hash == first
+    first = fresh_gpt2.content_hash
+    fresh_gpt2.run([[1, 2, 3]])
+    with fresh_gpt2.edited(interp.zero([(0, 0)])):
+        assert fresh_gpt2.content_hash == first
+    assert fresh_gpt2.content_hash == first
     assert len(taken) == 1
 
 

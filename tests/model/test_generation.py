@@ -185,9 +185,9 @@ def test_a_token_with_the_paddings_id_is_read_like_any_other(loaded):
 
 
 def test_refusals(loaded):
-    with pytest.raises(OptionError, match=r"bert.*no head to generate"):
+    with pytest.raises(OptionError, match=r"bert.*no language-model head to generate"):
         loaded("bert").generate([PROMPT], 2)
-    with pytest.raises(OptionError, match="resid_pre are not kept"):
+    with pytest.raises(OptionError, match="resid_pre cannot be captured"):
         loaded("llama").generate([PROMPT], 2, names=["resid_pre"])
     with pytest.raises(PromptError, match="no prompts"):
         loaded("llama").generate([], 2)

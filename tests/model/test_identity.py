@@ -24,7 +24,7 @@ from interp.model.source_code import code_of
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def one_layer_folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundled.path("one-layer"), tmp_path / "model"))
 
 
@@ -79,41 +79,43 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_change_of_the_folder_is_seen_in_its_own_part(folder, what) -> None:
+def test_a_change_of_the_folder_is_seen_in_its_own_part(one_layer_folder, what) -> None:
     change, parts = CHANGES[what]
-    before = identity_of(interp.load(folder))
-    change(folder)
-    assert differing(before, identity_of(interp.load(folder))) == parts
+    before = identity_of(interp.load(one_layer_folder))
+    change(one_layer_folder)
+    assert differing(before, identity_of(interp.load(one_layer_folder))) == parts
 
 
-def test_the_same_folder_anywhere_has_one_identity(folder, tmp_path) -> None:
-    model = interp.load(folder)
+def test_the_same_folder_anywhere_has_one_identity(one_layer_folder, tmp_path) -> None:
+    model = interp.load(one_layer_folder)
     before = identity_of(model)
     json.dumps(before)
     model.run([[1, 2, 3]])
     interp.score(model, "induction")
     model.tokenizer(["dog", "a dog"], padding=True, truncation=True, max_length=5)
     assert identity_of(model) == before
-    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    other = Path(shutil.copytree(one_layer_folder, tmp_path / "other"))
     assert identity_of(interp.load(other, name="another name")) == before
 
 
 @pytest.mark.slow
-def test_another_process_finds_the_same(folder) -> None:
+def test_another_process_finds_the_same(one_layer_folder) -> None:
     code = (
         "import interp, json, sys; from interp.model.identity import identity_of;"
         "print(json.dumps(identity_of(interp.load(sys.argv[1]))))"
     )
-    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, check=True)
-    assert json.loads(done.stdout) == identity_of(interp.load(folder))
+    done = subprocess.run(
+        [sys.executable, "-c", code, one_layer_folder], capture_output=True, check=True
+    )
+    assert json.loads(done.stdout) == identity_of(interp.load(one_layer_folder))
 
 
-def test_how_it_is_run_counts(folder, monkeypatch) -> None:
-    model = interp.load(folder)
+def test_how_it_is_run_counts(one_layer_folder, monkeypatch) -> None:
+    model = interp.load(one_layer_folder)
     before = identity_of(model)
-    eager = identity_of(interp.load(folder, attention="eager"))
+    eager = identity_of(interp.load(one_layer_folder, attention="eager"))
     assert differing(before, eager) == {"attention"}
-    double = identity_of(interp.load(folder, dtype="float64"))
+    double = identity_of(interp.load(one_layer_folder, dtype="float64"))
     assert {"dtype", "content_hash"} <= differing(before, double)
     for package in ("torch", "transformers"):
         with monkeypatch.context() as patch:
@@ -123,29 +125,29 @@ def test_how_it_is_run_counts(folder, monkeypatch) -> None:
     assert differing(before, identity_of(model)) == {"interp"}
 
 
-def test_buffers_that_are_not_saved_count(folder) -> None:
-    model = interp.load(folder)
+def test_buffers_that_are_not_saved_count(one_layer_folder) -> None:
+    model = interp.load(one_layer_folder)
     before = identity_of(model)
     next(x for n, x in model.module.named_buffers() if "inv_freq" in n).data[1] *= 1.001
     assert differing(before, identity_of(model)) == {"buffers"}
 
 
-def test_weights_are_hashed_once(folder, monkeypatch) -> None:
+def test_weights_are_hashed_once(one_layer_folder, monkeypatch) -> None:
     from interp.model import content
     from interp.model import transformer as model_file
 
     taken = []
     own = content.content_hash
     monkeypatch.setattr(model_file, "content_hash", lambda module: taken.append(1) or own(module))
-    model = interp.load(folder)
+    model = interp.load(one_layer_folder)
     for _ in range(3):
         identity_of(model)
         interp.score(model, "entropy", [[1, 2, 3, 4]], null="none")
     assert len(taken) == 1
 
 
-def test_what_cannot_be_told_apart_is_refused(folder) -> None:
-    model = interp.load(folder)
+def test_what_cannot_be_told_apart_is_refused(one_layer_folder) -> None:
+    model = interp.load(one_layer_folder)
     with model.edited(interp.zero([(0, 0)])), pytest.raises(OptionError, match="heads are edited"):
         identity_of(model)
 
@@ -177,7 +179,7 @@ class Own(nn.Linear):
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch) -> Callable[[str, str], type]:
+def class_in_files(tmp_path: Path, monkeypatch) -> Callable[[str, str], type]:
     """A class in a file of one's own that takes a number from another file, freshly imported."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -194,16 +196,16 @@ def files(tmp_path: Path, monkeypatch) -> Callable[[str, str], type]:
     return made
 
 
-def test_the_file_of_a_class_counts_and_what_it_imports(files) -> None:
-    first = code_of([files()])
-    assert code_of([files()]) == first
-    assert code_of([files(more="# edited\n")]) != first
-    assert code_of([files(scale="SCALE = 2\n")]) != first
-    assert code_of([files()]) == first
+def test_the_file_of_a_class_counts_and_what_it_imports(class_in_files) -> None:
+    first = code_of([class_in_files()])
+    assert code_of([class_in_files()]) == first
+    assert code_of([class_in_files(more="# edited\n")]) != first
+    assert code_of([class_in_files(scale="SCALE = 2\n")]) != first
+    assert code_of([class_in_files()]) == first
 
 
-def test_a_loaded_module_counts_as_it_was_loaded(files, tmp_path) -> None:
-    own = files()
+def test_a_loaded_module_counts_as_it_was_loaded(class_in_files, tmp_path) -> None:
+    own = class_in_files()
     first = code_of([own])
     (tmp_path / "own.py").write_text("# edited after it was loaded\n")
     assert code_of([own]) == first
@@ -215,16 +217,18 @@ def test_the_order_of_objects_and_the_other_parts_of_a_package_do_not_count() ->
     assert code_of([*reversed(parts), zoo.Family]) == first
 
 
-def test_a_model_of_ones_own_class_and_an_imported_file(folder, files, tmp_path) -> None:
-    model = interp.load(folder)
+def test_a_model_of_ones_own_class_and_an_imported_file(
+    one_layer_folder, class_in_files, tmp_path
+) -> None:
+    model = interp.load(one_layer_folder)
     plain = identity_of(model)
-    with imported([sys.modules[files().__module__]]):
+    with imported([sys.modules[class_in_files().__module__]]):
         first = identity_of(model)
     assert differing(plain, first) == {"code"}
-    with imported([sys.modules[files(more="x = 1\n").__module__]]):
+    with imported([sys.modules[class_in_files(more="x = 1\n").__module__]]):
         assert differing(first, identity_of(model)) == {"code"}
     assert identity_of(model) == plain
-    model.module.add_module("more", files()(1, 1, bias=False))
+    model.module.add_module("more", class_in_files()(1, 1, bias=False))
     assert "code" in differing(plain, identity_of(model))
 
 

@@ -31,7 +31,7 @@ def numbers(model: interp.Model, prompts: Any = PROMPTS, **options: Any) -> torc
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def sharded_folder(tmp_path: Path) -> Path:
     zoo.FAMILIES["llama"].build("sdpa").save_pretrained(tmp_path, max_shard_size="30KB")
     return tmp_path
 
@@ -39,16 +39,16 @@ def folder(tmp_path: Path) -> Path:
 # --- files and types --------------------------------------------------------------------------
 
 
-def test_sharded_safetensors_give_the_model_that_was_saved(folder) -> None:
-    index = json.loads((folder / "model.safetensors.index.json").read_text())
+def test_sharded_safetensors_give_the_model_that_was_saved(sharded_folder) -> None:
+    index = json.loads((sharded_folder / "model.safetensors.index.json").read_text())
     assert len(set(index["weight_map"].values())) > 2
-    model, plain = interp.load(folder), interp.load(zoo.FAMILIES["llama"].model("sdpa"))
+    model, plain = interp.load(sharded_folder), interp.load(zoo.FAMILIES["llama"].model("sdpa"))
     assert model.content_hash == plain.content_hash
     assert torch.equal(numbers(model), numbers(plain))
 
 
-def test_scores_of_a_half_precision_model_are_computed_in_single(folder) -> None:
-    model = interp.load(folder, dtype="bfloat16")
+def test_scores_of_a_half_precision_model_are_computed_in_single(sharded_folder) -> None:
+    model = interp.load(sharded_folder, dtype="bfloat16")
     assert model.dtype == torch.bfloat16
     ids = [list(PROMPTS.ids[0])]
     cache = model.capture(ids, ["q", "k", "pattern"])
@@ -71,53 +71,55 @@ def test_scores_of_a_half_precision_model_are_computed_in_single(folder) -> None
 # --- placement --------------------------------------------------------------------------------
 
 
-def test_a_device_map_changes_no_number(folder) -> None:
+def test_a_device_map_changes_no_number(sharded_folder) -> None:
     pytest.importorskip("accelerate")
-    plain = numbers(interp.load(folder))
+    plain = numbers(interp.load(sharded_folder))
     for device_map in ("cpu", {"": "cpu"}):
-        assert torch.equal(numbers(interp.load(folder, device_map=device_map)), plain)
+        assert torch.equal(numbers(interp.load(sharded_folder, device_map=device_map)), plain)
 
 
-def test_layers_left_on_the_disk_are_told(folder, tmp_path) -> None:
+def test_layers_left_on_the_disk_are_told(sharded_folder, tmp_path) -> None:
     pytest.importorskip("accelerate")
     where = {"model.embed_tokens": "cpu", "model.norm": "cpu", "lm_head": "cpu",
              "model.rotary_emb": "cpu", "model.layers": "disk"}  # fmt: skip
     with pytest.raises(
         LoadError, match=r"device_map leaves \d+ tensors on the disk.*model\.layers"
     ):
-        interp.load(folder, device_map=where)
+        interp.load(sharded_folder, device_map=where)
 
 
-def test_a_device_map_without_accelerate_says_what_to_install(folder, monkeypatch) -> None:
+def test_a_device_map_without_accelerate_says_what_to_install(sharded_folder, monkeypatch) -> None:
     monkeypatch.setattr("interp.model.sources.placement.find_spec", lambda name: None)
     with pytest.raises(LoadError, match=r"device_map needs .* pip install accelerate"):
-        interp.load(folder, device_map="auto")
+        interp.load(sharded_folder, device_map="auto")
 
 
-def test_two_ways_to_place_a_model_are_one_too_many(folder) -> None:
+def test_two_ways_to_place_a_model_are_one_too_many(sharded_folder) -> None:
     with pytest.raises(LoadError, match=r"device and device_map are different ways"):
-        interp.load(folder, device="cpu", device_map="auto")
+        interp.load(sharded_folder, device="cpu", device_map="auto")
     with pytest.raises(LoadError, match=r"tp_plan spreads .* torchrun"):
-        interp.load(folder, tp_plan="auto")
-    with pytest.raises(LoadError, match=r"device_map cannot be chosen for a model that is there"):
+        interp.load(sharded_folder, tp_plan="auto")
+    with pytest.raises(LoadError, match="device_map cannot be chosen for a model that is already"):
         interp.load(zoo.FAMILIES["llama"].model("sdpa"), device_map="auto")
 
 
 @pytest.mark.slow
-def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(folder, tmp_path) -> None:
+def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(
+    sharded_folder, tmp_path
+) -> None:
     from model.two_ranks import found
 
     out = tmp_path / "found.pt"
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port",
-         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(SCRIPT), str(folder),
-         str(out)],
+         "0", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", str(SCRIPT),
+         str(sharded_folder), str(out)],
         capture_output=True, text=True, timeout=300, check=False,
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    spread, whole = torch.load(out), found(interp.load(folder, name="m"))
+    spread, whole = torch.load(out), found(interp.load(sharded_folder, name="m"))
     assert spread["heads"] == [3, 3, 3], "each process has half of six heads"
     assert spread["hash"] == whole["hash"]
     for column, got in spread["table"].items():
@@ -137,7 +139,10 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(folder, t
     # numbers, never patterns: two prompts by three heads, for each metric and layer
     assert spread["sent"] == [(2, 3)] * 9
     assert "spread over 2 processes" in spread["refused"][0]
-    assert "ov_norm: its weights stay where m runs, on 2 processes" in spread["refused"][1]
+    assert (
+        "ov_norm: its weights are not available here, since m runs on 2 processes"
+        in spread["refused"][1]
+    )
     assert "no head L0H6; it has 6 heads" in spread["refused"][2]
 
 
@@ -163,21 +168,21 @@ ERRORS = {
 
 
 @pytest.fixture
-def model() -> interp.Model:
+def small_llama() -> interp.Model:
     return interp.load(zoo.FAMILIES["llama"].build("sdpa"), name="small")
 
 
 @pytest.mark.parametrize("kind", ERRORS)
-def test_fewer_prompts_at_a_time_give_the_same_numbers(kind, model) -> None:
-    want = numbers(model, batch_size=7)
+def test_fewer_prompts_at_a_time_give_the_same_numbers(kind, small_llama) -> None:
+    want = numbers(small_llama, batch_size=7)
     # in the last layer: what the first two layers of a failed run left behind must not count
-    hook = raising(model.module.model.layers[2], ERRORS[kind], most=2)
+    hook = raising(small_llama.module.model.layers[2], ERRORS[kind], most=2)
     steps = []
     with pytest.warns(LessAtOnce) as told:
-        got = numbers(model, batch_size=7, progress=lambda *step: steps.append(step[1:]))
+        got = numbers(small_llama, batch_size=7, progress=lambda *step: steps.append(step[1:]))
     hook.remove()
     assert [str(w.message) for w in told] == [
-        f"small: memory ran out with {n} prompts of up to 10 tokens at a time; going on with "
+        f"small: memory ran out with {n} prompts of up to 10 tokens at a time; continuing with "
         f"{n // 2}, which changes no number"
         for n in (7, 3)
     ]
@@ -185,10 +190,10 @@ def test_fewer_prompts_at_a_time_give_the_same_numbers(kind, model) -> None:
     assert steps == [(i, 3) for i in range(4)], "what is told never goes back and ends at the end"
 
 
-def test_later_batches_start_with_what_fitted(model) -> None:
-    hook = raising(model.module, ERRORS["gpu"], most=3)
+def test_later_batches_start_with_what_fitted(small_llama) -> None:
+    hook = raising(small_llama.module, ERRORS["gpu"], most=3)
     with pytest.warns(LessAtOnce) as told:
-        numbers(model, batch_size=4)
+        numbers(small_llama, batch_size=4)
     hook.remove()
     assert len(told) == 1
 
@@ -199,7 +204,7 @@ def test_given_tensors_are_cut_too(loaded) -> None:
     want = interp.score(vit, ["entropy"], pixels, null="none").to_pandas()
     hook = raising(vit.module, ERRORS["gpu"], most=2)
     try:
-        with pytest.warns(LessAtOnce, match="5 prompts at a time; going on with 2"):
+        with pytest.warns(LessAtOnce, match="5 prompts at a time; continuing with 2"):
             got = interp.score(vit, ["entropy"], pixels, null="none").to_pandas()
     finally:
         hook.remove()
@@ -209,36 +214,36 @@ def test_given_tensors_are_cut_too(loaded) -> None:
         )
 
 
-def test_one_prompt_that_does_not_fit_is_told(model) -> None:
-    assert model.padding.right  # tried before memory runs out
-    hook = raising(model.module, ERRORS["cpu"], most=0)
+def test_one_prompt_that_does_not_fit_is_told(small_llama) -> None:
+    assert small_llama.padding.right  # tried before memory runs out
+    hook = raising(small_llama.module, ERRORS["cpu"], most=0)
     with (
         pytest.warns(LessAtOnce),
         pytest.raises(PromptError, match=r"ran out with one prompt of up to 10 tokens .*streamed"),
     ):
-        numbers(model, batch_size=2)
+        numbers(small_llama, batch_size=2)
     hook.remove()
 
 
-def test_other_errors_are_not_taken_for_memory(model) -> None:
-    hook = raising(model.module, lambda: RuntimeError("shapes do not match"), most=0)
+def test_other_errors_are_not_taken_for_memory(small_llama) -> None:
+    hook = raising(small_llama.module, lambda: RuntimeError("shapes do not match"), most=0)
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        numbers(model)
+        numbers(small_llama)
     hook.remove()
     assert not ran_out(ValueError("DefaultCPUAllocator"))
     assert not ran_out(RuntimeError("index out of range"))
 
 
-def test_memory_that_runs_out_beyond_the_context_is_not_blamed_on_the_length(model) -> None:
+def test_memory_that_runs_out_beyond_the_context_is_not_blamed_on_the_length(small_llama) -> None:
     long = interp.Prompts(((9, 33) * 40, (9, 33) * 40))
-    assert len(long.ids[0]) > model.context
-    hook = raising(model.module.model.layers[0], ERRORS["cpu"], most=1)
+    assert len(long.ids[0]) > small_llama.context
+    hook = raising(small_llama.module.model.layers[0], ERRORS["cpu"], most=1)
     with pytest.warns(LessAtOnce, match="2 prompts of up to 80 tokens"):
-        numbers(model, long)
+        numbers(small_llama, long)
     hook.remove()
 
 
-def test_statistics_that_do_not_fit_are_met_the_same_way(model, monkeypatch) -> None:
+def test_statistics_that_do_not_fit_are_met_the_same_way(small_llama, monkeypatch) -> None:
     from interp.heads import engine
     from interp_kernels.errors import KernelError, TooLittleMemory
 
@@ -249,17 +254,17 @@ def test_statistics_that_do_not_fit_are_met_the_same_way(model, monkeypatch) -> 
             raise TooLittleMemory("a block of 1 queries needs 9 bytes; 8 are free")
         return real(attention, asked, **options)
 
-    want = numbers(model)
+    want = numbers(small_llama)
     monkeypatch.setattr(engine, "attention_statistics", small)
     with pytest.warns(LessAtOnce, match="7 prompts"):
-        torch.testing.assert_close(numbers(model), want, atol=1e-6, rtol=0)
+        torch.testing.assert_close(numbers(small_llama), want, atol=1e-6, rtol=0)
 
     def broken(*_: Any, **__: Any) -> Any:
         raise KernelError("no such thing")
 
     monkeypatch.setattr(engine, "attention_statistics", broken)
     with pytest.raises(StatisticsError, match=r"small, decoder\.0: no such thing"):
-        numbers(model)
+        numbers(small_llama)
 
 
 @pytest.mark.slow

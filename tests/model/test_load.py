@@ -21,7 +21,7 @@ WORDS = ["[UNK]", "a", "b", "c", "the", "dog", "saw", "cat"]
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
+def saved_llama(tmp_path_factory) -> Path:
     """A llama of the zoo as a folder."""
     folder = tmp_path_factory.mktemp("models") / "tiny-llama"
     module: Any = zoo.FAMILIES["llama"].model("sdpa")
@@ -30,9 +30,9 @@ def saved(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def folder(saved, tmp_path) -> Path:
+def llama_to_damage(saved_llama, tmp_path) -> Path:
     """A copy of that folder, to damage."""
-    return Path(shutil.copytree(saved, tmp_path / "tiny-llama"))
+    return Path(shutil.copytree(saved_llama, tmp_path / "tiny-llama"))
 
 
 def refused(source: Any, pattern: str, error: type[InterpError] = LoadError, **options: Any) -> str:
@@ -53,24 +53,26 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
 
 
-def test_a_folder_is_the_model_that_was_saved(saved):
-    model = interp.load(saved)
+def test_a_folder_is_the_model_that_was_saved(saved_llama):
+    model = interp.load(saved_llama)
     original = interp.load(zoo.FAMILIES["llama"].model("sdpa"))
     assert model.name == "tiny-llama"
     assert model.tokenizer is None
     assert model.content_hash == original.content_hash
     assert torch.equal(model.run(IDS), original.run(IDS))
     assert not model.module.training
-    assert interp.load(str(saved), name="mine").name == "mine"
+    assert interp.load(str(saved_llama), name="mine").name == "mine"
 
 
-def test_options_of_loading(saved):
-    model = interp.load(saved, dtype="bfloat16", attention="eager", device="cpu")
+def test_options_of_loading(saved_llama):
+    model = interp.load(saved_llama, dtype="bfloat16", attention="eager", device="cpu")
     assert model.dtype == torch.bfloat16
     assert model.config._attn_implementation == "eager"
-    assert interp.load(saved, attention="sdpa").config._attn_implementation == "sdpa"
-    refused(saved, "unknown dtype 'float31'; did you mean float32", UnknownName, dtype="float31")
-    refused(saved, "attn_implementation|nonsense", attention="nonsense")
+    assert interp.load(saved_llama, attention="sdpa").config._attn_implementation == "sdpa"
+    refused(
+        saved_llama, "unknown dtype 'float31'; did you mean float32", UnknownName, dtype="float31"
+    )
+    refused(saved_llama, "attn_implementation|nonsense", attention="nonsense")
     refused(zoo.FAMILIES["llama"].model(), "device, dtype cannot be chosen for a model object",
             device="cpu", dtype="float32")  # fmt: skip
 
@@ -87,7 +89,7 @@ def test_every_kind_loads_from_its_folder(name, tmp_path):
     assert torch.equal(model.run(inputs), interp.load(module).run(inputs))
 
 
-def test_loading_leaves_torch_and_transformers_as_they_were(saved):
+def test_loading_leaves_torch_and_transformers_as_they_were(saved_llama):
     from transformers.utils import logging
 
     before = (
@@ -97,9 +99,9 @@ def test_loading_leaves_torch_and_transformers_as_they_were(saved):
         logging.get_verbosity(),
         logging.is_progress_bar_enabled(),
     )
-    interp.load(saved, dtype="bfloat16")
+    interp.load(saved_llama, dtype="bfloat16")
     with pytest.raises(LoadError):
-        interp.load(saved / "nothing")
+        interp.load(saved_llama / "nothing")
     after = (
         torch.random.get_rng_state().tolist(),
         torch.get_default_dtype(),
@@ -125,55 +127,60 @@ def test_shards_load_and_a_missing_one_is_named(tmp_path):
     refused(tmp_path, "index.json is damaged")
 
 
-def test_damaged_weights(folder):
-    weights = folder / "model.safetensors"
+def test_damaged_weights(llama_to_damage):
+    weights = llama_to_damage / "model.safetensors"
     whole = weights.read_bytes()
     for broken in (whole[:-100], whole[:5], b"", b"\xff" * 64, b"<html>not found</html>" * 9):
         weights.write_bytes(broken)
-        refused(folder, "model.safetensors is damaged or cut short")
+        refused(llama_to_damage, "model.safetensors is damaged or cut short")
 
 
-def test_weights_that_do_not_fit_the_config(folder):
-    weights = load_file(folder / "model.safetensors")
+def test_weights_that_do_not_fit_the_config(llama_to_damage):
+    weights = load_file(llama_to_damage / "model.safetensors")
     name = "model.layers.1.self_attn.k_proj.weight"
-    save_file({k: x for k, x in weights.items() if k != name}, folder / "model.safetensors",
-              metadata={"format": "pt"})  # fmt: skip
-    text = refused(folder, "lacks 1 tensors of LlamaForCausalLM")
+    fewer = {k: x for k, x in weights.items() if k != name}
+    save_file(fewer, llama_to_damage / "model.safetensors", {"format": "pt"})
+    text = refused(llama_to_damage, "lacks 1 tensors of LlamaForCausalLM")
     assert name in text
     assert "random" in text
-    save_file(weights | {name: torch.zeros(4, 4)}, folder / "model.safetensors", {"format": "pt"})
-    refused(folder, "tensors do not have the config's shapes.*k_proj")
+    save_file(
+        weights | {name: torch.zeros(4, 4)}, llama_to_damage / "model.safetensors", {"format": "pt"}
+    )
+    refused(llama_to_damage, "tensors do not have the config's shapes.*k_proj")
 
 
-def test_not_a_model(folder, tmp_path):
+def test_not_a_model(llama_to_damage, tmp_path):
     refused(tmp_path / "absent", "does not exist")
-    refused(folder / "config.json", "is no folder; give the folder")
+    refused(llama_to_damage / "config.json", "is not a folder; give the folder")
     empty = tmp_path / "empty"
     empty.mkdir()
     refused(empty, "has no config.json")
-    (folder / "model.safetensors").unlink()
-    refused(folder, "has a config but no weights")
-    (folder / "config.json").write_text("{")
-    refused(folder, "config.json is no JSON")
+    (llama_to_damage / "model.safetensors").unlink()
+    refused(llama_to_damage, "has a config but no weights")
+    (llama_to_damage / "config.json").write_text("{")
+    refused(llama_to_damage, "config.json is not JSON")
     for other in ("[]", "3", "{}"):
-        shutil.copy(__file__, folder / "x.safetensors")
-        (folder / "config.json").write_text(other)
-        refused(folder, "config|damaged")
+        shutil.copy(__file__, llama_to_damage / "x.safetensors")
+        (llama_to_damage / "config.json").write_text(other)
+        refused(llama_to_damage, "config|damaged")
 
 
-def test_a_pickle_is_read_only_when_it_is_allowed(folder):
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    torch.save(weights, folder / "pytorch_model.bin")
-    refused(folder, r"pickle \(pytorch_model.bin\), and a pickle can run any code.*allow_pickle")
-    model = interp.load(folder, allow_pickle=True)
+def test_a_pickle_is_read_only_when_it_is_allowed(llama_to_damage):
+    weights = load_file(llama_to_damage / "model.safetensors")
+    (llama_to_damage / "model.safetensors").unlink()
+    torch.save(weights, llama_to_damage / "pytorch_model.bin")
+    refused(
+        llama_to_damage,
+        r"pickle \(pytorch_model.bin\), and a pickle can run any code.*allow_pickle",
+    )
+    model = interp.load(llama_to_damage, allow_pickle=True)
     assert torch.equal(model.run(IDS), interp.load(zoo.FAMILIES["llama"].model("sdpa")).run(IDS))
 
 
-def test_code_beside_the_weights_runs_only_when_it_is_trusted(folder):
-    config = json.loads((folder / "config.json").read_text())
-    ran = folder / "ran"
-    (folder / "modeling_mine.py").write_text(
+def test_code_beside_the_weights_runs_only_when_it_is_trusted(llama_to_damage):
+    config = json.loads((llama_to_damage / "config.json").read_text())
+    ran = llama_to_damage / "ran"
+    (llama_to_damage / "modeling_mine.py").write_text(
         f"open({str(ran)!r}, 'w').close()\n"
         "from transformers import LlamaConfig, LlamaForCausalLM\n"
         "class MineConfig(LlamaConfig):\n    model_type = 'mine'\n"
@@ -187,24 +194,26 @@ def test_code_beside_the_weights_runs_only_when_it_is_trusted(folder):
             "AutoModelForCausalLM": "modeling_mine.MineForCausalLM",
         },
     }
-    (folder / "config.json").write_text(json.dumps(config | mine))
-    refused(folder, "needs code that comes with the checkpoint.*trust_remote_code=True")
+    (llama_to_damage / "config.json").write_text(json.dumps(config | mine))
+    refused(llama_to_damage, "needs code that comes with the checkpoint.*trust_remote_code=True")
     assert not ran.exists()
     # a family that transformers knows, with code beside it all the same: its own class is used
-    (folder / "config.json").write_text(json.dumps(config | {"auto_map": mine["auto_map"]}))
-    assert interp.load(folder).n_layers == 3
+    (llama_to_damage / "config.json").write_text(
+        json.dumps(config | {"auto_map": mine["auto_map"]})
+    )
+    assert interp.load(llama_to_damage).n_layers == 3
     assert not ran.exists()
 
 
-def test_trusted_code_is_run(folder, tmp_path, monkeypatch):
+def test_trusted_code_is_run(llama_to_damage, tmp_path, monkeypatch):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
-    test_code_beside_the_weights_runs_only_when_it_is_trusted(folder)
-    config = json.loads((folder / "config.json").read_text())
+    test_code_beside_the_weights_runs_only_when_it_is_trusted(llama_to_damage)
+    config = json.loads((llama_to_damage / "config.json").read_text())
     config |= {"model_type": "mine", "architectures": ["MineForCausalLM"]}
-    (folder / "config.json").write_text(json.dumps(config))
-    model = interp.load(folder, trust_remote_code=True)
+    (llama_to_damage / "config.json").write_text(json.dumps(config))
+    model = interp.load(llama_to_damage, trust_remote_code=True)
     assert type(model.module).__name__ == "MineForCausalLM"
-    assert (folder / "ran").exists()
+    assert (llama_to_damage / "ran").exists()
 
 
 def hub_cache(root: Path, folder: Path, repo: str, commit: str) -> None:
@@ -215,14 +224,14 @@ def hub_cache(root: Path, folder: Path, repo: str, commit: str) -> None:
     shutil.copytree(folder, base / "snapshots" / commit)
 
 
-def test_a_hub_id_is_found_in_the_cache_with_its_revision(saved, tmp_path, monkeypatch):
+def test_a_hub_id_is_found_in_the_cache_with_its_revision(saved_llama, tmp_path, monkeypatch):
     commit = "0123456789abcdef0123456789abcdef01234567"
-    hub_cache(tmp_path, saved, "someone/tiny-llama", commit)
+    hub_cache(tmp_path, saved_llama, "someone/tiny-llama", commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     model = interp.load("someone/tiny-llama")
     assert (model.name, model.revision) == ("someone/tiny-llama", commit)
-    assert torch.equal(model.run(IDS), interp.load(saved).run(IDS))
+    assert torch.equal(model.run(IDS), interp.load(saved_llama).run(IDS))
     assert interp.load("someone/tiny-llama", revision=commit).revision == commit
     refused("someone/another", "'someone/another' is neither a folder nor a model")
     refused("someone/tiny-llama", "neither a folder nor a model", revision="nightly")
@@ -236,7 +245,7 @@ def test_names_that_are_no_names():
         "unknown planted model 'inductoin'; did you mean induction",
         UnknownName,
     )
-    refused(torch.nn.Linear(2, 2), "no Hugging Face model")
+    refused(torch.nn.Linear(2, 2), "not a Hugging Face model")
 
 
 def test_a_planted_model_loads_by_name():
@@ -245,30 +254,30 @@ def test_a_planted_model_loads_by_name():
     assert model.kind == "causal"
 
 
-def test_a_tokenizer_is_found_beside_the_weights_or_given(folder):
-    tokenizer().save_pretrained(folder)
-    model = interp.load(folder)
+def test_a_tokenizer_is_found_beside_the_weights_or_given(llama_to_damage):
+    tokenizer().save_pretrained(llama_to_damage)
+    model = interp.load(llama_to_damage)
     assert model.tokenizer is not None
     by_text = model.run("the dog saw the cat")
     assert torch.equal(by_text, model.run([[4, 5, 6, 4, 7]]))
-    (folder / "tokenizer.json").write_text('{"version": ')
-    refused(folder, "its tokenizer cannot be read")
-    assert interp.load(folder, tokenizer=tokenizer()).run("a b").shape == (1, 2, 64)
+    (llama_to_damage / "tokenizer.json").write_text('{"version": ')
+    refused(llama_to_damage, "its tokenizer cannot be read")
+    assert interp.load(llama_to_damage, tokenizer=tokenizer()).run("a b").shape == (1, 2, 64)
 
 
-def test_the_name_of_a_folder_given_as_a_dot(saved, monkeypatch):
-    monkeypatch.chdir(saved)
+def test_the_name_of_a_folder_given_as_a_dot(saved_llama, monkeypatch):
+    monkeypatch.chdir(saved_llama)
     assert interp.load(".").name == "tiny-llama"
-    monkeypatch.chdir(saved.parent)
+    monkeypatch.chdir(saved_llama.parent)
     assert interp.load("tiny-llama").name == "tiny-llama"
 
 
-def test_messages_speak_of_what_to_do(folder):
+def test_messages_speak_of_what_to_do(llama_to_damage):
     """Nothing of transformers' advice to upgrade itself where a class is what is missing."""
-    config = json.loads((folder / "config.json").read_text())
+    config = json.loads((llama_to_damage / "config.json").read_text())
     config |= {"model_type": "never_heard_of", "architectures": ["NeverHeardOf"]}
-    (folder / "config.json").write_text(json.dumps(config))
+    (llama_to_damage / "config.json").write_text(json.dumps(config))
     text = refused(
-        folder, r"model type `never_heard_of`.*; import its class first \(--import FILE\)"
+        llama_to_damage, r"model type `never_heard_of`.*; import its class first \(--import FILE\)"
     )
     assert not re.search("pip|upgrade", text)

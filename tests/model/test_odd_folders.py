@@ -19,7 +19,7 @@ from interp.model.sources.folder import error_line
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def fresh_llama_folder(tmp_path) -> Path:
     module: Any = zoo.FAMILIES["llama"].model("sdpa")
     module.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
@@ -27,18 +27,18 @@ def folder(tmp_path) -> Path:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
-def test_a_pipe_in_the_folder_is_refused_at_once(folder, name):
-    (folder / name).unlink(missing_ok=True)
-    os.mkfifo(folder / name)
+def test_a_pipe_in_the_folder_is_refused_at_once(fresh_llama_folder, name):
+    (fresh_llama_folder / name).unlink(missing_ok=True)
+    os.mkfifo(fresh_llama_folder / name)
     with pytest.raises(LoadError, match=rf"{name} is a pipe, socket or device"):
-        interp.load(folder)
+        interp.load(fresh_llama_folder)
 
 
-def test_a_folder_in_place_of_weights_is_refused(folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors").mkdir()
+def test_a_folder_in_place_of_weights_is_refused(fresh_llama_folder):
+    (fresh_llama_folder / "model.safetensors").unlink()
+    (fresh_llama_folder / "model.safetensors").mkdir()
     with pytest.raises(LoadError, match=r"model.safetensors is a folder; expected a file"):
-        interp.load(folder)
+        interp.load(fresh_llama_folder)
 
 
 @pytest.mark.parametrize(
@@ -51,11 +51,11 @@ def test_a_folder_in_place_of_weights_is_refused(folder):
         ("vocab_size", None, r"'vocab_size' expected int, got null"),
     ],
 )
-def test_odd_values_of_a_config_are_named(folder, key, value, text):
-    config = folder / "config.json"
+def test_odd_values_of_a_config_are_named(fresh_llama_folder, key, value, text):
+    config = fresh_llama_folder / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
     with pytest.raises(LoadError, match=text) as raised:
-        interp.load(folder)
+        interp.load(fresh_llama_folder)
     assert "NoneType" not in str(raised.value)
 
 

@@ -42,7 +42,7 @@ METRICS = ["induction", "entropy"]
 
 
 @pytest.fixture(scope="module")
-def llama() -> interp.Model:
+def nnsight_llama() -> interp.Model:
     return interp.load(nnsight_of("llama"), name="llama", remote="local")
 
 
@@ -91,12 +91,12 @@ def test_the_plain_wrapper_is_read_too_and_still_traces() -> None:
     same(logits, model.run(IDS))
 
 
-def test_its_tokenizer_comes_with_it(llama) -> None:
+def test_its_tokenizer_comes_with_it(nnsight_llama) -> None:
     local = interp.load(nnsight_of("llama"))
     assert local.tokenizer is tokenizer()
     by_text, by_ids = local.run("t09 t33 t21"), local.run([[9, 33, 21]])
     same(by_text, by_ids)
-    scores = [interp.score(llama, "entropy", p, null="none").to_pandas().score
+    scores = [interp.score(nnsight_llama, "entropy", p, null="none").to_pandas().score
               for p in ("t09 t33 t21", [[9, 33, 21]])]  # fmt: skip
     assert list(scores[0]) == list(scores[1])
 
@@ -123,7 +123,7 @@ def test_a_model_whose_weights_are_not_there_yet_says_what_to_do() -> None:
 def test_what_is_no_language_model_is_refused() -> None:
     import nnsight
 
-    with pytest.raises(LoadError, match="no Hugging Face model"):
+    with pytest.raises(LoadError, match="not a Hugging Face model"):
         interp.load(nnsight.NNsight(torch.nn.Linear(2, 2)))
     with pytest.raises(LoadError, match=r"names no model for a server"):
         interp.load(nnsight.NNsight(build("gpt2")), remote="local")
@@ -138,18 +138,18 @@ def test_what_is_no_language_model_is_refused() -> None:
 # --- elsewhere --------------------------------------------------------------------------------
 
 
-def test_only_numbers_per_head_come_back(llama, monkeypatch) -> None:
+def test_only_numbers_per_head_come_back(nnsight_llama, monkeypatch) -> None:
     """Nothing that is returned has an axis of keys, queries or the model's width."""
     kept = []
-    run = type(llama.runs).run
+    run = type(nnsight_llama.runs).run
 
     def spy(self, *args):
         kept.append(run(self, *args))
         return kept[-1]
 
-    monkeypatch.setattr(type(llama.runs), "run", spy)
+    monkeypatch.setattr(type(nnsight_llama.runs), "run", spy)
     prompts = interp.Prompts((tuple(IDS[0]), (9, 33, 21)))
-    interp.score(llama, METRICS, prompts, null="none")
+    interp.score(nnsight_llama, METRICS, prompts, null="none")
     assert len(kept) == 1
     assert len(kept[0]) == 3
     for site in kept[0]:
@@ -173,10 +173,10 @@ def test_what_travels_imports_nothing_and_uses_nothing_of_ours() -> None:
         assert all(hasattr(builtins, name) for name in used), used
 
 
-def test_blocks_of_rows_give_the_same_numbers(llama, monkeypatch) -> None:
-    want = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
+def test_blocks_of_rows_give_the_same_numbers(nnsight_llama, monkeypatch) -> None:
+    want = interp.score(nnsight_llama, METRICS, IDS, null="none").to_pandas().score
     monkeypatch.setattr("interp.model.sources.nnsight.SCORES", 3 * 6 * 10)
-    got = interp.score(llama, METRICS, IDS, null="none").to_pandas().score
+    got = interp.score(nnsight_llama, METRICS, IDS, null="none").to_pandas().score
     same(torch.tensor(got.to_numpy()), torch.tensor(want.to_numpy()), 1e-6)
     assert list(got) != list(want), "rows were formed in other blocks"
 
@@ -191,12 +191,14 @@ def test_scores_in_half_precision_are_recomputed_in_single() -> None:
     same(*(torch.tensor(t["score"].to_numpy()) for t in tables), tolerance=1e-6)
 
 
-def test_generation_step_by_step(llama) -> None:
+def test_generation_step_by_step(nnsight_llama) -> None:
     here = interp.load(nnsight_of("llama"))
     want = here.generate(IDS, 3, names=["pattern"])
-    ids, found = llama.while_generating(IDS, 3, ["entropy", "largest", "first_token", "distance"])
+    ids, found = nnsight_llama.while_generating(
+        IDS, 3, ["entropy", "largest", "first_token", "distance"]
+    )
     assert ids.tolist() == want.ids.tolist()
-    for site in llama.sites:
+    for site in nnsight_llama.sites:
         for step, cache in enumerate(want.steps):
             row = cache["pattern", site.layer][:, :, -1].double()
             back = torch.arange(row.shape[-1] - 1, -1, -1)
@@ -209,32 +211,32 @@ def test_generation_step_by_step(llama) -> None:
                 assert found[site][name].shape == (3, 1, 6)
                 same(found[site][name][step], value, 1e-5)
     with pytest.raises(OptionError, match=r"induction are not formed; known: entropy"):
-        llama.while_generating(IDS, 2, ["induction"])
+        nnsight_llama.while_generating(IDS, 2, ["induction"])
     with pytest.raises(PromptError, match="one length"):
-        llama.while_generating([[9, 33], [9, 33, 21]], 2)
+        nnsight_llama.while_generating([[9, 33], [9, 33, 21]], 2)
 
 
-def test_what_cannot_be_done_elsewhere_is_refused_by_name(llama) -> None:
+def test_what_cannot_be_done_elsewhere_is_refused_by_name(nnsight_llama) -> None:
     elsewhere = r"llama runs at remote='local', and only numbers per head come back"
     with pytest.raises(OptionError, match=f"edits need .*{elsewhere}"):
-        llama.run(IDS, [interp.zero("L0H0")])
+        nnsight_llama.run(IDS, [interp.zero("L0H0")])
     with pytest.raises(OptionError, match=f"captures need .*{elsewhere}"):
-        llama.capture(IDS, ["pattern"])
+        nnsight_llama.capture(IDS, ["pattern"])
     with pytest.raises(OptionError, match=f"logits stay .*{elsewhere}"):
-        llama.run(IDS)
+        nnsight_llama.run(IDS)
     with pytest.raises(OptionError, match=f"null='random-init' needs .*{elsewhere}"):
-        interp.score(llama, "entropy", IDS, null="random-init")
-    with pytest.raises(OptionError, match=r"retrieval.* stay where llama runs"):
-        interp.score(llama, "retrieval", IDS)
+        interp.score(nnsight_llama, "entropy", IDS, null="random-init")
+    with pytest.raises(OptionError, match=r"retrieval.* not available here, since llama runs"):
+        interp.score(nnsight_llama, "retrieval", IDS)
     with pytest.raises(OptionError, match=r"engine='fused': llama runs at"):
-        interp.score(llama, "entropy", IDS, engine="fused")
+        interp.score(nnsight_llama, "entropy", IDS, engine="fused")
     prompts = interp.Prompts((tuple(IDS[0]), (9, 33)), padding="left")
     with pytest.raises(PromptError, match="padding='right'"):
-        interp.score(llama, "entropy", prompts, null="none")
+        interp.score(nnsight_llama, "entropy", prompts, null="none")
 
 
-def test_the_default_metrics_and_their_nulls_without_random_weights(llama) -> None:
-    table = interp.score(llama)
+def test_the_default_metrics_and_their_nulls_without_random_weights(nnsight_llama) -> None:
+    table = interp.score(nnsight_llama)
     frame = table.to_pandas()
     assert {"induction", "entropy", "previous_token"} <= set(frame["metric"])
     nulls = {metric: p["null"] for (_, metric), p in table.provenance.items()}

@@ -19,7 +19,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @pytest.fixture
-def saved(tmp_path) -> Callable[..., Path]:
+def saved_family(tmp_path) -> Callable[..., Path]:
     """A family as a folder, with tensors added to its checkpoint and its config changed."""
 
     def make(
@@ -53,14 +53,14 @@ def projection_bias(tensors: Tensors) -> Tensors:
 
 
 @pytest.mark.parametrize(("family", "bare"), [("llama", False), ("gpt2", True)])
-def test_a_config_with_fewer_layers_than_the_checkpoint_is_refused(saved, family, bare):
-    folder = saved(family, change=fewer_layers, bare=bare)
+def test_a_config_with_fewer_layers_than_the_checkpoint_is_refused(saved_family, family, bare):
+    folder = saved_family(family, change=fewer_layers, bare=bare)
     with pytest.raises(LoadError, match=r"does not use \(.*(layers|h)\.2\..*correct config.json"):
         interp.load(folder)
 
 
-def test_a_bias_that_the_class_does_not_add_is_refused(saved, run_check):
-    folder = saved("llama", projection_bias)
+def test_a_bias_that_the_class_does_not_add_is_refused(saved_family, run_check):
+    folder = saved_family("llama", projection_bias)
     with pytest.raises(LoadError, match=r"1 tensors .* \(model.layers.0.self_attn.q_proj.bias\)"):
         interp.load(folder)
     result = run_check(folder)
@@ -77,21 +77,21 @@ def test_a_bias_that_the_class_does_not_add_is_refused(saved, run_check):
     ],
 )
 def test_a_head_of_another_task_is_named_in_provenance_and_on_the_screen(
-    saved, run_check, family, more
+    saved_family, run_check, family, more
 ):
-    model = interp.load(saved(family, lambda t: more))
+    model = interp.load(saved_family(family, lambda t: more))
     assert model.unused == tuple(more)
     (about,) = interp.score(model, "entropy", null="none").provenance.values()
     assert about["unused_tensors"] == list(more)
-    result = run_check(Path(saved(family, lambda t: more)))
+    result = run_check(Path(saved_family(family, lambda t: more)))
     assert result.exit_code == 0
     assert f"not used: 1 tensors of another head in the checkpoint ({next(iter(more))})" in (
         result.stdout
     )
 
 
-def test_a_language_model_loaded_without_its_head_is_named_or_complete(saved):
-    folder = saved("llama", change=lambda c: c.update(architectures=["LlamaModel"]))
+def test_a_language_model_loaded_without_its_head_is_named_or_complete(saved_family):
+    folder = saved_family("llama", change=lambda c: c.update(architectures=["LlamaModel"]))
     model = interp.load(folder)
     assert set(model.unused) <= {"lm_head.weight"}
     original = interp.load(zoo.FAMILIES["llama"].model("sdpa"))
@@ -108,8 +108,8 @@ def test_a_language_model_loaded_without_its_head_is_named_or_complete(saved):
         ("bert", {"bert.embeddings.position_ids": torch.arange(64)[None]}),
     ],
 )
-def test_tables_that_the_class_computes_are_no_loss(saved, family, more):
-    model = interp.load(saved(family, lambda t: more))
+def test_tables_that_the_class_computes_are_no_loss(saved_family, family, more):
+    model = interp.load(saved_family(family, lambda t: more))
     assert model.unused == ()
     (about,) = interp.score(model, "entropy", null="none").provenance.values()
     assert "unused_tensors" not in about

@@ -29,7 +29,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def theirs(tmp_path_factory) -> dict[str, Any]:
+def lens_reference(tmp_path_factory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("tl") / "reference.pt"
     tests = REFERENCE.parents[1]
     subprocess.run(
@@ -42,8 +42,8 @@ def theirs(tmp_path_factory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_patterns_and_z_are_theirs(loaded, theirs, name):
-    model, want = loaded(name), theirs[name]
+def test_patterns_and_z_are_theirs(loaded, lens_reference, name):
+    model, want = loaded(name), lens_reference[name]
     cache = model.capture(IDS, ["pattern", "z", "q"])
     torch.testing.assert_close(cache.logits, want["logits"], atol=1e-4, rtol=1e-4)
     for layer in range(3):
@@ -59,9 +59,9 @@ def test_patterns_and_z_are_theirs(loaded, theirs, name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("metric", METRICS)
-def test_head_detectors_agree_up_to_the_rows_averaged_over(loaded, theirs, name, metric):
+def test_head_detectors_agree_up_to_the_rows_averaged_over(loaded, lens_reference, name, metric):
     """They average over all rows, we over those that have a target; the targets are the same."""
-    scores = theirs[name]["scores"]
+    scores = lens_reference[name]["scores"]
     targets = scores[f"{metric}_head targets"]
     rows = int(targets.any(-1).sum())
     assert 0 < rows < IDS.shape[1]

@@ -24,10 +24,10 @@ from interp.circuits.published import published
 from interp.circuits.result import Circuit
 from interp.cli.commands.safety import write_safety
 from interp.core.table import HeadTable
+from interp.heads.patterns import View
 from interp.report import checks, write_report
 from interp.report.tokens import attribution_page as attributions
 from interp.report.trees import trees_page as tree_page
-from interp.report.viewer import View
 from interp.safety.curves import SafetyCurves
 from interp.syntax.result import Drawn
 
@@ -92,7 +92,7 @@ def faithfulness(path: Path) -> None:
         tuple(rows), tuple(f"text {t}" for t in range(texts)),
         dict.fromkeys(methods, "gradients"), provenance=MADE,
     )  # fmt: skip
-    found.save(path.parent)
+    found.save_folder(path.parent)
     path.parent.joinpath("faithfulness.html").replace(path)
 
 

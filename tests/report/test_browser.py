@@ -4,7 +4,7 @@ import math
 
 import pytest
 from core.examples import small
-from report.viewer.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser, started
+from report.browser import DOWN, ELEMENT, ENTER, ESCAPE, RIGHT, needs_browser
 
 import interp.report.heads
 from interp.core.table import HeadTable
@@ -14,12 +14,6 @@ pytestmark = [
     pytest.mark.slow,
     needs_browser,
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("cells", [10**6, 1])

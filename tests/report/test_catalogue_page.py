@@ -105,7 +105,7 @@ def test_exact_scores_are_measured_by_the_spread_of_the_null() -> None:
 def test_what_cannot_be_judged_is_said() -> None:
     columns = {"score": np.zeros((2, 4)), "n": 4, "sem": 0.1}
     table = table_of({"a<b>": columns})
-    assert "No head can be told from chance here. Without a null" in catalogue_section(table)
+    assert "No head differs from chance. Without a null" in catalogue_section(table)
     both = {"c": columns | {"null": 0.0, "null_sem": 0.1}, "a<b>": columns}
     assert "Without a null, so not judged: a&lt;b&gt;." in catalogue_section(table_of(both))
     assert (_apart(np.full(5, 0.3)) == 0).all()

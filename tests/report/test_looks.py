@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from core.examples import small
+from report.browser import needs_browser
 from report.looking import CROWDED, CUT, PALE, SQUEEZED
-from report.viewer.browser import needs_browser, started
 
 from interp.core.table import HeadTable
 from interp.report import write_report
@@ -16,13 +16,7 @@ A4 = 718  # CSS pixels between margins of one centimetre
 
 
 @pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def report_page(tmp_path_factory):
     """Three models of other shapes, metrics with long units, several heads that stand out."""
     draw = np.random.default_rng(0)
     tables = []
@@ -54,17 +48,17 @@ def paper(browser):
     browser.call("POST", "/goog/cdp/execute", asked)
 
 
-def test_nothing_is_cut_off_on_paper(paper, page) -> None:
-    paper.open(page)
+def test_nothing_is_cut_off_on_paper(paper, report_page) -> None:
+    paper.open(report_page)
     assert paper.run("return matchMedia('print').matches")
     assert paper.run("return document.querySelectorAll('table.found tbody tr').length") == 9
     assert paper.run(CUT) == []
     assert paper.run(SQUEEZED) == []
 
 
-def test_long_tables_go_on_over_the_page(paper, page) -> None:
+def test_long_tables_go_on_over_the_page(paper, report_page) -> None:
     """A table that may not be broken leaves most of a page white, and is broken nevertheless."""
-    paper.open(page)
+    paper.open(report_page)
     inside = "return getComputedStyle(document.querySelector(arguments[0])).breakInside"
     assert paper.run(inside, "table.special") == "auto"
     assert paper.run(inside, "table.special tr") == "avoid"
@@ -73,9 +67,9 @@ def test_long_tables_go_on_over_the_page(paper, page) -> None:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1400])
-def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None:
+def test_on_a_screen_everything_can_be_read(browser, report_page, theme, width) -> None:
     browser.emulate(theme, width)
-    browser.open(page)
+    browser.open(report_page)
     browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
     browser.run(
         "document.querySelector('svg.map rect').dispatchEvent(new Event('click', {bubbles: true}))"
@@ -91,9 +85,9 @@ def test_on_a_screen_everything_can_be_read(browser, page, theme, width) -> None
     assert browser.run(size) >= 7.5
 
 
-def test_axes_have_names_and_cells_a_size_that_a_finger_hits(browser, page) -> None:
+def test_axes_have_names_and_cells_a_size_that_a_finger_hits(browser, report_page) -> None:
     browser.emulate("light", 1400)
-    browser.open(page)
+    browser.open(report_page)
     texts = "return [...document.querySelectorAll('#m0 svg.map .axis')].map((t) => t.textContent)"
     assert browser.run(texts)[:2] == ["head", "layer"]
     size = "const box = document.querySelector('#m0 svg.map rect').getBoundingClientRect();"

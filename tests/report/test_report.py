@@ -125,7 +125,7 @@ def test_names_are_text_and_nothing_is_fetched(monkeypatch, cells):
     table = HeadTable.concat([one, two, three, small("other")])
     page = heads_page(table, title=HOSTILE, command=HOSTILE, beside=[HOSTILE])
     read = Page(page)
-    assert read.of["script"] == [asset("heads.js") + asset("cards.js")]
+    assert read.of["script"] == [asset("make.js") + asset("heads.js") + asset("cards.js")]
     assert "img" not in read.of
     for _, attributes in read.elements:
         assert not [name for name in attributes if name.startswith("on") or name == "style"]
@@ -234,7 +234,7 @@ def test_stacks_have_maps_of_their_own():
 
 
 def test_nothing_to_show():
-    with pytest.raises(OptionError, match="no rows, so there is nothing to show"):
+    with pytest.raises(OptionError, match="no rows to show"):
         heads_page(HeadTable.concat([]))
 
 

@@ -224,7 +224,7 @@ def test_a_page_keeps_its_budget_and_says_what_it_left_out():
     assert "a map is a picture" in texts[2]
     for text in texts[1:]:
         assert "With more detail the page would be larger than" in text
-    with pytest.raises(OptionError, match=r"with the least detail, more than 0\.01 MB; give fewer"):
+    with pytest.raises(OptionError, match=r"least detail, more than 0\.01 MB\. Give fewer"):
         heads_page(table, budget=10_000)
 
 
@@ -253,7 +253,7 @@ def test_without_a_null_nothing_is_said_of_nulls_and_intervals_are_shown():
     page = findings(table, {"induction": 1.0})
     assert "stands out" not in page
     assert "farther" not in page
-    assert "No null was computed, so no head is said to stand out" in page
+    assert "No null was computed, so no head is reported to stand out" in page
     # t(7) = 2.364624
     assert cells(page) == [
         "induction fraction", "L0H1", "0.900 ± 0.1", "[0.664, 1.136]", "8",
@@ -268,11 +268,11 @@ def test_one_draw_of_random_weights_is_no_null_to_be_far_from():
     table = with_heads(((2, 3), 0.9), provenance={"null": "random-init"})
     page = findings(table, {"induction": 1.0})
     assert "No head stands out" not in page
-    assert "The null is too few draws of random weights" in page
+    assert "The null has too few draws of random weights" in page
     both = HeadTable.concat([table, with_heads(((2, 3), 0.9), metric="judged")])
     page = findings(both, {"induction": 1.0, "judged": 1.0})
     assert cells(page)[0] == "judged fraction"
-    assert "Nothing is claimed of induction: no null, or too few draws" in page
+    assert "No head is judged in induction: no null, or too few draws" in page
 
 
 def test_clusters_are_counted_in_intervals_and_shown():

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 import pytest
+from report.browser import needs_browser, started
 from report.looking import CUT, PALE, SQUEEZED
-from report.viewer.browser import needs_browser, started
 
 import interp.draw.page
 from interp.attribution.result import Attribution
@@ -67,7 +67,7 @@ def test_a_page_of_many_rows_says_what_it_leaves_out(tmp_path, monkeypatch) -> N
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert page.count("<tr>") == 7
     assert "54 more rows are not on this page" in page
-    assert "more than 0.001 MB, and left out" in page
+    assert "exceed 0.001 MB and are omitted" in page
 
 
 def some_attribution() -> Attribution:

@@ -22,14 +22,16 @@ BUILT = planted.refusal(vocab=32, context=64)
 
 
 @pytest.fixture(scope="module")
-def model():
+def refusal_probe():
     return probe(BUILT.model, "planted:refusal")
 
 
 @pytest.fixture(scope="module")
-def sets(model):
-    full = safety.marker_sets(model, n=8, longest=12)
-    return safety.PromptSets.of(model, full.harmful.ids[:7], full.harmless.ids)  # unequal sizes
+def sets(refusal_probe):
+    full = safety.marker_sets(refusal_probe, n=8, longest=12)
+    return safety.PromptSets.of(
+        refusal_probe, full.harmful.ids[:7], full.harmless.ids
+    )  # unequal sizes
 
 
 def others_and_it(frame) -> tuple[np.ndarray, float]:
@@ -37,8 +39,8 @@ def others_and_it(frame) -> tuple[np.ndarray, float]:
     return frame.loc[~mine, "score"].to_numpy(), float(frame.loc[mine, "score"].iloc[0])
 
 
-def test_search_finds_what_the_head_writes_and_reports_each_filter(model, sets):
-    found = safety.search_direction(model, sets.harmful, sets.harmless)
+def test_search_finds_what_the_head_writes_and_reports_each_filter(refusal_probe, sets):
+    found = safety.search_direction(refusal_probe, sets.harmful, sets.harmless)
     written = BUILT.subspaces["refusal"][0].double()
     assert found.direction.layer == HEAD[0] + 1
     assert float(found.direction.unit @ written) > 0.85  # two random halves of tokens are the rest
@@ -51,45 +53,45 @@ def test_search_finds_what_the_head_writes_and_reports_each_filter(model, sets):
     assert chosen["kl"] < 1e-3
     assert found.refused[0] == 1
     with pytest.raises(OptionError, match="none of 4 candidate directions passes: 0 have"):
-        _ = safety.search_direction(model, sets.harmful, sets.harmless, added=1e3).direction
+        _ = safety.search_direction(refusal_probe, sets.harmful, sets.harmless, added=1e3).direction
 
 
-def test_a_direction_taken_out_is_gone_and_one_added_is_there(model, sets):
+def test_a_direction_taken_out_is_gone_and_one_added_is_there(refusal_probe, sets):
     from interp.safety.streams import with_added, without
 
-    r = torch.randn(model.d_model, generator=torch.Generator().manual_seed(0)).double()
-    with without(model, r):
-        cache = model.capture([list(sets.harmful.ids[0])], ("resid_pre", "resid_post"))
+    r = torch.randn(refusal_probe.d_model, generator=torch.Generator().manual_seed(0)).double()
+    with without(refusal_probe, r):
+        cache = refusal_probe.capture([list(sets.harmful.ids[0])], ("resid_pre", "resid_post"))
     for x in cache.values.values():
         assert float((x.double() @ r / r.norm()).abs().max()) < 1e-5
     prompt = [list(sets.harmful.ids[0])]
-    before = model.capture(prompt, ("resid_pre",))["resid_pre", 2].double()
-    with with_added(model, 2, r):
-        twice = [model.capture(prompt, ("resid_post",))["resid_post", 1] for _ in range(2)]
-        logits = [last_logits(model, sets.harmful) for _ in range(2)]
+    before = refusal_probe.capture(prompt, ("resid_pre",))["resid_pre", 2].double()
+    with with_added(refusal_probe, 2, r):
+        twice = [refusal_probe.capture(prompt, ("resid_post",))["resid_post", 1] for _ in range(2)]
+        logits = [last_logits(refusal_probe, sets.harmful) for _ in range(2)]
     assert torch.equal(*logits)  # the second forward is changed as the first
-    assert not torch.allclose(logits[0], last_logits(model, sets.harmful), atol=1e-2)
+    assert not torch.allclose(logits[0], last_logits(refusal_probe, sets.harmful), atol=1e-2)
     assert torch.allclose(twice[0].double(), before, atol=1e-6)  # layers below are left alone
 
 
-def test_projection_finds_the_head_and_sums_to_the_difference(model, sets):
-    table = safety.refusal_projection_scores(model, sets.harmful, sets.harmless)
+def test_projection_finds_the_head_and_sums_to_the_difference(refusal_probe, sets):
+    table = safety.refusal_projection_scores(refusal_probe, sets.harmful, sets.harmless)
     rest, it = others_and_it(table.to_pandas())
     assert it > 1
     assert np.abs(rest).max() < 0.02
-    direction = next(d for d in safety.candidates(model, sets, [-1]) if d.layer == 3)
+    direction = next(d for d in safety.candidates(refusal_probe, sets, [-1]) if d.layer == 3)
     shares = safety.refusal_projection_scores(
-        model, sets.harmful, sets.harmless, direction, share=True
+        refusal_probe, sets.harmful, sets.harmless, direction, share=True
     )
     frame = shares.to_pandas()
-    embedding = next(d for d in safety.candidates(model, sets, [-1]) if d.layer == 0)
+    embedding = next(d for d in safety.candidates(refusal_probe, sets, [-1]) if d.layer == 0)
     parts = frame.loc[frame["layer"] < 3, "score"].sum()
     whole = parts + float(embedding.vector @ direction.unit) / direction.length
     assert whole == pytest.approx(1, abs=1e-5)
 
 
-def test_error_of_trials_is_that_of_two_means(model, sets):
-    pairs = crossed(model, sets)
+def test_error_of_trials_is_that_of_two_means(refusal_probe, sets):
+    pairs = crossed(refusal_probe, sets)
     for site, trials in as_trials(pairs).items():
         x, y = (part.numpy() for part in pairs[site])
         want = np.sqrt(x.var(0, ddof=1) / len(x) + y.var(0, ddof=1) / len(y))
@@ -99,12 +101,12 @@ def test_error_of_trials_is_that_of_two_means(model, sets):
 
 
 @pytest.mark.parametrize(("kind", "edit"), [("zero", zero), ("q", uniform)])
-def test_ships_equals_full_forwards(model, sets, kind, edit):
-    found = safety.ships_scores(model, sets.harmful, sets.harmless, kind=kind, null="none")
-    clean = last_logits(model, sets.harmful).log_softmax(-1)
+def test_ships_equals_full_forwards(refusal_probe, sets, kind, edit):
+    found = safety.ships_scores(refusal_probe, sets.harmful, sets.harmless, kind=kind, null="none")
+    clean = last_logits(refusal_probe, sets.harmful).log_softmax(-1)
     for label, got in zip(found.harmful.players.labels, found.harmful.per_prompt, strict=True):
-        with model.edited(edit(label)):
-            after = last_logits(model, sets.harmful).log_softmax(-1)
+        with refusal_probe.edited(edit(label)):
+            after = last_logits(refusal_probe, sets.harmful).log_softmax(-1)
         want = (clean.exp() * (clean - after)).sum(-1).numpy()
         np.testing.assert_allclose(got, want, atol=2e-6)
     rest, it = others_and_it(found.harmful.table.to_pandas())
@@ -117,9 +119,9 @@ def test_ships_equals_full_forwards(model, sets, kind, edit):
 
 
 @pytest.mark.parametrize("form", ["centred", "uncentred", "features"])
-def test_sahara_equals_its_definition_and_takes_the_head_first(model, sets, form):
-    found = safety.sahara(model, sets.harmful, sets.harmless, form=form, steps=2)
-    assert found.heads[0] == f"L{HEAD[0]}H{HEAD[1]}"
+def test_sahara_equals_its_definition_and_takes_the_head_first(refusal_probe, sets, form):
+    found = safety.sahara(refusal_probe, sets.harmful, sets.harmless, form=form, steps=2)
+    assert found.taken[0] == f"L{HEAD[0]}H{HEAD[1]}"
     rest, it = others_and_it(found.table.to_pandas())
     assert it > 10 * rest.max()
 
@@ -127,7 +129,9 @@ def test_sahara_equals_its_definition_and_takes_the_head_first(model, sets, form
         rows = []
         for ids in sets.together.ids:
             edits = [zero(list(heads))] if heads else []
-            x = model.capture([list(ids)], ("resid_post",), edits=edits)["resid_post", 3][0, -1]
+            x = refusal_probe.capture([list(ids)], ("resid_post",), edits=edits)["resid_post", 3][
+                0, -1
+            ]
             rows.append(x.double().numpy())  # the planted norm is the identity
         return np.stack(rows)
 
@@ -138,11 +142,11 @@ def test_sahara_equals_its_definition_and_takes_the_head_first(model, sets, form
         return vt[:1].T if form == "features" else u[:, :1]
 
     base = axis(hidden())
-    for label in (found.heads[0], "L0H1"):
+    for label in (found.taken[0], "L0H1"):
         want = np.degrees(subspace_angles(base, axis(hidden(label))))[0]
         got = found.steps[0].angles[found.labels.index(label)]
         assert got == pytest.approx(want, abs=2e-3)
-    pair = np.degrees(subspace_angles(base, axis(hidden(*found.heads))))[0]
+    pair = np.degrees(subspace_angles(base, axis(hidden(*found.taken))))[0]
     assert found.steps[1].angle == pytest.approx(pair, abs=2e-3)
     assert np.nanmax(found.steps[1].angles) == found.steps[1].angle
 
@@ -160,24 +164,24 @@ def test_prompt_space_does_not_see_a_rotation_and_features_do():
     assert angle("features") > 5
 
 
-def test_hidden_states_do_not_hang_on_reuse(model, sets):
+def test_hidden_states_do_not_hang_on_reuse(refusal_probe, sets):
     gates = 1 - torch.eye(16, dtype=torch.double)[[0, 6, 15]]
-    fast = HiddenGame.of(model, sets.together).hidden(gates)
-    slow = HiddenGame.of(model, sets.together, reuse=False, fold=False, restrict=False)
+    fast = HiddenGame.of(refusal_probe, sets.together).hidden(gates)
+    slow = HiddenGame.of(refusal_probe, sets.together, reuse=False, fold=False, restrict=False)
     torch.testing.assert_close(fast, slow.hidden(gates), atol=1e-5, rtol=0)
 
 
-def test_curves_break_refusal_and_leave_the_rest(model, sets):
-    ranking = safety.ships_scores(model, sets.harmful, null="none").harmful.table
-    task = safety.refusal_log_odds(model, sets.harmful)
-    found = safety.safety_curves(model, ranking, task, sets.harmless, k=2, n_random=8)
-    assert found.heads[0] == f"L{HEAD[0]}H{HEAD[1]}"
+def test_curves_break_refusal_and_leave_the_rest(refusal_probe, sets):
+    ranking = safety.ships_scores(refusal_probe, sets.harmful, null="none").harmful.table
+    task = safety.refusal_log_odds(refusal_probe, sets.harmful)
+    found = safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=2, n_random=8)
+    assert found.removed[0] == f"L{HEAD[0]}H{HEAD[1]}"
     assert found.outside(1)[0]
     assert found.effect(1) > 15
     assert abs(found.damage(1)) < 1e-3
     assert abs(found.safety.random[:, 1] - found.safety.clean).max() < 0.5  # other heads do nothing
     with pytest.raises(OptionError, match="k=17"):
-        safety.safety_curves(model, ranking, task, sets.harmless, k=17)
+        safety.safety_curves(refusal_probe, ranking, task, sets.harmless, k=17)
 
 
 def test_participation_ratio_has_its_analytic_values():
@@ -197,12 +201,12 @@ def test_of_random_weights_no_head_stands_out():
     assert (frame["score"].abs() < 4.5 * frame["sem"]).all()
 
 
-def test_sets_that_coincide_and_files_that_are_bad(model, sets, tmp_path):
+def test_sets_that_coincide_and_files_that_are_bad(refusal_probe, sets, tmp_path):
     same = [list(p) for p in sets.harmful.ids]
     with pytest.raises(PromptError, match="are the same 7 prompts"):
-        safety.refusal_projection_scores(model, same, same)
+        safety.refusal_projection_scores(refusal_probe, same, same)
     with pytest.raises(PromptError, match="1 prompts are in both sets"):
-        safety.ships_scores(model, same, [*map(list, sets.harmless.ids), same[3]])
+        safety.ships_scores(refusal_probe, same, [*map(list, sets.harmless.ids), same[3]])
     text, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
     text.write_text("one\n\ntwo\n")
     assert safety.read_prompts(text) == ["one", "two"]

@@ -26,7 +26,7 @@ def next_logits(model, texts):
 
 
 @pytest.fixture(scope="module")
-def model():
+def refusal_model():
     return interp.load("bundled:refusal")
 
 
@@ -37,14 +37,14 @@ def texts():
 
 
 @pytest.fixture(scope="module")
-def search(model, texts):
-    return safety.search_direction(model, *texts)
+def search(refusal_model, texts):
+    return safety.search_direction(refusal_model, *texts)
 
 
-def test_it_declines_requests_it_has_not_seen(model) -> None:
+def test_it_declines_requests_it_has_not_seen(refusal_model) -> None:
     for jumbled, seed in ((0.0, 5), (1.0, 6)):
         made = requests(seed, 200, jumbled=jumbled)
-        said = next_logits(model, [r.text for r in made]).argmax(-1).tolist()
+        said = next_logits(refusal_model, [r.text for r in made]).argmax(-1).tolist()
         assert [s == NO for s in said] == [r.harmful for r in made]
         if not jumbled:
             assert [WORDS[s] for s in said] == [r.answer for r in made]
@@ -72,7 +72,7 @@ def test_the_direction_carries_refusal_both_ways(search) -> None:
     assert best.kl < 0.01
 
 
-def test_the_choice_and_its_filters(model, texts, search) -> None:
+def test_the_choice_and_its_filters(refusal_model, texts, search) -> None:
     """The least refusal of those that pass; KL by hand; a tighter bound stops who exceeds it."""
     passing = [t for t in search.tried if not t.fails]
     assert len(passing) > 1
@@ -81,38 +81,38 @@ def test_the_choice_and_its_filters(model, texts, search) -> None:
     kls = sorted(t.kl for t in passing)
     assert kls[0] > 0
     bound = (kls[0] + kls[-1]) / 2
-    tight = safety.search_direction(model, *texts, kl=bound)
+    tight = safety.search_direction(refusal_model, *texts, kl=bound)
     assert [("kl" in t.fails) for t in tight.tried] == [t.kl > bound for t in tight.tried]
     assert {True, False} == {"kl" in t.fails for t in tight.tried}
-    _, used = safety.PromptSets.of(model, *texts).halves(0, 0.25)
-    clean = last_logits(model, used.harmless).log_softmax(-1)
-    with without(model, search.direction.vector):
-        after = last_logits(model, used.harmless).log_softmax(-1)
+    _, used = safety.PromptSets.of(refusal_model, *texts).halves(0, 0.25)
+    clean = last_logits(refusal_model, used.harmless).log_softmax(-1)
+    with without(refusal_model, search.direction.vector):
+        after = last_logits(refusal_model, used.harmless).log_softmax(-1)
     want = (clean.exp() * (clean - after)).sum(-1).mean()
     assert search.passing[0].kl == pytest.approx(float(want), rel=1e-6)
 
 
-def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(model, search) -> None:
+def test_it_holds_for_markers_and_jumbles_it_was_not_made_from(refusal_model, search) -> None:
     made = [r.text for r in requests(7, 80, jumbled=1.0) if r.harmful]
-    clean = token_log_odds(next_logits(model, made), [NO])
-    with without(model, search.direction.vector):
-        gone = token_log_odds(next_logits(model, made), [NO])
+    clean = token_log_odds(next_logits(refusal_model, made), [NO])
+    with without(refusal_model, search.direction.vector):
+        gone = token_log_odds(next_logits(refusal_model, made), [NO])
     assert float(clean.mean()) > 5
     assert float(gone.mean()) < 0
 
 
-def test_the_most_missed_head_is_among_those_that_write_most(model, texts, search) -> None:
+def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, texts, search) -> None:
     """Exhaustive: every head below layer 2, one by one, against its projection there."""
     direction = next(t.direction for t in search.passing if t.direction.layer == 2)
-    table = safety.refusal_projection_scores(model, *texts, direction).to_pandas()
+    table = safety.refusal_projection_scores(refusal_model, *texts, direction).to_pandas()
     below = table[table["layer"] < 2]
     places = [tuple(x) for x in below[["layer", "head"]].to_numpy().tolist()]
 
     def refusal(heads) -> float:
-        with model.edited(zero(heads)):
-            return float(token_log_odds(next_logits(model, texts[0]), [NO]).mean())
+        with refusal_model.edited(zero(heads)):
+            return float(token_log_odds(next_logits(refusal_model, texts[0]), [NO]).mean())
 
-    clean = float(token_log_odds(next_logits(model, texts[0]), [NO]).mean())
+    clean = float(token_log_odds(next_logits(refusal_model, texts[0]), [NO]).mean())
     lost = [clean - refusal([place]) for place in places]
     written = below["score"].to_numpy()
     assert int(np.argmax(lost)) in written.argsort()[::-1][:4]
@@ -123,48 +123,50 @@ def test_the_most_missed_head_is_among_those_that_write_most(model, texts, searc
     assert refusal(places) < -5
 
 
-def test_curves_leave_the_band_of_random_heads(model, texts) -> None:
-    found = safety.study(model, *texts, k=8, n_random=20, forms=["centred"], steps=1)
+def test_curves_leave_the_band_of_random_heads(refusal_model, texts) -> None:
+    found = safety.study(refusal_model, *texts, k=8, n_random=20, forms=["centred"], steps=1)
     assert found.curves.effect(8) > 10
     assert found.curves.outside(8)[0]
     assert found.spread["projection"].for_half < 6
-    assert found.sahara[0].heads[0] in found.curves.heads
+    assert found.sahara[0].taken[0] in found.curves.removed
     assert found.direction.startswith("the chosen direction, layer")
 
 
-def test_a_study_holds_what_its_parts_give(model, texts, search) -> None:
+def test_a_study_holds_what_its_parts_give(refusal_model, texts, search) -> None:
     few = texts[0][:12], texts[1][:12]
-    found = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1, ranking="ships")
-    direction = safety.search_direction(model, *few).direction
-    assert found.projection == safety.refusal_projection_scores(model, *few, direction)
+    found = safety.study(
+        refusal_model, *few, k=3, n_random=2, forms=["centred"], steps=1, ranking="ships"
+    )
+    direction = safety.search_direction(refusal_model, *few).direction
+    assert found.projection == safety.refusal_projection_scores(refusal_model, *few, direction)
     by_ships = found.ships.harmful.table.top(3).to_pandas()
-    assert list(found.curves.heads) == [
+    assert list(found.curves.removed) == [
         f"L{a}H{b}" for a, b in by_ships[["layer", "head"]].to_numpy()
     ]
-    other = safety.study(model, *few, k=3, n_random=2, forms=["centred"], steps=1)
+    other = safety.study(refusal_model, *few, k=3, n_random=2, forms=["centred"], steps=1)
     written = other.projection.top(3, by="score").to_pandas()
-    assert list(other.curves.heads) == [
+    assert list(other.curves.removed) == [
         f"L{a}H{b}" for a, b in written[["layer", "head"]].to_numpy()
     ]
     assert set(found.table.metrics) >= {"refusal_projection"}
-    assert "top 3 heads by ships out" in str(found)
+    assert "top 3 heads by ships ablated" in str(found)
 
 
-def test_one_prompt_has_no_error(model, texts) -> None:
+def test_one_prompt_has_no_error(refusal_model, texts) -> None:
     with pytest.raises(PromptError, match="one harmless prompt; an error over prompts needs"):
-        safety.PromptSets.of(model, texts[0], texts[1][:1])
+        safety.PromptSets.of(refusal_model, texts[0], texts[1][:1])
 
 
-def test_random_weights_decline_nothing_and_no_heads_are_reported(model, texts) -> None:
+def test_random_weights_decline_nothing_and_no_heads_are_reported(refusal_model, texts) -> None:
     from interp.model.random_weights import random_init
 
     with pytest.raises(PromptError, match=r"has \d of 32 (harmful|harmless) prompts"):
-        safety.study(random_init(model, 0), *texts)
+        safety.study(random_init(refusal_model, 0), *texts)
 
 
-def test_sets_without_a_difference_are_no_refusal(model, texts) -> None:
+def test_sets_without_a_difference_are_no_refusal(refusal_model, texts) -> None:
     with pytest.raises(PromptError, match="has 0 of 16 harmful prompts that it declines"):
-        safety.study(model, texts[1][:16], texts[1][16:])
+        safety.study(refusal_model, texts[1][:16], texts[1][16:])
 
 
 def test_the_record_is_of_these_weights() -> None:

@@ -113,7 +113,7 @@ def test_a_text_is_put_together_where_the_file_has_none(tmp_path: Path) -> None:
     bank = read(tmp_path, lines(DOGS.partition("\n")[2]))
     assert bank.sentences[0].text == "Dogs bark."
     assert bank.sentences[0].spans == ((0, 4), (5, 9), (9, 10))
-    assert "text put together" in bank.notes[0]
+    assert "text reconstructed" in bank.notes[0]
 
 
 @pytest.mark.parametrize("text", ["Cats bark.", "Dogs bark. Loudly", "Dogs bark"])
@@ -128,13 +128,13 @@ WRONG = {
     "1\ta\t_\tX\t_\t_\t0\troot\t_\n": (1, "9 columns"),
     lines("1 a _ X _ _ 0 root _ _ _"): (1, "11 columns"),
     "1 a _ X _ _ 0 root _ _\n": (1, "separated by tabs"),
-    lines("x a _ X _ _ 0 root"): (1, "'x' is no id"),
-    lines("1 a _ X _ _ 0 root\n3 b _ X _ _ 1 dep"): (2, "id 3 where 2 is due"),
-    lines("2-3 ab\n1 a _ X _ _ 0 root\n2 b _ X _ _ 1 dep"): (1, "id 2-3 where 1 is due"),
+    lines("x a _ X _ _ 0 root"): (1, "'x' is not an id"),
+    lines("1 a _ X _ _ 0 root\n3 b _ X _ _ 1 dep"): (2, "id 3, but 2 is expected"),
+    lines("2-3 ab\n1 a _ X _ _ 0 root\n2 b _ X _ _ 1 dep"): (1, "id 2-3, but 1 is expected"),
     lines("1-1 a\n1 a _ X _ _ 0 root"): (1, "fewer than two words"),
-    lines("1-2 a\n1 a _ X _ _ 0 root"): (2, "ends at word 2 of 1"),
-    lines("1-2 a\n1 a _ X _ _ 0 root\n2-3 b\n2 b _ X _ _ 1 dep"): (3, "inside the one before"),
-    lines("1 a _ X _ _ 0 root\n2.1 b"): (2, "stands after word 1"),
+    lines("1-2 a\n1 a _ X _ _ 0 root"): (2, "ends at word 2, but the sentence has 1"),
+    lines("1-2 a\n1 a _ X _ _ 0 root\n2-3 b\n2 b _ X _ _ 1 dep"): (3, "overlaps the previous one"),
+    lines("1 a _ X _ _ 0 root\n2.1 b"): (2, "follows word 1"),
     lines(HEADED.format("_", 1, 1)): (1, "has no head (_)"),
     lines("1 a _ X _ _ 0 _"): (1, "has no relation (_)"),
     lines(HEADED.format(0, "1x", 1)): (2, "head '1x'"),
@@ -142,9 +142,9 @@ WRONG = {
     lines(HEADED.format(0, 4, 1)): (2, "as head 4, of 3 words"),
     lines(HEADED.format(0, 2, 1)): (2, "as head itself"),
     lines(HEADED.format(0, 0, 1)): (2, "words 1, 2 are roots"),
-    lines(HEADED.format(0, 3, 2)): (2, "2 -> 3 -> 2 go in a circle"),
+    lines(HEADED.format(0, 3, 2)): (2, "2 -> 3 -> 2 form a cycle"),
     lines(HEADED.format(2, 3, 1)): (1, "no word has head 0"),
-    lines("1.1 a"): (1, "stands after word 0"),
+    lines("1.1 a"): (1, "follows word 0"),
     lines("0.1 a"): (1, "the sentence has no words"),
     lines("1 \u00a0 _ X _ _ 0 root"): (1, "column 2 is empty"),
 }
@@ -191,12 +191,12 @@ def test_wide_encodings_are_refused_whole(tmp_path: Path, name: str, mark: str, 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"# only\n", b"\xef\xbb\xbf"])
 def test_a_file_without_sentences_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(PromptError, match=r"bank\.conllu holds no sentence"):
+    with pytest.raises(PromptError, match=r"bank\.conllu contains no sentence"):
         read(tmp_path, content)
 
 
 def test_a_file_that_is_skipped_whole_is_refused_with_the_first_reason(tmp_path: Path) -> None:
-    with pytest.raises(PromptError, match=r"holds no sentence; 1 skipped.*line 1: 2 columns"):
+    with pytest.raises(PromptError, match=r"contains no sentence; 1 skipped.*line 1: 2 columns"):
         read(tmp_path, "1\ta\n", on_error="skip")
 
 

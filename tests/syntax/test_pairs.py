@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from syntax.made import word_tokenizer
 from syntax.small_bert import save_bert
 from transformers import BertConfig, BertForMaskedLM
 
@@ -19,13 +18,7 @@ WORDS = [f"v{i}" for i in range(40)]
 
 
 @pytest.fixture(scope="module")
-def planted():
-    """Induction: after `a b ... a` it expects b. L0H3 and L1H0 do it, L1H2 does nothing."""
-    return interp.load("planted:bystander", tokenizer=word_tokenizer(WORDS))
-
-
-@pytest.fixture(scope="module")
-def pairs():
+def repeating_pairs():
     """The good sentence repeats what followed a word before; the bad one has another word."""
     rng = np.random.default_rng(0)
     out = []
@@ -36,33 +29,37 @@ def pairs():
     return out
 
 
-def test_the_head_that_the_pairs_need_is_told_from_others(planted, pairs) -> None:
-    needed = check_pairs(planted, pairs, ["L1H0"], n_random=6)
+def test_the_head_that_the_pairs_need_is_told_from_others(
+    numbered_bystander, repeating_pairs
+) -> None:
+    needed = check_pairs(numbered_bystander, repeating_pairs, ["L1H0"], n_random=6)
     assert needed.accuracy == 1.0
     assert needed.drop > 2
     assert needed.drop > 10 * np.abs(needed.random_drops).max()
     assert needed.p == pytest.approx(1 / 7)
-    bystander = check_pairs(planted, pairs, [(1, 2)], n_random=40)
+    bystander = check_pairs(numbered_bystander, repeating_pairs, [(1, 2)], n_random=40)
     assert abs(bystander.drop) < 0.1 * needed.drop
     assert bystander.p > 0.2
 
 
-def test_likelihoods_are_those_of_the_next_tokens(planted, pairs) -> None:
-    found = check_pairs(planted, pairs[:3], ["L1H0"], n_random=1)
+def test_likelihoods_are_those_of_the_next_tokens(numbered_bystander, repeating_pairs) -> None:
+    found = check_pairs(numbered_bystander, repeating_pairs[:3], ["L1H0"], n_random=1)
 
     def likely(text):
-        ids = planted.tokenizer(text)["input_ids"]
+        ids = numbered_bystander.tokenizer(text)["input_ids"]
         with torch.no_grad():
-            log_p = planted.run([ids])[0].double().log_softmax(-1)
+            log_p = numbered_bystander.run([ids])[0].double().log_softmax(-1)
         return sum(float(log_p[i, ids[i + 1]]) for i in range(len(ids) - 1))
 
-    want = [likely(p.good) - likely(p.bad) for p in pairs[:3]]
+    want = [likely(p.good) - likely(p.bad) for p in repeating_pairs[:3]]
     np.testing.assert_allclose(found.margin, want, atol=1e-5)
     assert found.kind == "log-likelihood"
 
 
-def test_random_sets_have_as_many_heads_in_each_layer(planted, pairs) -> None:
-    found = check_pairs(planted, pairs[:2], ["L0H1", "L1H0", "L1H3"], n_random=20)
+def test_random_sets_have_as_many_heads_in_each_layer(numbered_bystander, repeating_pairs) -> None:
+    found = check_pairs(
+        numbered_bystander, repeating_pairs[:2], ["L0H1", "L1H0", "L1H3"], n_random=20
+    )
     for heads in found.random_heads:
         assert sorted(h[:2] for h in heads) == ["L0", "L1", "L1"]
         assert not {"L0H1", "L1H0", "L1H3"} & set(heads)
@@ -97,17 +94,17 @@ def test_masked_models_score_one_token_at_a_time(tmp_path) -> None:
     assert found.kind == "pseudo-log-likelihood"
 
 
-def test_what_cannot_be_asked(planted, pairs, tmp_path) -> None:
+def test_what_cannot_be_asked(numbered_bystander, repeating_pairs, tmp_path) -> None:
     with pytest.raises(OptionError, match="0 pairs and 1 heads"):
-        check_pairs(planted, [], ["L1H0"])
+        check_pairs(numbered_bystander, [], ["L1H0"])
     with pytest.raises(OptionError, match="too few other heads"):
-        check_pairs(planted, pairs[:2], ["L1H0", "L1H1", "L1H2"])
+        check_pairs(numbered_bystander, repeating_pairs[:2], ["L1H0", "L1H1", "L1H2"])
     with pytest.raises(OptionError, match=r"L9H0|layer 9"):
-        check_pairs(planted, pairs[:2], ["L9H0"])
+        check_pairs(numbered_bystander, repeating_pairs[:2], ["L9H0"])
     with pytest.raises(PromptError, match="has no tokenizer"):
-        check_pairs(interp.load("planted:bystander"), pairs[:2], ["L1H0"])
+        check_pairs(interp.load("planted:bystander"), repeating_pairs[:2], ["L1H0"])
     bare = interp.load(save_bert(tmp_path, WORDS))
-    with pytest.raises(PromptError, match="predicts no tokens"):
+    with pytest.raises(PromptError, match="does not predict tokens"):
         check_pairs(bare, [MinimalPair("v1 v2", "v2 v1")], ["L0H0"], n_random=1)
 
 
@@ -118,20 +115,20 @@ def test_pairs_of_a_file(tmp_path) -> None:
     assert read_pairs(path, n=2) == [MinimalPair("g0", "b0"), MinimalPair("g1", "b1")]
     assert len(read_pairs(path)) == 5
     path.write_text(json.dumps(rows[0]) + '\n{"sentence_good": "x"}\n')
-    with pytest.raises(StoreError, match="line 2: no JSON object with sentence_good"):
+    with pytest.raises(StoreError, match="line 2: not a JSON object with sentence_good"):
         read_pairs(path)
     path.write_text("\n")
-    with pytest.raises(StoreError, match="holds no pairs"):
+    with pytest.raises(StoreError, match="contains no pairs"):
         read_pairs(path)
     with pytest.raises(StoreError, match="No such file"):
         read_pairs(tmp_path / "absent")
     path.write_bytes(b"\xff\xfe{}")
-    with pytest.raises(StoreError, match="no UTF-8"):
+    with pytest.raises(StoreError, match="not UTF-8"):
         read_pairs(path)
 
 
-def test_it_shows_itself(planted, pairs) -> None:
-    found = check_pairs(planted, pairs, ["L1H0"], n_random=3)
+def test_it_shows_itself(numbered_bystander, repeating_pairs) -> None:
+    found = check_pairs(numbered_bystander, repeating_pairs, ["L1H0"], n_random=3)
     frame = found.to_pandas()
     assert frame["set"].tolist() == ["checked", "random", "random", "random"]
     assert frame["drop"][0] == found.drop

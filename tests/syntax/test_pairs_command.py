@@ -13,7 +13,7 @@ from interp.core.resources import folder
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Path:
+def pairs_file(tmp_path: Path) -> Path:
     path = tmp_path / "pairs.jsonl"
     good = ("the dog sleeps", "many birds sing", "a lamp falls", "the girls run")
     path.write_text(
@@ -26,15 +26,15 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def test_minimal_pairs_without_heads_are_those_of_the_python_call(
-    run: Run, pairs: Path, tmp_path: Path
+    run_trees: Run, pairs_file: Path, tmp_path: Path
 ) -> None:
     from interp.syntax.pairs import check_pairs, read_pairs
 
     want = check_pairs(
-        interp.load("bundled:induction"), read_pairs(pairs), ["L0H3", "L1H0"], seed=5
+        interp.load("bundled:induction"), read_pairs(pairs_file), ["L0H3", "L1H0"], seed=5
     )
-    few = ("bundled:induction", *FEW, "--no-controls", "--seed", "5", "--pairs", pairs)
-    result = run(*few, "--heads", "L0H3,L1H0", "-o", tmp_path / "out")
+    few = ("bundled:induction", *FEW, "--no-controls", "--seed", "5", "--pairs", pairs_file)
+    result = run_trees(*few, "--heads", "L0H3,L1H0", "-o", tmp_path / "out")
     assert result.exit_code == 0
     told = result.stdout.splitlines()
     at = next(i for i, line in enumerate(told) if "minimal pairs" in line)
@@ -50,29 +50,34 @@ def test_minimal_pairs_without_heads_are_those_of_the_python_call(
     lost = f"<td>{want.drop:.3g} ± {want.drop_sem:.2g}</td>"
     assert lost in shown
     assert shown.index("L0H3 L1H0") < shown.index(lost) < shown.index(f"<td>{want.p:.2g}</td>")
-    [told] = json.loads(run(*few, "--json").stdout)
+    [told] = json.loads(run_trees(*few, "--json").stdout)
     assert told["pairs"] == {
         "heads": [], "note": "minimal pairs: no head is above its baseline; name some with --heads",
     }  # fmt: skip
 
 
-def test_pairs_that_a_model_cannot_judge_leave_its_trees(run: Run, bert: Path, pairs: Path) -> None:
-    result = run(bert, *FEW, "--no-controls", "--pairs", pairs, "--heads", "L0H1")
+def test_pairs_that_a_model_cannot_judge_leave_its_trees(
+    run_trees: Run, bert_folder: Path, pairs_file: Path
+) -> None:
+    result = run_trees(bert_folder, *FEW, "--no-controls", "--pairs", pairs_file, "--heads", "L0H1")
     assert result.exit_code == 1
     assert "maximum spanning tree" in result.stdout
     [told] = errors(result)
-    assert "predicts no tokens" in told
+    assert "does not predict tokens" in told
 
 
 def test_pairs_are_read_before_any_model_is_loaded(
-    run: Run, bert: Path, pairs: Path, tmp_path: Path
+    run_trees: Run, bert_folder: Path, pairs_file: Path, tmp_path: Path
 ) -> None:
     for args, line in (
         (("--heads", "L0H1"), "give --pairs"),
         (("--pairs", tmp_path / "none.jsonl"), "cannot read"),
-        (("--pairs", folder("data") / "prompts.txt"), "line 1: no JSON object with sentence_good"),
+        (
+            ("--pairs", folder("data") / "prompts.txt"),
+            "line 1: not a JSON object with sentence_good",
+        ),
     ):
-        result = run("nowhere", *FEW, *args)
+        result = run_trees("nowhere", *FEW, *args)
         assert result.exit_code in (1, 2), args
         [told] = errors(result)
         assert line in told

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report.viewer.browser import needs_browser, started
+from report.browser import needs_browser
 from syntax.found import relation, scores, trees
 
 from interp.core.statistics import RatioBootstrap
-from interp.report.tree_tables import above, by_gain
 from interp.report.trees import trees_page
 from interp.syntax.result import Drawn, TreeScores
+from interp.syntax.wording import above, by_gain
 
 
 class Reader(HTMLParser):
@@ -189,12 +189,6 @@ pytest_browser = [
     pytest.mark.slow,
     needs_browser,
 ]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with started() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -140,14 +140,14 @@ LEGACY = [
         ("encoder", "relative-bias", "disentangled", "fused-qkv"),
         "DebertaForMaskedLM",
         DEBERTA,
-        conventions={"q-k": "scores are a sum of products: no one q and k give them"},
+        conventions={"q-k": "scores are a sum of products: no single q and k give them"},
     ),
     _legacy(
         "deberta_v2",
         ("encoder", "relative-bias", "disentangled"),
         "DebertaV2ForMaskedLM",
         DEBERTA | {"position_buckets": 8, "max_relative_positions": 64, "share_att_key": True},
-        conventions={"q-k": "scores are a sum of products: no one q and k give them"},
+        conventions={"q-k": "scores are a sum of products: no single q and k give them"},
     ),
     _legacy(
         "xlnet",
@@ -155,7 +155,7 @@ LEGACY = [
         "XLNetLMHeadModel",
         XLNET,
         conventions={
-            "q-k": "scores are a sum of products: no one q and k give them",
+            "q-k": "scores are a sum of products: no single q and k give them",
             "layout": "the module works in [query, batch, head, d_head]",
         },
     ),

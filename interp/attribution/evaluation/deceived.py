@@ -1,34 +1,46 @@
-"""The standing warning: what a method finds in a model whose attention hides its reason.
+"""Test of attribution methods on `bundled:deceive`, a model that hides its deciding word.
 
-`bundled:deceive` answers by a name in the sentence and was trained to attend to it as little as it
-can. A method that ranks the name low there would be wrong about any model that learned the same by
-itself; nothing in attention alone tells the two apart.
+`bundled:deceive` answers by a name in the sentence and was trained to keep its attention off that
+name. A method that ranks the name low there would also be wrong about any other model that learned
+to do this without being trained to; attention patterns alone cannot tell the two cases apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from interp.attribution.declaration import BoundMethod
 from interp.attribution.example import Example
 from interp.core.errors import InterpError
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+from interp.model.content import result_provenance
 
-HELD_OUT = 20_000  # seed of sentences that neither training nor the model card has seen
+if TYPE_CHECKING:
+    import pandas as pd
+
+HELD_OUT = 20_000  # seed of sentences that neither training nor the model card used
 
 
 @dataclass(frozen=True)
 class Deceived:
-    """Where a method ranks the word that decides, 1 being first, over held-out sentences.
+    """Mean rank of the deciding word by one method over held-out sentences; 1 is first.
 
     Args:
-        rank, sem: mean and standard error; ties share their mean rank.
-        chance: the mean rank of a method that knows nothing.
+        method: label of the method.
+        needs: what the method needs: nothing, patterns, forward (passes) or gradients.
+        rank, sem: mean and standard error; tied words share their mean rank.
+        chance: the mean rank by random scores.
         first: share of sentences in which the word is ranked first.
-        error: why the method gave no scores; then the numbers are NaN.
+        n: the number of sentences.
+        error: message of the error if the method gave no scores; the numbers are then NaN.
     """
 
     method: str
@@ -39,6 +51,44 @@ class Deceived:
     first: float
     n: int
     error: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeceptionTest(Result):
+    """Ranks that attribution methods give the deciding word of `bundled:deceive`.
+
+    There is one row per method. The score is the mean rank over sentences, so the lowest is the
+    best, and the null is the mean rank by random scores.
+
+    Args:
+        ranks: the mean rank, its error and the share of first ranks of each method.
+        per_prompt: rank by each method in each sentence; NaN if the method gave no scores.
+        provenance: the model, sentences and versions.
+    """
+
+    ranks: tuple[Deceived, ...]
+    per_prompt: Float[np.ndarray, "row sentence"] = field(repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("method",)
+    _per_row = ("ranks", "per_prompt")
+    _by = "lowest"
+    _holds = (Deceived,)
+    _same_as = MappingProxyType({"score": "rank", "null": "chance"})
+
+    @property
+    def warning(self) -> str:
+        """Warning about the methods that do no better than chance; empty if there are none."""
+        return warning(self.ranks)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "rank of the deciding word", "unit": "rank"}
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per method."""
+        import pandas as pd
+
+        columns = list(Deceived.__dataclass_fields__)
+        return pd.DataFrame([asdict(d) for d in self.ranks], columns=pd.Index(columns))
 
 
 @cache
@@ -53,12 +103,20 @@ def _examples(n: int) -> tuple[tuple[Example, int], ...]:
     )
 
 
-def deceived(methods: Iterable[BoundMethod], n: int = 16) -> list[Deceived]:
-    """The rank of the word that decides among the words before the one at which it is asked.
+def deceived(methods: Iterable[BoundMethod], n: int = 16) -> DeceptionTest:
+    """Rank the deciding word among the words before the position of the answer.
 
-    Scores count by their size. The special token in front and the asking word itself are left out.
+    Words are ranked by absolute score. The special token at the start and the last word, at which
+    the answer is given, are not ranked.
+
+    Args:
+        methods: the methods to test.
+        n: the number of held-out sentences.
+
+    Returns:
+        One row per method; a method that fails has its error message and NaN.
     """
-    found = []
+    found, values = [], []
     examples = _examples(n)
     chance = float(np.mean([(len(e) - 1) / 2 for e, _ in examples]))
     for chosen in methods:
@@ -69,7 +127,9 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> list[Deceived]:
             found.append(
                 Deceived(chosen.label, chosen.method.needs, nan, nan, chance, nan, n, str(error))
             )
+            values.append(np.full(n, nan))
             continue
+        values.append(ranks)
         sem = float(ranks.std(ddof=1) / n**0.5)
         found.append(
             Deceived(
@@ -82,7 +142,12 @@ def deceived(methods: Iterable[BoundMethod], n: int = 16) -> list[Deceived]:
                 n,
             )
         )
-    return found
+    sentences = Prompts(tuple(tuple(e.ids) for e, _ in examples))
+    made = result_provenance(
+        examples[0][0].model, "interp.attribution.deceived", sentences, seed=HELD_OUT
+    )
+    per_prompt = np.stack(values) if values else np.empty((0, n))
+    return DeceptionTest(tuple(found), per_prompt, made)
 
 
 def _rank(chosen: BoundMethod, example: Example, cause: int) -> float:
@@ -92,10 +157,10 @@ def _rank(chosen: BoundMethod, example: Example, cause: int) -> float:
 
 
 def warning(found: Iterable[Deceived]) -> str:
-    """The warning as a sentence with its numbers; empty if every method passed or none was tried.
+    """Return the warning as a sentence with its numbers; empty if no method needs one.
 
-    A method is warned of when its mean rank is no better than chance; baselines that read nothing
-    are passed over.
+    A method is included if its mean rank is no better than chance. Baselines that use nothing of
+    the model are not included.
     """
     fooled = [d for d in found if d.needs != "nothing" and d.rank + d.sem >= d.chance]
     if not fooled:

@@ -1,14 +1,17 @@
-"""Differences between methods over the same texts, and which of them are more than chance."""
+"""Paired tests of the differences between attribution methods over the same texts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.result import Result
 from interp.core.statistics import (
     EXACT_FLIPS,
     RANDOM_FLIPS,
@@ -17,17 +20,26 @@ from interp.core.statistics import (
     sign_flip_p,
 )
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Difference:
-    """`first` minus `second`, over the texts that both have.
+    """Mean difference between two methods, `first` minus `second`, over the texts both have.
 
     Args:
-        p: two-sided, of a paired permutation test (signs of the differences flipped at random).
-        p_holm: the same, corrected for all pairs of the table (Holm 1979).
-        p_least: the smallest p that so many texts can give, before correction.
+        first: label of the first method.
+        second: label of the second method.
+        difference: mean difference over the texts.
+        sem: standard error of the mean difference.
+        n: the number of texts.
+        p: two-sided p-value of a paired permutation test, which flips the signs of the differences
+            at random.
+        p_holm: `p` corrected for all pairs of the table (Holm 1979).
+        p_least: the smallest p-value that this number of texts can give, before correction.
     """
 
     first: str
@@ -40,16 +52,54 @@ class Difference:
     p_least: float
 
 
-@dataclass(frozen=True)
-class Limit:
-    """The smallest corrected p-value that a table of pairs can show, and what it would take.
+@dataclass(frozen=True, eq=False, repr=False)
+class MethodDifferences(Result):
+    """Differences between all pairs of methods by one measure, with corrected p-values.
+
+    There is one row per pair of methods; the score is the mean difference over texts.
 
     Args:
-        texts: most texts that any pair has in common, of `pairs` pairs.
-        p: smallest possible p-value of one pair by itself; `p_holm` is that corrected for all
-            pairs.
-        level: corrected p-value below which a difference counts.
-        needed: texts from which a difference can count; None where no number is enough.
+        pairs: the difference and the test of each pair.
+        per_prompt: difference on each text; NaN where one of the two methods has no value.
+        measure: name of the measure.
+        unit: unit of the measure.
+        provenance: that of the methods' values.
+    """
+
+    pairs: tuple[Difference, ...]
+    per_prompt: Float[Array, "pair text"] = field(repr=False)
+    measure: str
+    unit: str
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("first", "second")
+    _per_row = ("pairs", "per_prompt")
+    _by = "abs"
+    _holds = (Difference,)
+    _same_as = MappingProxyType({"score": "difference"})
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": self.measure, "unit": self.unit, "null": 0.0}
+
+    def _rows(self) -> pd.DataFrame:
+        """One row per pair of methods."""
+        import pandas as pd
+
+        columns = list(Difference.__dataclass_fields__)
+        return pd.DataFrame([asdict(d) for d in self.pairs], columns=pd.Index(columns))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Smallest corrected p-value that a table of pairs can reach, and the texts needed for more.
+
+    Args:
+        texts: the largest number of texts that any pair of methods has in common.
+        pairs: the number of pairs of methods.
+        p: the smallest possible p-value of a single pair.
+        p_holm: `p` corrected for all pairs.
+        level: corrected p-value below which a difference is significant.
+        needed: the smallest number of texts with which a difference can be significant; None if no
+            number is enough.
     """
 
     texts: int
@@ -61,7 +111,7 @@ class Limit:
 
     @property
     def can_show(self) -> bool:
-        """True if any difference could be significant with so many texts."""
+        """True if a difference could be significant with this number of texts."""
         return self.p_holm < self.level
 
     def __str__(self) -> str:
@@ -79,7 +129,7 @@ class Limit:
 def limit(
     values: Mapping[str, Float[Array, " text"]], level: float, flips: int = RANDOM_FLIPS
 ) -> Limit:
-    """The smallest corrected p-value that `differences` of these values could have."""
+    """Compute the smallest corrected p-value that `method_differences` could give for these."""
     there = [~np.isnan(x) for x in values.values()]
     shared = [int((a & b).sum()) for a, b in combinations(there, 2)]
     texts, pairs = max(shared, default=0), len(shared)
@@ -91,7 +141,7 @@ def limit(
 def method_differences(
     values: Mapping[str, Float[Array, " text"]], *, flips: int = RANDOM_FLIPS, seed: int = 0
 ) -> list[Difference]:
-    """Every pair of methods; a text where either has NaN is left out of that pair."""
+    """Test every pair of methods; a text on which either has NaN is left out of that pair."""
     found: list[tuple[str, str, float, float, int, float]] = []
     for first, second in combinations(values, 2):
         x = values[first] - values[second]

@@ -1,4 +1,4 @@
-"""Methods by how faithful they are, as a plotly figure for notebooks."""
+"""Plotly figure of the faithfulness of attribution methods, for notebooks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
 
 
-def method_bars(found: Faithfulness, measure: str) -> go.Figure:
-    """One bar per method, the best on top; whiskers are one standard error either way."""
+def method_bars(found: Faithfulness) -> go.Figure:
+    """Draw one bar per row of one measure, the best on top, with plus and minus one SEM."""
     import plotly.graph_objects as go
 
-    rows = [row for row in found.summary(measure) if row[3]][::-1]
+    frame = found.wide()
+    frame = frame[frame["n"] > 0].iloc[::-1]
+    measure = str(found.wide()["metric"].iloc[0])
+    methods = frame["method"].tolist()
     fooled = {d.method for d in found.warned if d.rank + d.sem >= d.chance}
     figure = go.Figure(
         go.Bar(
-            x=[mean for _, mean, _, _ in rows],
-            y=[f"{m} *" if m in fooled else m for m, _, _, _ in rows],
-            error_x={"array": [sem for _, _, sem, _ in rows], "thickness": 1.2},
+            x=frame["score"].tolist(),
+            y=[f"{m} *" if m in fooled else m for m in methods],
+            error_x={"array": frame["sem"].tolist(), "thickness": 1.2},
             orientation="h",
             marker_color="#2b7bba",
-            customdata=[n for _, _, _, n in rows],
+            customdata=frame["n"].tolist(),
             hovertemplate="%{y}: %{x:.3f}, %{customdata} texts<extra></extra>",
         )
     )
@@ -34,7 +37,7 @@ def method_bars(found: Faithfulness, measure: str) -> go.Figure:
         title={"text": f"{measure}: {what}{'' if more else ' (lower is better)'}"},
         xaxis={"title": {"text": "mean and standard error over texts"}},
         yaxis={"title": {"text": "* ranks a hidden cause no better than chance" if fooled else ""}},
-        height=140 + 22 * len(rows),
+        height=140 + 22 * len(frame),
         margin={"l": 180},
     )
     return figure

@@ -1,9 +1,9 @@
-"""The target's number when source tokens are taken away: the intervention that others are held to.
+"""Value of the target after source tokens are removed: the reference intervention.
 
-delete   the token is gone, and those behind it move up
-mask     the tokenizer's mask token stands in its place
-mean     the mean of the prompt's own token embeddings stands in its place
-NUMBER   the token of that id stands in its place
+delete   remove the token, so that the tokens after it move forward by one position
+mask     replace it by the tokenizer's mask token
+mean     replace its embedding by the mean of the prompt's token embeddings
+NUMBER   replace it by the token with this id
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HOWS = ("delete", "mask", "mean")
 
 
 def default_removal(example: Example) -> str:
-    """`mask` where the tokenizer has a mask token, `mean` where it has none."""
+    """Return "mask" if the tokenizer has a mask token, else "mean"."""
     return "mask" if _mask_id(example) is not None else "mean"
 
 
@@ -40,16 +40,26 @@ def values_without(
     how: str,
     batch_size: int = 16,
 ) -> Float[Array, " variant"]:
-    """The target's number with the marked sources of each variant taken away.
+    """Compute the target's value with the marked sources of each variant removed.
+
+    Args:
+        example: the input and its target.
+        gone: True for the sources to remove, one row per variant.
+        how: the kind of removal; see the module's docstring.
+        batch_size: variants per forward pass.
+
+    Returns:
+        One value per variant.
 
     Raises:
-        OptionError: an unknown `how`, or one that the model or the target does not allow.
+        OptionError: `how` is unknown, or the model or the target does not allow it.
         PromptError: a variant has no token left.
     """
     gone = np.asarray(gone, dtype=bool)
     if gone.ndim != 2 or gone.shape[1] != len(example):
         raise OptionError(
-            f"gone has shape {gone.shape}; it is one row per variant over {len(example)} tokens"
+            f"gone has shape {gone.shape}; give one row per variant with {len(example)} columns, "
+            "one per token"
         )
     if how == "delete":
         return _deleted(example, gone, batch_size)
@@ -63,7 +73,7 @@ def values_without(
 def values_scaled(
     example: Example, kept: Bool[Array, "variant source d_model"], batch_size: int = 16
 ) -> Float[Array, " variant"]:
-    """The target's number with entries of the token embeddings set to zero where not kept."""
+    """Compute the target's value with the embedding entries that are not kept set to zero."""
 
     def change(x: Tensor, which: slice) -> Tensor:
         return x * torch.from_numpy(kept[which]).to(x)
@@ -72,7 +82,7 @@ def values_scaled(
 
 
 def embedding_width(example: Example) -> int:
-    """Entries of a token's embedding, which some models project to the stream's width."""
+    """Return the width of the token embeddings, which may differ from that of the stream."""
     return int(_table(example).weight.shape[1])
 
 
@@ -81,13 +91,13 @@ def _deleted(example: Example, gone: Array, batch_size: int) -> Array:
     moves = position not in (None, -1) and example.output.dim() == 3
     if moves and not is_encoder_decoder(example.model.module):
         raise OptionError(
-            f"how='delete' moves the tokens behind, so position {position} of the target would be "
-            "another; take how='mask' or how='mean', or a target at position -1"
+            f"how='delete' moves the tokens behind it, so position {position} of the target would "
+            "be another token; use how='mask' or how='mean', or a target at position -1"
         )
     if gone.all(1).any():
         raise PromptError(
-            f"nothing is left of an input of {len(example)} token(s) when they are deleted; "
-            "take how='mean'"
+            f"nothing is left of an input of {len(example)} token(s) when all of them are deleted; "
+            "use how='mean'"
         )
     ids = [[t for t, out in zip(example.ids, row, strict=True) if not out] for row in gone]
     return example.values(ids, batch_size)
@@ -102,17 +112,22 @@ def _token(example: Example, how: str) -> int:
     if how == "mask":
         token = _mask_id(example)
         if token is None:
-            raise OptionError(f"{name} has no mask token; take how=delete, mean, or a token's id")
+            raise OptionError(f"{name} has no mask token; use how=delete, mean, or a token id")
         return int(token)
     if not how.isdecimal():
-        raise OptionError(f"how={how!r}; known: {', '.join(HOWS)}, or the id of a token")
+        raise OptionError(
+            f"unknown removal how={how!r}; known: {', '.join(HOWS)}, or the id of a token"
+        )
     if int(how) >= example.model.d_vocab:
-        raise OptionError(f"token id {how}; {name} knows 0 to {example.model.d_vocab - 1}")
+        raise OptionError(
+            f"token id {how} lies outside the vocabulary of {name}; ids range from 0 to "
+            f"{example.model.d_vocab - 1}"
+        )
     return int(how)
 
 
 Change = Callable[[Tensor, slice], Tensor]
-"""New embeddings of a batch of copies, from the embeddings and which variants they are."""
+"""Function from the embeddings of a batch and the slice of its variants to new embeddings."""
 
 
 def _to_mean(gone: Array) -> Change:
@@ -124,19 +139,19 @@ def _to_mean(gone: Array) -> Change:
 
 
 def _table(example: Example) -> Any:
-    """The module that looks up the sources' embeddings."""
+    """Return the module that looks up the embeddings of the sources."""
     stream = "encoder" if is_encoder_decoder(example.model.module) else example.model.stacks[0]
     entering = layouts(example.model).vocabulary.entering.get(stream)
     if entering is None or isinstance(entering, str):
         raise UnreadableAttention(
-            entering or f"{example.model.name}: the {stream} stream is made of no token ids"
+            entering or f"{example.model.name}: the {stream} stream does not start from token ids"
         )
     return example.model.module.get_submodule(entering.table)
 
 
 def _through_embeddings(example: Example, change: Change, n: int, batch_size: int) -> Array:
     if batch_size < 1:
-        raise OptionError(f"batch size {batch_size}; it is at least 1")
+        raise OptionError(f"batch size {batch_size} is too small; it must be at least 1")
     table, found = _table(example), []
     for start in range(0, n, batch_size):
         which = slice(start, min(start + batch_size, n))
@@ -152,7 +167,7 @@ def _through_embeddings(example: Example, change: Change, n: int, batch_size: in
 
 @contextmanager
 def _changed(table: Any, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Change what the first look-up of a forward gives: that of the sources."""
+    """Change the output of the first embedding look-up of a forward pass, that of the sources."""
     runs = 0
 
     def hook(module: Any, args: tuple, output: Tensor) -> Tensor | None:
@@ -165,11 +180,11 @@ def _changed(table: Any, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
         yield
     finally:
         handle.remove()
-    assert runs, "the embedding was found by a run, and runs in every other"
+    assert runs, "the embedding module was located by a run, so it runs in every forward pass"
 
 
 def one_by_one(sources: Sequence[int], n: int) -> Bool[Array, "variant source"]:
-    """One variant per source: it alone is gone."""
+    """Return one variant per source, in which only that source is removed."""
     gone = np.zeros((len(sources), n), dtype=bool)
     gone[np.arange(len(sources)), list(sources)] = True
     return gone

@@ -1,4 +1,4 @@
-"""What a faithfulness run found: rows, summary, and differences that are more than chance."""
+"""Faithfulness of attribution methods: measures per text, means, and tests of differences."""
 
 from __future__ import annotations
 
@@ -7,23 +7,32 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from jaxtyping import Float
 
 from interp.attribution.evaluation.deceived import Deceived, warning
-from interp.attribution.evaluation.paired import Difference, Limit, limit, method_differences
+from interp.attribution.evaluation.paired import (
+    Limit,
+    MethodDifferences,
+    limit,
+    method_differences,
+)
 from interp.attribution.result import LARGEST_SHARE
-from interp.core.display import Displayed
 from interp.core.doors import behind
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
+from interp.core.long_rows import first_rows
+from interp.core.result import Result
 
 if TYPE_CHECKING:
+    import os
+
     import pandas as pd
     import plotly.graph_objects as go
 
-# name -> what it is, and whether more is better
+# name -> description, and True if higher is better
 MEASURES = {
     "spearman": ("rank correlation of |score| with |change| under occlusion", True),
     "spearman_signed": ("rank correlation of score with change under occlusion", True),
@@ -48,18 +57,26 @@ MEASURES = {
         False,
     ),
 }
+CORRELATIONS = ("spearman", "spearman_signed")
+NULL = "random_scores"  # method whose mean is the null of each measure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Faithfulness(Displayed):
-    """Measures of every method on every text.
+class Faithfulness(Result):
+    """Faithfulness of every method by every measure, over the same texts.
+
+    There is one row per measure and method: the mean over texts, with the mean of `random_scores`
+    as its null. Within a measure the best method comes first, and `top(k)` keeps the k best of
+    each measure. `texts_to_pandas` has one row per method and text.
 
     Args:
-        rows: one per method and text: `MEASURES`, the number of tokens, the completeness
-            residual, its share of the total and whether that flags the scores as incomplete, and
-            an error where the method has no scores on the text.
-        needs: what each method asks of a model.
+        rows: one mapping per method and text: the `MEASURES`, the number of tokens, the
+            completeness residual, its share of the total, the flag of incomplete scores, and the
+            error message if the method gave no scores on the text.
+        texts: the texts, in order.
+        needs: for each method what it needs: nothing, patterns, forward (passes) or gradients.
         warned: ranks on `bundled:deceive`; see `interp.attribution.evaluation.deceived`.
+        provenance: the model, texts, targets, settings and versions.
     """
 
     rows: tuple[Mapping[str, Any], ...] = field(repr=False)
@@ -67,25 +84,35 @@ class Faithfulness(Displayed):
     needs: Mapping[str, str]
     warned: tuple[Deceived, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("method",)
+    _holds = (Deceived,)
+
+    @property
+    def per_prompt(self) -> Float[np.ndarray, "row text"]:  # type: ignore[override]
+        """Value of each row on each text, `[row, text]`; NaN where there is none."""
+        values = {measure: self.values(measure) for measure in MEASURES}
+        named = self.wide()[["metric", "method"]].itertuples(index=False, name=None)
+        found = [values[measure][method] for measure, method in named]
+        return np.stack(found) if found else np.empty((0, len(self.texts)))
 
     @property
     def methods(self) -> list[str]:
-        """Labels, in the order asked for."""
+        """Labels of the methods, in the order in which they were requested."""
         return list(self.needs)
 
     @property
     def measures(self) -> Mapping[str, tuple[str, bool]]:
-        """Name of each measure, what it is, and whether more is better."""
+        """Name of each measure, its description, and True if higher is better."""
         return MEASURES
 
     @property
     def failures(self) -> list[tuple[str, int, str]]:
-        """Method, text (counted from 0) and error, where a method gave no scores."""
+        """Method, index of the text (from 0) and error message of each failed attribution."""
         return [(r["method"], r["text"], r["error"]) for r in self.rows if r["error"]]
 
     @property
     def incomplete(self) -> dict[str, int]:
-        """Texts on which a method's scores miss more of their total than `LARGEST_SHARE`."""
+        """Number of texts per method on which the residual exceeds `LARGEST_SHARE` of the total."""
         found = dict.fromkeys(self.methods, 0)
         for row in self.rows:
             found[row["method"]] += bool(row.get("incomplete"))
@@ -93,7 +120,7 @@ class Faithfulness(Displayed):
 
     @property
     def incomplete_warning(self) -> str:
-        """The incomplete methods as a sentence; empty if there are none."""
+        """Warning about methods with incomplete scores as a sentence; empty if there are none."""
         if not self.incomplete:
             return ""
         told = ", ".join(f"{m} on {n} of {len(self.texts)}" for m, n in self.incomplete.items())
@@ -101,14 +128,14 @@ class Faithfulness(Displayed):
 
     @property
     def warning(self) -> str:
-        """The standing warning of methods that a model can deceive; empty if none is."""
+        """Warning about methods that `bundled:deceive` misleads; empty if there are none."""
         return warning(self.warned)
 
     def values(self, measure: str) -> dict[str, np.ndarray]:
-        """One measure as `[text]` per method, NaN where there is none.
+        """Return one measure as an array `[text]` per method, NaN where there is no value.
 
         Raises:
-            UnknownName: no such measure.
+            UnknownName: there is no such measure.
         """
         if measure not in MEASURES:
             raise UnknownName("measure of faithfulness", measure, MEASURES)
@@ -119,7 +146,7 @@ class Faithfulness(Displayed):
         return found
 
     def summary(self, measure: str = "spearman") -> list[tuple[str, float, float, int]]:
-        """Method, mean, standard error over texts and their number; the best first."""
+        """Return method, mean, standard error over texts and number of texts, the best first."""
         best_first = []
         for method, values in self.values(measure).items():
             x = values[~np.isnan(values)]
@@ -132,33 +159,83 @@ class Faithfulness(Displayed):
             best_first, key=lambda row: (math.isnan(row[1]), sign * row[1] if row[3] else 0)
         )
 
-    def compare(self, measure: str = "spearman", *, seed: int = 0) -> list[Difference]:
-        """Every pair of methods in a paired permutation test, Holm-corrected over the pairs."""
+    def differences(self, measure: str = "spearman", *, seed: int = 0) -> MethodDifferences:
+        """Test every pair of methods by a paired permutation test, Holm-corrected over pairs.
+
+        `compare` tests this result against another one.
+        """
         values = self._measured(measure)
-        return method_differences(values, seed=seed) if len(values) > 1 else []
+        found = method_differences(values, seed=seed) if len(values) > 1 else []
+        apart = [values[d.first] - values[d.second] for d in found]
+        per_prompt = np.stack(apart) if apart else np.empty((0, len(self.texts)))
+        return MethodDifferences(
+            tuple(found), per_prompt, measure, self._unit(measure), self.provenance
+        )
+
+    def _unit(self, measure: str) -> str:
+        return "correlation" if measure in CORRELATIONS else str(self.provenance.get("unit", ""))
 
     def _measured(self, measure: str) -> dict[str, np.ndarray]:
         return {m: x for m, x in self.values(measure).items() if not np.isnan(x).all()}
 
     def limit(self, measure: str = "spearman", level: float = 0.05) -> Limit:
-        """The smallest corrected p-value that the number of texts and of methods allows."""
+        """Return the smallest corrected p-value that these numbers of texts and methods allow."""
         return limit(self._measured(measure), level)
 
     def better_than(self, measure: str = "spearman", level: float = 0.05) -> dict[str, list[str]]:
-        """For each method those that it beats at a corrected level.
+        """Return for each method the methods that it beats, with corrected p below `level`.
 
-        Empty lists say nothing where `limit(measure).can_show` is false: there are too few texts.
+        If `limit(measure).can_show` is False, there are too few texts for any difference to be
+        significant, and empty lists are no evidence of equality.
         """
         more = MEASURES[measure][1]
         found: dict[str, list[str]] = {m: [] for m in self.methods}
-        for d in self.compare(measure):
+        for d in self.differences(measure).pairs:
             if d.p_holm < level:
                 wins = (d.difference > 0) == more
                 found[d.first if wins else d.second].append(d.second if wins else d.first)
         return found
 
-    def to_pandas(self) -> pd.DataFrame:
-        """One row per method and text."""
+    def _rows(self) -> pd.DataFrame:
+        """One row per measure and method, measures without any value left out."""
+        import pandas as pd
+
+        rows = []
+        for measure in MEASURES:
+            found = self.summary(measure)
+            null = next((mean for method, mean, _, _ in found if method == NULL), math.nan)
+            for method, mean, sem, n in found if any(n for *_, n in found) else ():
+                row = {"metric": measure, "method": method, "score": mean, "sem": sem, "n": n}
+                rows.append(
+                    row | {"null": null, "unit": self._unit(measure), "needs": self.needs[method]}
+                )
+        columns = ["metric", "method", "score", "sem", "n", "null", "unit", "needs"]
+        return pd.DataFrame(rows, columns=pd.Index(columns))
+
+    def top(self, k: int = 5, *, by: str | None = None) -> Self:
+        """Keep the first k methods of each measure.
+
+        Args:
+            k: the number of methods.
+            by: as for other results; by default the best first, so that a measure of which less is
+                better begins with its lowest score.
+
+        Raises:
+            OptionError: k is negative.
+            UnknownName: there is no such order.
+        """
+        frame = self.to_pandas()
+        first_rows(frame, k, by or self._by)  # refuses k and the order also without rows
+        kept: list[int] = []
+        for measure, rows in frame.groupby("metric", sort=False):
+            order = by or ("score" if MEASURES[str(measure)][1] else "lowest")
+            kept += [int(rows.index[i]) for i in first_rows(rows, k, order)]
+        part = self._take(kept)
+        object.__setattr__(part, "_asked", len(kept))
+        return part
+
+    def texts_to_pandas(self) -> pd.DataFrame:
+        """Return one row per method and text, with all measures as columns."""
         import pandas as pd
 
         columns = [
@@ -174,7 +251,7 @@ class Faithfulness(Displayed):
         return pd.DataFrame([{c: row.get(c) for c in columns} for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Summary, differences, warnings and provenance as plain lists and numbers."""
+        """Return summary, differences, warnings and provenance as plain lists and numbers."""
         return {
             "summary": {
                 m: [
@@ -184,7 +261,9 @@ class Faithfulness(Displayed):
                 for m in MEASURES
             },
             "differences": {
-                m: [{k: _number(v) for k, v in asdict(d).items()} for d in self.compare(m)]
+                m: [
+                    {k: _number(v) for k, v in asdict(d).items()} for d in self.differences(m).pairs
+                ]
                 for m in MEASURES
             },
             "limits": {
@@ -200,15 +279,52 @@ class Faithfulness(Displayed):
             "provenance": dict(self.provenance),
         }
 
-    def plot(self, measure: str = "spearman") -> go.Figure:
-        """Bars in order, with one standard error either way."""
-        return behind("Faithfulness.plot")(self, measure)
+    def plot(self, k: int = 20, *, measure: str | None = None) -> go.Figure:
+        """Draw bars of the k best methods by one measure, with their standard errors.
 
-    def save(self, folder: str | Path, *, command: str | None = None) -> list[Path]:
-        """Write rows as CSV, summary and tests as JSON, and a page; each whole or not at all."""
+        Args:
+            k: the number of methods.
+            measure: a name of `measures`; by default the measure of the first row.
+
+        Raises:
+            UnknownName: there is no such measure among the rows.
+        """
+        shown = self.wide()["metric"]
+        return behind("Faithfulness.plot")(self[measure or shown.iloc[0]].top(k))
+
+    def save_html(
+        self, path: str | os.PathLike, *, title: str | None = None, command: str | None = None
+    ) -> None:
+        """Write a self-contained page with tables of all measures and the warnings.
+
+        Args:
+            path: the file to write.
+            title: heading of the page.
+            command: command line to display on the page.
+
+        Raises:
+            StoreError: the file cannot be written; an existing file is then unchanged.
+        """
+        named = {} if title is None else {"title": title}
+        page = behind("Faithfulness.page")(self, command=command, **named)
+        write_atomically(Path(path), page.encode())
+
+    def save_folder(self, folder: str | Path, *, command: str | None = None) -> list[Path]:
+        """Write the rows per text as CSV, summary and tests as JSON, and a page.
+
+        Args:
+            folder: where to write faithfulness.csv, faithfulness.json and faithfulness.html.
+            command: command line to display on the page.
+
+        Returns:
+            The paths of the three files.
+
+        Raises:
+            StoreError: a file cannot be written; an existing file is then unchanged.
+        """
         folder = Path(folder)
         made = {
-            "faithfulness.csv": self.to_pandas().to_csv(index=False),
+            "faithfulness.csv": self.texts_to_pandas().to_csv(index=False),
             "faithfulness.json": json.dumps(self.to_dict(), indent=1, default=str) + "\n",
             "faithfulness.html": behind("Faithfulness.page")(self, command=command),
         }

@@ -1,4 +1,4 @@
-"""Finished rows of a faithfulness run in a run store, so that an interrupted run resumes."""
+"""Finished rows of a faithfulness run in a run store, from which a run resumes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from interp.core.store import Store
 
 
 class EvaluationRows:
-    """Rows by text and method, in memory and, with a folder, in its run store.
+    """Rows by text and method, in memory and, if a folder is given, in its run store.
 
-    Rows of another model, other texts or other settings are never used; methods may be added.
+    Rows of another model, other texts or other settings are never reused. Methods may be added
+    later.
+
+    Args:
+        folder: folder of the run store; None keeps rows in memory only.
+        about: the model, texts and settings, which identify the run.
 
     Raises:
         StoreError: the folder cannot be written, or lies beside rows of version 0.1.0.
@@ -29,7 +34,7 @@ class EvaluationRows:
             self._steps = Store(folder).steps("faithfulness", str(about["content_hash"]), plain)
 
     def has(self, text: int, method: str) -> bool:
-        """Whether a row is finished; one with an error is tried again."""
+        """Return True if a row is finished; a row with an error is not."""
         if (text, method) not in self._rows and self._steps is not None:
             for row in self._steps.find([_name(text, method)]).values():
                 self._rows[text, method] = json.loads(row)
@@ -37,7 +42,7 @@ class EvaluationRows:
         return row is not None and not row["error"]
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Keep finished rows, on disk before anything else happens; those with an error are not."""
+        """Store rows, on disk before returning; rows with an error are kept in memory only."""
         rows = list(rows)
         for row in rows:
             self._rows[row["text"], row["method"]] = row
@@ -51,7 +56,7 @@ class EvaluationRows:
             )
 
     def of(self, methods: Sequence[str], texts: int) -> tuple[dict[str, Any], ...]:
-        """The rows of these methods, method by method in the order of texts."""
+        """Return the rows of these methods, method by method in the order of texts."""
         return tuple(self._rows[i, m] for m in methods for i in range(texts))
 
 

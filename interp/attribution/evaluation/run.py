@@ -1,21 +1,21 @@
-"""How far attributions agree with what happens when tokens are taken away.
+"""Faithfulness of attributions: agreement of scores with the effect of removing tokens.
 
-Per text and method, over the tokens that are not special:
+Measures per text and method, over the tokens that are not special:
 
     spearman                rank correlation of |score| with |change of the target| under occlusion
-    spearman_signed         the same with signs, for methods that have them
-    aopc                    mean fall of the target as the top 10 to 50 % are removed
+    spearman_signed         the same with signs, for methods whose scores have them
+    aopc                    mean fall of the target when the top 10 to 50 % are removed
     comprehensiveness       the same at 1, 5, 10, 20 and 50 % (DeYoung et al. 2020, "ERASER")
-    sufficiency             mean fall when only those are kept; lower is better
+    sufficiency             mean fall when only these tokens are kept; lower is better
     aopc_signed, comprehensiveness_signed, sufficiency_signed
-                            the same in the order of the signed score, as ERASER orders: tokens that
-                            speak against the target come last. The three above order by |score|.
-                            A method without signs has one order and so the same numbers twice.
-    soft_comprehensiveness  fall when embeddings are thinned out where scores are large
-    soft_sufficiency        fall when they are thinned out where scores are small; lower is better
+                            the same in the order of the signed score, as in ERASER: tokens with
+                            evidence against the target come last. The three above order by |score|.
+                            For a method without signs both orders, and so both numbers, are equal.
+    soft_comprehensiveness  fall when embedding entries are dropped where scores are large
+    soft_sufficiency        fall when they are dropped where scores are small; lower is better
 
-Everything is judged by interventions of one kind (`how`), so a method that is close to that kind
-is favoured; a text is one observation, and differences between methods are tested in pairs.
+All measures use the same kind of intervention (`how`), which favours methods that resemble it. One
+text is one observation, and differences between methods are tested in pairs over texts.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ Tell = Callable[[str, int, int], None]
 AOPC = (0.1, 0.2, 0.3, 0.4, 0.5)
 ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
 BASELINES = ("random_scores", "input_norm")
-FEWEST = 3  # tokens from which there is an order to speak of
+FEWEST = 3  # the smallest number of tokens whose ranking is informative
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What moves the numbers beside model, texts, targets and methods.
+    """Settings that change the measures, besides model, texts, targets and methods.
 
     Args:
-        how: the removal, see `interp.attribution.evaluation.removal`; "" takes mask where there is
-            a mask token and mean elsewhere.
-        special: whether tokens that the tokenizer adds count too; they are never removed otherwise.
-        share: of embedding entries that the soft measures keep, in expectation and for all methods.
-        draws: of the soft measures, 0 to leave them out.
-        seed: of those draws, the same for all methods.
+        how: kind of removal, see `interp.attribution.evaluation.removal`; "" means mask if the
+            tokenizer has a mask token, else mean.
+        special: True to include tokens that the tokenizer adds; by default they are never removed.
+        share: expected share of embedding entries that the soft measures keep for every method.
+        draws: random draws of the soft measures; 0 omits these measures.
+        seed: seed of these draws, which are the same for all methods.
     """
 
     how: str = ""
@@ -84,9 +84,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise OptionError(f"share={self.share}; it lies between 0 and 1")
+            raise OptionError(f"share={self.share} is out of range; it must lie between 0 and 1")
         if self.draws < 0:
-            raise OptionError(f"draws={self.draws}; it is at least 0")
+            raise OptionError(f"draws={self.draws} is negative; it must be at least 0")
 
 
 @takes_model
@@ -104,27 +104,32 @@ def faithfulness(
     tell: Tell | None = None,
     **settings: Any,
 ) -> Faithfulness:
-    """Hold methods to interventions over many texts.
+    """Measure the faithfulness of attribution methods by interventions over many texts.
+
+    A method that fails on a text gives a row with its error message; see `Faithfulness.failures`.
 
     Args:
+        model: a loaded model, or what `load` accepts.
         texts: texts, or the path of a file with one per line.
         methods: names, with options as `name:option=value`, or methods.
-        targets: one for all or one per text, as `interp.attribution.target` reads them; "nearest"
-            is the similarity with the nearest of the other texts; the model's own first choice
-            unless given.
-        baselines: also measure random scores and the length of embeddings, and the ranking by
-            occlusion itself.
-        warn: also try the methods on `bundled:deceive`; see
-        `interp.attribution.evaluation.deceived`.
-        keep: a folder that keeps finished rows; the same call continues there.
+        targets: one target for all texts or one per text, in the notation of
+            `interp.attribution.target`; "nearest" is the similarity with the nearest of the other
+            texts. The default is the model's own first choice.
+        baselines: True to also measure random scores, the norm of embeddings, and occlusion.
+        warn: True to also test the methods on `bundled:deceive`; see
+            `interp.attribution.evaluation.deceived`.
+        keep: folder in which finished rows are stored; the same call resumes from them.
+        batch_size: inputs per forward pass.
+        tell: function to which progress is reported: the kind of step, done, total.
         settings: see `Settings`.
 
-    A method that fails on a text is a row with its error, counted in the summary.
+    Returns:
+        The measures of every method on every text, with means, tests and warnings.
 
     Raises:
-        PromptError: no texts, or a text with too few tokens.
-        UnknownName, OptionError: a method, option or target that does not exist.
-        StoreError: `keep` cannot be written, or is of an earlier version.
+        PromptError: there are no texts, or a text has too few tokens.
+        UnknownName, OptionError: a method, option or target does not exist.
+        StoreError: `keep` cannot be written, or was written by an earlier version.
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)
@@ -152,65 +157,80 @@ def faithfulness(
             rows.add(_measured(example, i, missing, how, how_set, batch_size))
         if tell is not None:
             tell("texts x methods", (i + 1) * len(chosen), total)
-    warned = deceived(chosen) if warn else []
+    units = dict.fromkeys(e.target.unit for e in examples)
     return Faithfulness(
         rows.of([c.label for c in chosen], len(texts)),
         tuple(texts),
         {c.label: c.method.needs for c in chosen},
-        tuple(warned),
-        about,
+        deceived(chosen).ranks if warn else (),
+        about | {"prompts_hash": about["texts"], "unit": ", ".join(units)},
     )
 
 
 def read_texts(given: str | Path | Sequence[str]) -> list[str]:
-    """Texts of a file, one per line, or those given.
+    """Read the texts of a file, one per line, or return the given texts as a list.
 
     Raises:
-        PromptError: no file, or none has a text.
+        PromptError: the file cannot be read, or there are no texts.
     """
     if isinstance(given, (str, Path)):
         try:
             lines = Path(given).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise PromptError(f"{given} cannot be read as a file of texts: {error}") from error
+            raise PromptError(
+                f"{given} cannot be read as a file of texts, one per line: {error}"
+            ) from error
         found = [line.strip() for line in lines if line.strip()]
         if not found:
-            raise PromptError(f"{given} holds no text; give one per line")
+            raise PromptError(f"{given} holds no text; write one text per line")
         return found
     found = list(given)
     if not found:
-        raise PromptError("no texts given")
+        raise PromptError("no texts given; give at least one")
     return found
 
 
 def resolve(
     model: Model, texts: Sequence[str], targets: str | Sequence[str | Target | None] | None
 ) -> list[str | Target | None]:
-    """The target of each text.
+    """Return the target of each text.
+
+    Args:
+        model: the loaded model.
+        texts: the texts to explain.
+        targets: one target for all texts, one per text, "nearest", or None.
+
+    Returns:
+        One target per text; None means the model's own first choice.
 
     Raises:
-        OptionError: as many targets as texts are needed, or nearest of a single text.
+        OptionError: the number of targets differs from that of texts, or "nearest" is requested
+            for a single text.
     """
     if targets == "nearest":
         return [similarity(model, texts[other]) for other in nearest(model, texts)]
     if targets is None or isinstance(targets, str):
         return [targets] * len(texts)
     if len(targets) != len(texts):
-        raise OptionError(f"{len(targets)} targets for {len(texts)} texts; give one each")
+        raise OptionError(
+            f"{len(targets)} targets for {len(texts)} texts; give one per text, or one for all"
+        )
     return list(targets)
 
 
 def nearest(model: Model, texts: Sequence[str]) -> list[int]:
-    """For each text the other one whose mean last state has the largest cosine with its own.
+    """Find for each text the other text whose mean final state has the largest cosine with its own.
 
     Raises:
-        OptionError: there is one text, or the model gives logits.
+        OptionError: there are fewer than two texts, or the model outputs logits.
     """
     import torch
 
     if len(texts) < 2:
-        raise OptionError("target nearest needs at least two texts")
-    similarity(model, texts[0])  # raises where there are no states
+        raise OptionError(
+            "target 'nearest' needs at least two texts; give more texts or another target"
+        )
+    similarity(model, texts[0])  # raises an error if the model has no states
     with torch.no_grad():
         pooled = [model.run(t).double().mean((0, 1)) for t in texts]
     unit = torch.stack([p / p.norm() for p in pooled])
@@ -227,14 +247,14 @@ def _require_tokens(example: Example, i: int, special: bool) -> None:
         what = "" if special else " that are not special"
         raise PromptError(
             f"text {i + 1} has {n} token(s){what}: {' '.join(example.tokens)!r}; "
-            f"an order of tokens needs at least {FEWEST}"
+            f"a ranking of tokens needs at least {FEWEST}"
         )
 
 
 def _measured(
     example: Example, at: int, chosen: Sequence[BoundMethod], how: str, s: Settings, batch_size: int
 ) -> list[dict[str, Any]]:
-    """One row per method: its measures on one text, or why it has none."""
+    """Return one row per method: its measures on one text, or its error message."""
     where = _counted(example, s.special)
     n, value = len(where), example.value
     effect = value - values_without(
@@ -265,20 +285,20 @@ def _measured(
 
 
 def _correlation(a: Float[Array, " token"], b: Float[Array, " token"]) -> float | None:
-    """Rank correlation; None where one of them does not vary."""
+    """Compute the rank correlation; None if one of the two is constant."""
     found = float(spearman(np.stack([a, b]))[0, 1])
     return None if math.isnan(found) else found
 
 
 def counts(fractions: Iterable[float], n: int) -> list[int]:
-    """How many of n tokens each fraction is: rounded up, at least one."""
+    """Convert fractions of n tokens to numbers of tokens, rounded up, at least one."""
     return [max(1, math.ceil(q * n - 1e-9)) for q in fractions]
 
 
 def _by_removal(
     example: Example, where: Array, scores: Mapping[int, Array], how: str, batch_size: int
 ) -> dict[int, dict[str, float]]:
-    """Every set of tokens that is asked about runs once, whichever methods ask."""
+    """Compute the removal measures; a set of tokens that several methods need runs only once."""
     n = len(where)
     index: dict[tuple[int, ...], int] = {}
 
@@ -315,7 +335,7 @@ def _by_thinning(
     )
     found = {}
     for k, x in scores.items():
-        keep = np.ones((2, len(example)))  # special tokens stay whole
+        keep = np.ones((2, len(example)))  # special tokens are kept entirely
         keep[0, where] = 1 - matched_retention(np.abs(x), 1 - s.share)
         keep[1, where] = matched_retention(np.abs(x), s.share)
         both = np.concatenate([kept(p, noise) for p in keep])

@@ -1,11 +1,11 @@
-"""Soft removal with matched retention: entries of the embeddings are kept at random.
+"""Soft removal with matched retention: a random part of the embedding entries is kept.
 
 Soft metrics keep each entry of a token's embedding with a probability that grows with the token's
 score (Zhao and Aletras 2023, "Incorporating Attribution Importance for Improving Faithfulness
-Metrics"). Left as it is, a method whose scores are large all over keeps more of the input and looks
-better for it. Here the probabilities are scaled until the expected share that is kept is the same
-for every method (the pi-Soft metrics of Grad-ELLM, arXiv 2601.03089, in kind), and all methods see
-the same random numbers.
+Metrics"). Without correction, a method with large scores on all tokens keeps more of the input and
+therefore appears better. Here the probabilities are scaled so that the expected share of kept
+entries is the same for every method (similar to the pi-Soft metrics of Grad-ELLM, arXiv
+2601.03089), and all methods use the same random numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ Array = np.ndarray
 
 
 def matched_retention(size: Float[Array, " source"], share: float) -> Float[Array, " source"]:
-    """Probabilities in proportion to `size`, capped at 1, whose mean is `share`.
+    """Compute probabilities proportional to `size`, capped at 1, whose mean is `share`.
 
-    Where too few sizes are above zero to hold the share, those are 1 and the rest have equal parts.
+    If too few sizes are positive to reach the share, their probabilities are 1 and the remainder
+    is spread equally over the others.
+
+    Raises:
+        OptionError: `share` lies outside 0 to 1.
     """
     if not 0 <= share <= 1:
-        raise OptionError(f"share={share}; it lies between 0 and 1")
+        raise OptionError(f"share={share} is out of range; it must lie between 0 and 1")
     size = np.maximum(np.asarray(size, dtype=np.float64), 0.0)
     n, want = len(size), share * len(size)
     full = np.zeros(n, dtype=bool)
@@ -45,5 +49,5 @@ def matched_retention(size: Float[Array, " source"], share: float) -> Float[Arra
 def kept(
     probability: Float[Array, " source"], noise: Float[Array, "draw source d_model"]
 ) -> Bool[Array, "draw source d_model"]:
-    """Which entries are kept, from uniform numbers that all methods share."""
+    """Choose the entries to keep, from uniform random numbers that all methods share."""
     return noise < probability[None, :, None]

@@ -1,1 +1,1 @@
-"""The layered graph of attention: rollout, maximum flow and their bounds."""
+"""Layered graph of attention: rollout, maximum flow and their bounds."""

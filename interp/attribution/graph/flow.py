@@ -1,4 +1,4 @@
-"""Attention flow of patterns alone: one maximum flow per output and input."""
+"""Attention flow: the maximum flow from an output to an input through attention patterns."""
 
 from __future__ import annotations
 
@@ -32,18 +32,22 @@ def flow(
     backend: str = "numba",
     limit: float = 600.0,
 ) -> Float[Array, "output source"]:
-    """Maximum flow from each chosen position of the top layer to each input position.
+    """Compute the maximum flow from chosen positions of the top layer to each input position.
 
     Args:
         patterns: see `interp.attribution.graph.layered.layer_matrices`.
-        outputs: positions of the top layer; all of them unless given.
-        residual, heads: what the capacities are made of; see `interp.attribution.methods.rollout`.
+        outputs: positions of the top layer; None means all.
+        residual: share of the residual stream; see `interp.attribution.methods.rollout`.
+        heads: reduction over heads; see `interp.attribution.methods.rollout`.
         normalise: "none", "rows" (of every layer) or "sum" (each output's flows sum to 1).
         backend: see `solve_pairs`.
-        limit: seconds that the solver may take by its estimate.
+        limit: largest estimated time in seconds.
+
+    Returns:
+        One flow per chosen output and input position.
 
     Raises:
-        OptionError: shapes or options that do not fit, or a run beyond the limit.
+        OptionError: a shape or an option is invalid, or the estimate exceeds the limit.
     """
     check_options(residual, normalise)
     capacity = layer_matrices(patterns, residual, heads, normalise)
@@ -58,26 +62,33 @@ def solve_pairs(
     backend: str = "numba",
     limit: float = 600.0,
 ) -> Float[Array, "output source"]:
-    """Exact flows of chosen outputs; 0 where no path leads to the input.
+    """Compute exact flows of chosen outputs; 0 if no path leads to the input.
 
     Args:
-        backend: "numba" is our own, and takes closed forms for one and two layers; "scipy" and
-            "ortools" round capacities (see `flow_backends.error_bound`); "networkx" is slow.
+        capacity: capacity of each edge, from query position to key position.
+        outputs: positions of the top layer.
+        backend: "numba" is the project's own solver, with closed forms for one and two layers;
+            "scipy" and "ortools" round capacities (see `flow_backends.error_bound`); "networkx" is
+            slow.
+        limit: largest estimated time in seconds.
+
+    Returns:
+        One flow per chosen output and input position.
 
     Raises:
-        OptionError: no such backend or output, or an estimate beyond the limit.
+        OptionError: there is no such backend or output, or the estimate exceeds the limit.
     """
     if backend not in BACKENDS:
-        raise OptionError(f"backend {backend!r}; known: {', '.join(BACKENDS)}")
+        raise OptionError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
     layers, n = capacity.shape[:2]
     outside = [u for u in outputs if not -n <= u < n]
     if outside:
-        raise OptionError(f"outputs {outside} of {n} positions, counted from 0")
+        raise OptionError(f"outputs {outside} lie outside the {n} positions, counted from 0")
     outputs = [u % n for u in outputs]
     seconds = estimate_seconds(n, layers, len(outputs), backend)
     if seconds > limit:
         fits = int(limit / estimate_seconds(n, layers, 1, backend))
-        less = f"choose {fits} outputs or fewer" if fits else "take fewer tokens or layers"
+        less = f"choose {fits} outputs or fewer" if fits else "use fewer tokens or layers"
         raise OptionError(
             f"flow by {backend}: {len(outputs)} x {n} pairs in {layers} layers take about "
             f"{seconds:,.0f} s, the limit is {limit:,.0f} s; {less}, or raise limit="
@@ -98,7 +109,7 @@ def flow_notes(
     found: Float[Array, "output source"],
     backend: str,
 ) -> dict[str, Any]:
-    """What a reader of flows must know: how many are a mere bound, and how many have no path."""
+    """Return notes: shares of saturated flows and of pairs without a path, and warnings."""
     bound = bounds(capacity, list(outputs))[:, sources]
     share = saturated(found, bound)
     notes: dict[str, Any] = {
@@ -114,7 +125,7 @@ def flow_notes(
         notes["warning"] = "no path leads from the output to any source: every flow is 0"
     elif share >= SATURATED_FROM and len(capacity) > 1:
         notes["warning"] = (
-            f"{share:.0%} of the flows are as large as the output's row or the input's column in "
-            "the first layer allow: they say little beyond how much that layer attends to the input"
+            f"{share:.0%} of the flows equal the bound set by the output's row or by the input's "
+            "column in the first layer: they show little beyond that layer's attention to the input"
         )
     return notes

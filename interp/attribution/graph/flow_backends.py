@@ -1,7 +1,8 @@
-"""Other solvers of the same maximum flow: to be checked against, and for who has them anyway.
+"""Maximum flow by other libraries, as alternatives and for comparison.
 
-None is given edges of no capacity. scipy and OR-tools count in whole numbers: capacities are scaled
-and rounded to the nearest, which moves a flow by at most half a unit per edge of a least cut.
+Edges without capacity are omitted. scipy and OR-tools use integers: capacities are scaled and
+rounded to the nearest integer, which changes a flow by at most half a unit per edge of a minimum
+cut.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from interp.core.errors import OptionError
 
 Array = np.ndarray
 BACKENDS = ("numba", "scipy", "ortools", "networkx")
-BITS = {"scipy": 30, "ortools": 40}  # of whole-number capacities; a row sums to at most 2**bits
+BITS = {"scipy": 30, "ortools": 40}  # bits of integer capacities; a row sums to at most 2**bits
 
 
 def edges(
     capacity: Float[Array, "layer pos pos"],
 ) -> tuple[Int[Array, " edge"], Int[Array, " edge"], Float[Array, " edge"]]:
-    """Tail, head and capacity of every edge that has any; node (layer, i) is `layer * pos + i`."""
+    """Return tail, head and capacity of all edges above 0; node (layer, i) is `layer * pos + i`."""
     n = capacity.shape[1]
     layer, tail, head = np.nonzero(capacity)
     return (layer + 1) * n + tail, layer * n + head, capacity[layer, tail, head]
 
 
 def capacity_scale(capacity: Float[Array, "layer pos pos"], backend: str) -> float:
-    """Units of a whole-number solver per unit of capacity: a power of two."""
+    """Compute the integer units per unit of capacity, a power of two."""
     most = max(float(capacity.sum(2).max(initial=0.0)), 1.0)
     return 2.0 ** (BITS[backend] - int(np.ceil(np.log2(most))))
 
 
 def error_bound(capacity: Float[Array, "layer pos pos"], backend: str) -> float:
-    """The most by which a flow may be off: half a unit on every edge; 0 for solvers of floats."""
+    """Bound the rounding error of a flow: half a unit per edge; 0 for floating-point solvers."""
     if backend not in BITS:
         return 0.0
     return float(0.5 * np.count_nonzero(capacity) / capacity_scale(capacity, backend))
@@ -48,18 +49,24 @@ def pair_flows(
     backend: str,
     algorithm: str | None = None,
 ) -> Float[Array, " pair"]:
-    """Maximum flow of each (output, source) pair by another library.
+    """Compute the maximum flow of each (output, source) pair by another library.
 
     Args:
-        algorithm: of networkx the name of a function in `networkx.algorithms.flow`, of scipy
-            "dinic" or "edmonds_karp"; the library's own choice unless given.
+        capacity: capacity of each edge, from query position to key position.
+        pairs: output of the top layer and source of the bottom layer.
+        backend: "scipy", "ortools" or "networkx".
+        algorithm: for networkx the name of a function in `networkx.algorithms.flow`, for scipy
+            "dinic" or "edmonds_karp"; the library's default if None.
+
+    Returns:
+        One flow per pair.
 
     Raises:
-        OptionError: OR-tools is not installed, or no such backend.
+        OptionError: OR-tools is not installed, or there is no such backend.
     """
     solve = {"scipy": _scipy, "ortools": _ortools, "networkx": _networkx}.get(backend)
     if solve is None:
-        raise OptionError(f"backend {backend!r}; known: {', '.join(BACKENDS)}")
+        raise OptionError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
     return np.array(solve(np.asarray(capacity, dtype=np.float64), pairs, algorithm), dtype=float)
 
 
@@ -91,7 +98,7 @@ def _ortools(
         max_flow = import_module("ortools.graph.python.max_flow")
     except ModuleNotFoundError as error:
         raise OptionError(
-            "backend 'ortools' needs OR-tools: pip install 'interp[flow]'; or take backend='numba'"
+            "backend 'ortools' needs OR-tools: pip install 'interp[flow]', or use backend='numba'"
         ) from error
     tail, head, width = edges(capacity)
     scale = capacity_scale(capacity, "ortools")

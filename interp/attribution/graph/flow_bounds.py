@@ -1,4 +1,4 @@
-"""What bounds a flow, what it is in closed form, and what solving it will take."""
+"""Bounds and closed forms of attention flow, and estimates of the time to solve it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from jaxtyping import Float
 
 Array = np.ndarray
 SATURATED_FROM = 0.5
-"""Share of saturated pairs from which a flow is said to tell little beyond its first layer."""
+"""Share of saturated pairs from which a warning is given that only the first layer matters."""
 
-_SECONDS = {  # per pair and layer: a factor, and the power of the length; see benchmarks/flow.md
+_SECONDS = {  # per pair and layer: a factor and the power of the length; see benchmarks/flow.md
     "numba": (1e-7, 1.5),
     "scipy": (5e-8, 2.0),
     "ortools": (5e-8, 2.0),
@@ -18,7 +18,7 @@ _SECONDS = {  # per pair and layer: a factor, and the power of the length; see b
 
 
 def reachable(capacity: Float[Array, "layer pos pos"], output: int) -> Float[Array, " pos"]:
-    """Which positions just above the bottom layer's edges an output can draw on, as 0 and 1."""
+    """Mark by 1 the positions above the bottom layer from which a path leads to an output."""
     nodes = np.zeros(capacity.shape[1])
     nodes[output] = 1
     for matrix in capacity[:0:-1]:
@@ -29,10 +29,11 @@ def reachable(capacity: Float[Array, "layer pos pos"], output: int) -> Float[Arr
 def bounds(
     capacity: Float[Array, "layer pos pos"], outputs: list[int]
 ) -> Float[Array, "output source"]:
-    """The lesser of two cuts of every pair: all that leaves the output, all that enters the input.
+    """Compute the smaller of two cuts of every pair, at its output and at its input.
 
-    With rows that sum to 1 this is `min(1, column sum of layer 1)`, where the sum runs over the
-    positions that the output can draw on.
+    The first is the sum of the capacities that leave the output, the second the sum of those that
+    enter the input. If rows sum to 1 the result is `min(1, column sum of layer 1)`, where the sum
+    runs over the positions from which a path leads to the output.
     """
     leaves = capacity[-1, outputs].sum(1)
     enters = np.stack([reachable(capacity, u) @ capacity[0] for u in outputs])
@@ -42,9 +43,9 @@ def bounds(
 def closed_form(
     capacity: Float[Array, "layer pos pos"], outputs: list[int]
 ) -> Float[Array, "output source"] | None:
-    """The flow of one layer (its edge) and of two (a sum of minima); None for more.
+    """Compute the flow through one layer (its edge) or two (a sum of minima); None for more.
 
-    In three layers or more, paths share edges in the middle, and no such sum exists.
+    With three layers or more, paths share inner edges, and no such sum exists.
     """
     if len(capacity) == 1:
         return capacity[0, outputs]
@@ -54,7 +55,7 @@ def closed_form(
 
 
 def saturated(flow: Float[Array, "output source"], bound: Float[Array, "output source"]) -> float:
-    """Share of pairs with a path whose flow is the lesser of the two cuts; NaN without paths."""
+    """Compute the share of pairs with a path whose flow equals its bound; NaN without paths."""
     open_pairs = bound > 0
     if not open_pairs.any():
         return float("nan")
@@ -62,9 +63,9 @@ def saturated(flow: Float[Array, "output source"], bound: Float[Array, "output s
 
 
 def estimate_seconds(n: int, layers: int, outputs: int, backend: str = "numba") -> float:
-    """How long all pairs of some outputs take on one core, to within a factor of a few.
+    """Estimate the seconds for all pairs of some outputs on one core, within a small factor.
 
-    Closed forms take no time.
+    Closed forms count as 0 seconds.
     """
     if layers <= 2 and backend == "numba":
         return 0.0

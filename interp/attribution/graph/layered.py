@@ -1,8 +1,9 @@
-"""The layered graph that rollout and flow read: one matrix per layer, attention and residual mixed.
+"""Layered graph of rollout and flow: one matrix per layer, a mixture of attention and residual.
 
-A layer's matrix is `(1 - residual) W + residual I`, where W is a weighted mean of the heads'
-patterns. Row i says where position i of that layer's output comes from. Rows of W that do not sum
-to one (a sink took a share, a query sees no key) stay as they are unless `normalise="rows"`.
+The matrix of a layer is `(1 - residual) W + residual I`, where W is a weighted mean of the heads'
+patterns. Row i holds the share of each input position in output position i of that layer. Rows of W
+that do not sum to one (a sink took a share, or a query sees no key) are unchanged unless
+`normalise="rows"`.
 """
 
 from __future__ import annotations
@@ -23,32 +24,38 @@ NORMALISE = ("none", "rows", "sum")
 
 
 def check_options(residual: float, normalise: str) -> None:
-    """Refuse what is no share, or no way to normalise.
+    """Check the options `residual` and `normalise`.
 
     Raises:
-        OptionError: with what is known.
+        OptionError: `residual` lies outside 0 to 1, or `normalise` is unknown.
     """
     number = isinstance(residual, (int, float)) and not isinstance(residual, bool)
     if not number or not 0 <= residual <= 1:
-        raise OptionError(f"residual={residual!r}: it is the share of the residual, from 0 to 1")
+        raise OptionError(
+            f"residual={residual!r} is invalid; give the share of the residual, from 0 to 1"
+        )
     if normalise not in NORMALISE:
-        raise OptionError(f"normalise={normalise!r}; known: {', '.join(NORMALISE)}")
+        raise OptionError(f"unknown normalise={normalise!r}; known: {', '.join(NORMALISE)}")
 
 
 def reduction_weights(
     heads: Any, sizes: Sequence[int], layers: Sequence[int] | None = None
 ) -> list[Float[Array, " head"]] | None:
-    """Weights of each layer's heads, summing to 1; None where heads are reduced by max or min.
+    """Return the weights of each layer's heads, which sum to 1; None for max and min.
 
     Args:
-        heads: "mean", "max" or "min"; names of heads, which share alike (a list, or one text such
-            as "L0H1+L2H3"); or weights, one per head, or per layer and head. A layer whose weights
-            are all zero carries the residual alone.
-        sizes: heads of each layer.
-        layers: the layers' numbers in names of heads; 0, 1, 2, ... unless given.
+        heads: "mean", "max" or "min"; names of heads, which get equal weights (a list, or one text
+            such as "L0H1+L2H3"); or weights, one per head, or per layer and head. A layer whose
+            weights are all zero carries the residual only.
+        sizes: number of heads of each layer.
+        layers: indices of the layers in names of heads; 0, 1, 2, ... by default.
+
+    Returns:
+        One array of weights per layer, or None.
 
     Raises:
-        OptionError: a head that does not exist; negative weights; weights of another shape.
+        OptionError: a head does not exist, a weight is negative, or the shape of the weights is
+            wrong.
     """
     if isinstance(heads, str) and heads in REDUCTIONS:
         return [np.full(n, 1 / n) for n in sizes] if heads == "mean" else None
@@ -60,19 +67,23 @@ def reduction_weights(
     weights = [np.zeros(n) for n in sizes]
     if any(named):
         if not all(named):
-            raise OptionError(f"heads {heads!r} mixes names and weights; give one or the other")
+            raise OptionError(
+                f"heads={heads!r} mixes names and weights; give either names or weights"
+            )
         for head in map(Head.parse, heads):
             if head.layer not in layers or head.head >= sizes[layers.index(head.layer)]:
                 have = ", ".join(f"L{a}: {n}" for a, n in zip(layers, sizes, strict=True))
                 raise OptionError(
-                    f"no head {head} (heads are {', '.join(REDUCTIONS)}, names or weights); "
+                    f"there is no head {head}; give {', '.join(REDUCTIONS)}, names or weights; "
                     f"heads by layer: {have}"
                 )
             weights[layers.index(head.layer)][head.head] = 1
     else:
         weights = _given_weights(heads, sizes)
     if not any(w.any() for w in weights):
-        raise OptionError("heads: every weight is zero, so nothing is attended to")
+        raise OptionError(
+            "all weights of heads are zero, so no attention remains; give a weight above 0"
+        )
     return [w / w.sum() if w.any() else w for w in weights]
 
 
@@ -82,15 +93,16 @@ def _given_weights(heads: Any, sizes: Sequence[int]) -> list[Array]:
         rows = [heads] * len(sizes) if flat else list(heads)
         weights = [np.asarray(row, dtype=np.float64) for row in rows]
     except (TypeError, ValueError, IndexError) as error:
-        raise OptionError(f"heads={heads!r} is neither {', '.join(REDUCTIONS)}, names nor weights"
-                          ) from error  # fmt: skip
+        raise OptionError(
+            f"heads={heads!r} is invalid; give {', '.join(REDUCTIONS)}, names or weights"
+        ) from error
     if [w.shape for w in weights] != [(n,) for n in sizes]:
         raise OptionError(
             f"weights of heads have shapes {sorted({w.shape for w in weights})} in {len(weights)} "
             f"layers; the model has {len(sizes)} layers with {sorted(set(sizes))} heads"
         )
     if any(not np.isfinite(w).all() or (w < 0).any() for w in weights):
-        raise OptionError("weights of heads must be finite and not below zero")
+        raise OptionError("weights of heads must be finite and not negative")
     return weights
 
 
@@ -102,14 +114,26 @@ def mixture(
     reduction: str = "mean",
     normalise: str = "none",
 ) -> Float[Array, "query_pos key_pos"]:
-    """One layer's matrix in float64; cross attention (no square) gets no residual here.
+    """Compute the matrix of one layer in float64; cross attention gets no residual here.
+
+    Args:
+        pattern: attention pattern of each head.
+        weights: weight of each head; None to use `reduction`.
+        residual: share of the residual stream, 0 to 1.
+        reduction: "max" or "min" over heads, used without weights.
+        normalise: "rows" scales each row to sum 1.
+
+    Returns:
+        The matrix, whose row i holds the shares of the input positions in output position i.
 
     Raises:
-        OptionError: negative, infinite or NaN attention, which no share can be.
+        OptionError: attention is negative, infinite or NaN.
     """
     pattern = np.asarray(pattern, dtype=np.float64)
     if not np.isfinite(pattern).all() or (pattern < 0).any():
-        raise OptionError("attention below zero or not finite: it is no share of anything")
+        raise OptionError(
+            "attention is negative or not finite, so it is not a share; use another method"
+        )
     n, m = pattern.shape[-2:]
     if weights is None:
         mixed = getattr(pattern, reduction)(axis=0)
@@ -124,7 +148,7 @@ def mixture(
 
 
 def rows_to_one(matrix: Float[Array, "row column"]) -> Float[Array, "row column"]:
-    """Each row divided by its sum; a row of zeros stays one."""
+    """Divide each row by its sum; a row of zeros stays zero."""
     total = matrix.sum(-1, keepdims=True)
     return np.divide(matrix, total, out=np.zeros_like(matrix), where=total > 0)
 
@@ -132,14 +156,21 @@ def rows_to_one(matrix: Float[Array, "row column"]) -> Float[Array, "row column"
 def layer_matrices(
     patterns: Any, residual: float = 0.5, heads: Any = "mean", normalise: str = "none"
 ) -> Float[Array, "layer query_pos key_pos"]:
-    """Every layer's matrix, the lowest first.
+    """Compute the matrix of every layer, the lowest first.
 
     Args:
         patterns: `[layer, head, query_pos, key_pos]`, or one array per layer; three axes are read
             as `[layer, query_pos, key_pos]`, one head per layer.
+        residual: share of the residual stream, 0 to 1.
+        heads: see `reduction_weights`.
+        normalise: "rows" scales each row to sum 1.
+
+    Returns:
+        One matrix per layer.
 
     Raises:
-        OptionError: layers of several lengths, no layers, or attention that is no share.
+        OptionError: there are no layers, they differ in length, or attention is negative or not
+            finite.
     """
     check_options(residual, normalise)
     layers = [np.asarray(p, dtype=np.float64) for p in patterns]
@@ -151,8 +182,8 @@ def layer_matrices(
         or any(p.ndim != 3 or p.shape[1] != p.shape[2] for p in layers)
     ):
         raise OptionError(
-            f"patterns of shapes {[p.shape for p in layers]}; expected [head, pos, pos], of one "
-            "length in every layer"
+            f"patterns have shapes {[p.shape for p in layers]}; expected [head, pos, pos] with the "
+            "same length in every layer"
         )
     weights = reduction_weights(heads, [len(p) for p in layers])
     return np.stack(
@@ -172,7 +203,7 @@ def layer_matrices(
 def rollout_rows(
     layers: Sequence[Float[Array, "pos pos"]], rows: Float[Array, "*n pos"]
 ) -> Float[Array, "*n pos"]:
-    """`rows` times the product of all layers, from the top: vector-matrix products only."""
+    """Multiply `rows` by all layers from the top, by vector-matrix products only."""
     for matrix in reversed(list(layers)):
         rows = rows @ matrix
     return rows
@@ -185,22 +216,28 @@ def rollout_matrix(
     start_layer: int = 0,
     normalise: str = "none",
 ) -> Float[Array, "output source"]:
-    """Attention rollout of patterns alone: the product of the layers' matrices, top layer first.
+    """Compute attention rollout from patterns: the product of the layers' matrices.
 
     Args:
         patterns: see `layer_matrices`.
         residual: share of the residual stream in each layer.
-        heads: see `head_weights`.
-        start_layer: the lowest layer that takes part; sources are the states that enter it.
-        normalise: "none"; "rows" scales every layer's rows to 1 once the residual is in; "sum"
+        heads: see `reduction_weights`.
+        start_layer: the lowest layer included; sources are the states that enter it.
+        normalise: "none"; "rows" scales every layer's rows to 1 after the residual is added; "sum"
             scales the rows of the result.
 
+    Returns:
+        The share of each source in each output.
+
     Raises:
-        OptionError: an option or a shape that does not fit.
+        OptionError: an option or a shape is invalid.
     """
     layers = layer_matrices(patterns, residual, heads, normalise)
     if not -len(layers) <= start_layer < len(layers):
-        raise OptionError(f"start_layer {start_layer}; there are {len(layers)}, counted from 0")
+        raise OptionError(
+            f"start_layer={start_layer} does not exist; there are {len(layers)} layers, "
+            "counted from 0"
+        )
     layers = layers[start_layer % len(layers) :]
     found = rollout_rows(list(layers[:-1]), layers[-1])
     return rows_to_one(found) if normalise == "sum" else found

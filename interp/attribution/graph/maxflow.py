@@ -1,14 +1,15 @@
-"""Exact maximum flow in a layered graph of dense layers, compiled.
+"""Exact maximum flow in a graph of dense layers, in compiled code.
 
-Nodes are (layer, position), layer 0 at the bottom; the edge from (l + 1, i) to (l, j) has capacity
-`capacity[l, i, j]`. Flow runs from one position of the top, the source, to one of the bottom, the
-sink.
+Nodes are (layer, position), with layer 0 at the bottom. The edge from (l + 1, i) to (l, j) has
+capacity `capacity[l, i, j]`. Flow runs from one position of the top layer, the source, to one of
+the bottom layer, the sink.
 
-Dinic's method: distances from the source by breadth-first search, then paths along them until none
-is left, then distances anew. Three things make it fast here. Of a layer only positions not yet
-reached are looked at, so a search over a dense graph is nearly linear in its nodes. One output is
-solved for all inputs in turn, and only the edges that carried flow are reset. And no flow exceeds
-the cut at the source or the cut at the sink: a pair is done as soon as its flow reaches the lesser.
+The algorithm is Dinic's: compute distances from the source by breadth-first search, find paths
+along them until none is left, and repeat. Three properties make it fast here. The search visits
+only positions of a layer that are not yet reached, so it is nearly linear in the nodes of a dense
+graph. One output is solved for all inputs in turn, and only edges that carried flow are reset. No
+flow exceeds the cut at the source or the cut at the sink, so a pair is finished when its flow
+reaches the smaller of the two.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from numba import njit
 
 Array = np.ndarray
 TINY = 1e-15
-"""Room on an edge, as a share of the largest capacity, below which the edge counts as full."""
+"""Free capacity of an edge, as a share of the largest, below which the edge counts as full."""
 
 _compiled: Any = njit(cache=True, error_model="numpy")
 
 
 @_compiled
 def _distances(capacity, flow, level, waiting, count, queue, source, sink, tiny):
-    """Distances from the source in the residual graph; whether the sink is reached.
+    """Compute distances from the source in the residual graph; return True if the sink is reached.
 
-    Of the bottom only the sink has a way on and of the top only the source, so neither is searched.
+    Other nodes of the top and bottom layers lie on no path, so these layers are not searched.
     """
     depth, n = capacity.shape[0], capacity.shape[1]
     for layer in range(depth + 1):
@@ -78,13 +79,13 @@ def _distances(capacity, flow, level, waiting, count, queue, source, sink, tiny)
 
 @_compiled
 def _next_step(capacity, flow, order, level, pointer, layer, i, sink, tiny):
-    """The next edge on from a node along the distances: downwards, or up against flow.
+    """Find the next edge from a node along the distances: down, or up against existing flow.
 
-    Gives n for the sink, j for position j below, n + 1 + k for position k above, -1 for none.
+    Returns n for the sink, j for position j below, n + 1 + k for position k above, -1 for none.
     """
     depth, n = capacity.shape[0], capacity.shape[1]
     there = level[layer, i] + 1
-    if there >= level[0, sink]:  # one step left, so it must be into the sink
+    if there >= level[0, sink]:  # one step is left, so it must lead into the sink
         full = capacity[0, i, sink] - flow[0, 0, i, sink] <= tiny
         return -1 if layer != 1 or there > level[0, sink] or full else n
     at = pointer[layer, i]
@@ -113,7 +114,7 @@ def _next_step(capacity, flow, order, level, pointer, layer, i, sink, tiny):
 
 @_compiled
 def _push(capacity, flow, path, length, room, touched, marks, tiny):
-    """Send as much as fits along a path: the amount, the first full edge, and the marks so far."""
+    """Send the largest flow along a path; return it, the first full edge, and the mark count."""
     n = capacity.shape[1]
     for step in range(length):
         edge, up, a, b = path[step, 0], path[step, 1], path[step, 2], path[step, 3]
@@ -136,7 +137,7 @@ def _push(capacity, flow, path, length, room, touched, marks, tiny):
 
 @_compiled
 def _solve(capacity, order, source, sink, bound, tiny, flow, work, touched):
-    """Maximum flow up to `bound`, and how many edges were marked as touched."""
+    """Compute the maximum flow up to `bound`; return it and the number of edges that changed."""
     level, pointer, waiting, count, queue, path = work
     depth, n = capacity.shape[0], capacity.shape[1]
     total, marks = 0.0, 0
@@ -150,7 +151,7 @@ def _solve(capacity, order, source, sink, bound, tiny, flow, work, touched):
             if step == -1:
                 if length == 0:
                     break
-                level[layer, i] = -1  # a dead end for the rest of this phase
+                level[layer, i] = -1  # dead end for the rest of this phase
                 length -= 1
                 up = path[length, 1] == 1
                 layer = path[length, 0] + (0 if up else 1)
@@ -174,7 +175,7 @@ def _solve(capacity, order, source, sink, bound, tiny, flow, work, touched):
                 total += room
                 if bound - total <= tiny:
                     break
-                # go on from where the path is now full, not from the source
+                # continue from the first full edge of the path, not from the source
                 up = path[length, 1] == 1
                 layer = path[length, 0] + (0 if up else 1)
                 i = path[length, 3] if up else path[length, 2]
@@ -183,9 +184,9 @@ def _solve(capacity, order, source, sink, bound, tiny, flow, work, touched):
 
 @_compiled
 def _row(capacity, order, source, bounds, tiny, found):
-    """Flows from one source to every sink; bounds above them end a pair early."""
+    """Compute flows from one source to every sink; a flow that reaches its bound ends early."""
     depth, n = capacity.shape[0], capacity.shape[1]
-    flow = np.zeros((2, depth, n, n))  # and the same, transposed: edges that come in to a node
+    flow = np.zeros((2, depth, n, n))  # index 1 is the transpose, for the incoming edges of a node
     nodes = (depth + 1) * n
     work = (
         np.empty((depth + 1, n), np.int32),
@@ -215,10 +216,15 @@ def max_flows(
     sources: Sequence[int],
     bounds: Float[Array, "source pos"],
 ) -> Float[Array, "source pos"]:
-    """Maximum flow from chosen positions of the top to each of the bottom.
+    """Compute the maximum flow from chosen top positions to every bottom position.
 
     Args:
-        bounds: what no flow can exceed; see `interp.attribution.graph.flow_bounds.bounds`.
+        capacity: capacity of each edge, from query position to key position.
+        sources: positions of the top layer.
+        bounds: upper bound of each flow; see `interp.attribution.graph.flow_bounds.bounds`.
+
+    Returns:
+        One flow per chosen position and bottom position.
     """
     capacity, order, tiny = _prepared(capacity)
     found = np.zeros((len(sources), capacity.shape[1]))
@@ -230,24 +236,32 @@ def max_flows(
 def min_cut(
     capacity: Float[Array, "layer pos pos"], source: int, sink: int
 ) -> tuple[float, Bool[Array, "layer+1 pos"]]:
-    """Capacity of a least cut between two positions, and the nodes on the source's side.
+    """Compute the capacity of a minimum cut, and the nodes on the source's side.
 
-    The certificate of a maximum flow: no flow is larger than any cut.
+    It certifies a maximum flow, because no flow is larger than any cut.
+
+    Args:
+        capacity: capacity of each edge, from query position to key position.
+        source: position of the top layer.
+        sink: position of the bottom layer.
+
+    Returns:
+        The capacity of the cut, and True for every node on the source's side.
     """
     capacity, order, tiny = _prepared(capacity)
     n = capacity.shape[1]
     bounds = np.zeros(n)
-    bounds[sink] = np.inf  # the others are done at once; this one must run to its end
+    bounds[sink] = np.inf  # the other sinks finish at once; this one must run to its end
     side = _row(capacity, order, source, bounds, tiny, np.zeros(n)) >= 0
-    side[0] = np.arange(n) != sink  # nothing leads on from there, so it costs nothing to take them
+    side[0] = np.arange(n) != sink  # no edge leaves these nodes, so including them adds no capacity
     crossing = side[1:, :, None] & ~side[:-1, None, :]
     return float(capacity[crossing].sum()), side
 
 
 def _prepared(capacity: Array) -> tuple[Array, Array, float]:
-    """Capacities as the compiled code takes them, each row's edges by size, and what is full.
+    """Return capacities as float64, the order of each row's edges by size, and the tolerance.
 
-    Wide edges first: a path then carries more, and fewer are needed.
+    Large edges come first: a path then carries more flow, and fewer paths are needed.
     """
     capacity = np.ascontiguousarray(capacity, dtype=np.float64)
     order = np.argsort(-capacity, axis=-1, kind="stable").astype(np.int32)

@@ -1,10 +1,11 @@
-"""The layered graph of one example: which nodes it has, and which of them are sources and outputs.
+"""Layered graph of one example: its nodes, sources, outputs, and one matrix per layer.
 
 For one stack of self-attention the nodes are its positions. An encoder-decoder is one graph over
-the tokens of both: while the encoder runs, decoder nodes keep what they are, and the reverse; in
-cross attention a decoder node keeps `residual` of itself and takes the rest from encoder nodes.
-Sources are then the tokens of the encoder, outputs the positions of the decoder, and what stems
-from the decoder's own tokens is what the sources' scores lack of 1.
+the tokens of both stacks: encoder layers leave decoder nodes unchanged, and decoder layers leave
+encoder nodes unchanged; in cross attention a decoder node keeps the share `residual` of itself and
+takes the rest from encoder nodes. Sources are then the tokens of the encoder and outputs the
+positions of the decoder. The scores of the sources sum to 1 minus the share of the decoder's own
+tokens.
 """
 
 from __future__ import annotations
@@ -35,34 +36,43 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
-    """Layers over one set of nodes, the lowest first."""
+    """Matrices of all layers over one set of nodes, the lowest first."""
 
     layers: list[Float[Array, "node node"]]
-    rows: Float[Array, " output"]  # how much the target reads each output; sums to 1
+    rows: Float[Array, " output"]  # weight of each output in the target; sums to 1
     outputs: slice
     sources: slice
     notes: dict[str, Any] = field(default_factory=dict)
 
     def of_outputs(self, weights: Float[Array, "*n output"]) -> Float[Array, "*n node"]:
-        """Weights of the outputs as weights of all nodes."""
+        """Extend weights of the outputs to weights of all nodes."""
         nodes = np.zeros((*weights.shape[:-1], len(self.layers[0])))
         nodes[..., self.outputs] = weights
         return nodes
 
 
 def is_joint(example: Example, stack: str) -> bool:
-    """Whether the graph is that of encoder and decoder together."""
+    """Return True if the graph covers encoder and decoder together."""
     return not stack and "cross" in example.model.stacks
 
 
 def chosen_sites(
     example: Example, stack: str, start_layer: int = 0, last_layer: int = -1
 ) -> list[Site]:
-    """The attentions of a range of layers of one stack of self-attention.
+    """Return the attention layers of a range of one stack of self-attention.
+
+    Args:
+        example: the input.
+        stack: name of the stack; "" means the only one.
+        start_layer: the lowest layer, negative from the end.
+        last_layer: the highest layer, negative from the end.
+
+    Returns:
+        The attention layers, the lowest first.
 
     Raises:
-        OptionError: a layer or stack that does not exist, or scores that would not be of the
-            input's tokens.
+        OptionError: a layer or stack does not exist, or its scores would not refer to the tokens
+            of the input.
     """
     sites = example.sites(stack or None)
     if sites[0].stack == "cross" or (
@@ -70,24 +80,29 @@ def chosen_sites(
     ):
         raise OptionError(
             f"stack {sites[0].stack!r} of an encoder-decoder has no path from the input's tokens; "
-            "leave stack out for both stacks together, or take 'encoder'"
+            "omit stack for both stacks together, or use 'encoder'"
         )
     for name, layer in (("start_layer", start_layer), ("last_layer", last_layer)):
         if not -len(sites) <= layer < len(sites):
-            raise OptionError(f"{name} {layer}; there are {len(sites)}, counted from 0")
+            raise OptionError(
+                f"{name}={layer} does not exist; there are {len(sites)} layers, counted from 0"
+            )
     first, last = start_layer % len(sites), last_layer % len(sites)
     if last < first:
-        raise OptionError(f"start_layer {start_layer} lies above last_layer {last_layer}")
+        raise OptionError(
+            f"start_layer={start_layer} lies above last_layer={last_layer}; exchange them"
+        )
     return sites[first : last + 1]
 
 
 def stored_layers(
     example: Example, stack: str
 ) -> tuple[list[Site], list[Float[Tensor, "head query_pos key_pos"]]]:
-    """Attentions of one stack and their patterns, whose keys are the input's tokens.
+    """Return the attention layers of one stack with their patterns over the input's tokens.
 
     Raises:
-        OptionError: several stacks and none named; keys or queries that are other positions.
+        OptionError: there are several stacks and none is named, or keys or queries are not the
+            tokens of the input.
     """
     sites, patterns = example.sites(stack or None), example.patterns(stack or None)
     queries = len(target_rows(example, sites[0].stack))
@@ -96,14 +111,14 @@ def stored_layers(
         if own or tuple(pattern.shape[-2:]) != (queries, len(example)):
             raise OptionError(
                 f"{site.name} attends from {pattern.shape[-2]} to {pattern.shape[-1]} positions "
-                f"{'of the decoder' if own else ''}, the input has {len(example)} tokens: its "
-                "attention is no score of them"
+                f"{'of the decoder' if own else ''}, but the input has {len(example)} tokens: its "
+                "attention is not a score of these tokens; use another stack or method"
             )
     return sites, patterns
 
 
 def target_rows(example: Example, stack: str) -> Float[Array, " output"]:
-    """How much the target reads each output; all alike where it reads another stack's positions."""
+    """Return the weight of each output in the target, equal for the encoder of two stacks."""
     if stack == "encoder" and "cross" in example.model.stacks:
         return np.full(len(example), 1 / len(example))
     return example.rows.double().cpu().numpy()
@@ -119,10 +134,22 @@ def mixing(
     last_layer: int = -1,
     stack: str = "",
 ) -> Mixing:
-    """The graph of an example, from stored patterns.
+    """Make the graph of an example from stored patterns.
+
+    Args:
+        example: the input.
+        residual: share of the residual stream, 0 to 1.
+        heads: see `interp.attribution.graph.layered.reduction_weights`.
+        normalise: "rows" scales each row of every layer to sum 1.
+        start_layer: the lowest layer, negative from the end.
+        last_layer: the highest layer, negative from the end.
+        stack: name of the stack; "" means the only one, or both of an encoder-decoder.
+
+    Returns:
+        The graph.
 
     Raises:
-        OptionError: an option that does not fit, or layers of different lengths.
+        OptionError: an option is invalid, or layers differ in length.
     """
     check_options(residual, normalise)
     if is_joint(example, stack):
@@ -132,8 +159,8 @@ def mixing(
             or (heads not in REDUCTIONS)
         ):
             raise OptionError(
-                "of encoder and decoder together all layers take part, and heads are "
-                f"{', '.join(REDUCTIONS)}; name stack='encoder' to choose layers or heads"
+                "for encoder and decoder together all layers are included, and heads= is one of "
+                f"{', '.join(REDUCTIONS)}; use stack='encoder' to choose layers or heads"
             )
         return _joint(example, residual, heads, normalise)
     sites = chosen_sites(example, stack, start_layer, last_layer)
@@ -175,7 +202,7 @@ def _joint(example: Example, residual: float, heads: str, normalise: str) -> Mix
 
 
 def row_notes(layers: list[Array]) -> dict[str, Any]:
-    """A word on rows that do not sum to one, where there are any."""
+    """Return a note on the smallest and largest row sum if rows do not sum to one."""
     sums = np.concatenate([matrix.sum(1) for matrix in layers])
     if np.abs(sums - 1).max() < 1e-4:  # float32 patterns
         return {}

@@ -1,9 +1,9 @@
-"""Rollout of one row of a long context: patterns are formed block by block and never kept.
+"""Rollout of one row of a long context: patterns are computed in blocks and never stored.
 
-One forward pass keeps queries and keys of every layer, `O(layer * pos * d)` bytes and one pass
-(forming them anew per layer would keep less and take a pass for each). Then the row runs down the
-layers: the kernels multiply it with each head's pattern, which they rebuild from queries and keys
-a block of queries at a time.
+One forward pass stores queries and keys of every layer, `O(layer * pos * d)` bytes (recomputing
+them per layer would need less memory but one pass per layer). Then the row is multiplied by the
+layers from the top: the kernels compute each head's pattern from queries and keys, one block of
+queries at a time.
 """
 
 from __future__ import annotations
@@ -30,26 +30,36 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.model.locate.sites import Site
 
-STORED_BYTES = 2**28  # of the patterns of all layers, up to which "auto" stores them
+STORED_BYTES = 2**28  # largest size of the patterns of all layers that "auto" stores
 ENGINES = ("auto", "stored", "streamed")
 
 
 def choose_rollout_engine(
     example: Example, engine: str, heads: Any, *, full: bool, stack: str
 ) -> str:
-    """The engine asked for; for "auto", streamed where it can and patterns would pass 256 MiB.
+    """Choose the engine; "auto" streams if that is possible and patterns would exceed 256 MiB.
+
+    Args:
+        example: the input.
+        engine: "auto", "stored" or "streamed".
+        heads: see `interp.attribution.graph.layered.reduction_weights`.
+        full: True if the matrix of all outputs is requested.
+        stack: name of the stack; "" means the only one, or both of an encoder-decoder.
+
+    Returns:
+        "stored" or "streamed".
 
     Raises:
-        OptionError: no such engine, or streamed where it cannot.
+        OptionError: there is no such engine, or streaming is requested but not possible.
     """
     if engine not in ENGINES:
-        raise OptionError(f"engine {engine!r}; known: {', '.join(ENGINES)}")
+        raise OptionError(f"unknown engine {engine!r}; known: {', '.join(ENGINES)}")
     if engine == "stored":
         return engine
     why = _why_not(example, heads, full, stack)
     if engine == "streamed" and why:
-        raise OptionError(f"engine='streamed': {why}; use engine='stored'")
-    stored = "_patterns" in vars(example)  # they are there already
+        raise OptionError(f"engine='streamed' is not possible: {why}; use engine='stored'")
+    stored = "_patterns" in vars(example)  # the patterns are cached already
     size = 4 * len(example) ** 2 * sum(s.n_heads for s in example.model.sites)
     if engine == "auto" and (why or stored or size <= STORED_BYTES):
         return "stored"
@@ -58,13 +68,13 @@ def choose_rollout_engine(
 
 def _why_not(example: Example, heads: Any, full: bool, stack: str) -> str:
     if full:
-        return "full=True asks for a matrix as large as a pattern"
+        return "full=True requests a matrix as large as a pattern"
     if isinstance(heads, str) and heads in REDUCTIONS and heads != "mean":
-        return f"the {heads} over heads is no weighted sum of them"
+        return f"the {heads} over heads is not a weighted sum of them"
     if is_joint(example, stack):
-        return "of encoder and decoder together only stored patterns are read"
+        return "encoder and decoder together need stored patterns"
     if any(site.watched for site in example.sites(stack or None)):
-        return f"{example.model.name} computes its attention in code of its own"
+        return f"{example.model.name} computes its attention in its own code"
     return ""
 
 
@@ -77,21 +87,33 @@ def streamed_rows(
     last_layer: int,
     stack: str,
 ) -> tuple[Float[np.ndarray, " source"], dict[str, Any]]:
-    """The target's row of the rollout, and notes.
+    """Compute the target's row of the rollout by streaming.
+
+    Args:
+        example: the input.
+        residual: share of the residual stream, 0 to 1.
+        heads: see `interp.attribution.graph.layered.reduction_weights`.
+        normalise: "rows" scales each row of every layer to sum 1.
+        start_layer: the lowest layer, negative from the end.
+        last_layer: the highest layer, negative from the end.
+        stack: name of the stack; "" means the only one.
+
+    Returns:
+        The row, and notes.
 
     Raises:
-        OptionError: an option that does not fit.
-        StatisticsError: attention that the kernels refuse, naming the layer.
+        OptionError: an option is invalid.
+        StatisticsError: the kernels do not support an attention call; the message names the layer.
     """
     check_options(residual, normalise)
     sites = chosen_sites(example, stack, start_layer, last_layer)
     weights = reduction_weights(heads, [s.n_heads for s in sites], [s.layer for s in sites])
-    assert weights is not None, "choose_engine lets weighted heads through only"
+    assert weights is not None, "choose_rollout_engine streams weighted heads only"
     attentions = _queries_and_keys(example, sites)
     row = torch.from_numpy(target_rows(example, sites[0].stack))
     least, most = np.inf, -np.inf
     for site, weight in zip(reversed(sites), reversed(weights), strict=True):
-        if not weight.any():  # the residual alone
+        if not weight.any():  # only the residual
             least, most = min(least, 1.0), max(most, 1.0)
             continue
         share = torch.from_numpy((1 - residual) * weight)
@@ -107,11 +129,13 @@ def streamed_rows(
 def _one_layer(
     attention: Attention, row: Tensor, share: Tensor, residual: float, normalise: str
 ) -> tuple[Tensor, Tensor]:
-    """The row below one layer, and the sums of the rows of the layer's matrix."""
+    """Compute the row below one layer, and the row sums of that layer's matrix."""
     pos, work = len(row), attention.work_dtype
     ones = RightProduct(torch.ones(1, 1, pos, 1, dtype=work, device=attention.q.device))
     left = LeftProduct(row.to(attention.q.device, work)[None, None, None])
-    asked = [ones] if normalise == "rows" else [ones, left]  # both in one go where nothing waits
+    asked = (
+        [ones] if normalise == "rows" else [ones, left]
+    )  # both in one pass if neither needs the other
     found = attention_statistics(attention, asked)
     total = share @ _of_one(found[ones])[:, :, 0] + residual
     if normalise == "rows":
@@ -134,7 +158,7 @@ def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attenti
             return
         model.require_finite(call, site)
         assert isinstance(call, ComputedCall)
-        # values take no part, and would be a third more to keep
+        # values are not needed, and storing them would cost memory
         kept[site] = to_attention(replace(call, v=call.k[..., :1]), real, None)
 
     model.read(example.inputs, visit, last=1)
@@ -142,6 +166,7 @@ def _queries_and_keys(example: Example, sites: list[Site]) -> dict[Site, Attenti
         if attention.q.shape[2] != len(example) or attention.k.shape[2] != len(example):
             raise OptionError(
                 f"{site.name} attends from {attention.q.shape[2]} to {attention.k.shape[2]} "
-                f"positions, the input has {len(example)} tokens; layers that pool have no rollout"
+                f"positions, but the input has {len(example)} tokens; rollout is not defined for "
+                "layers that pool"
             )
     return kept

@@ -1,7 +1,7 @@
-"""Where the information came from: one attribution method per file.
+"""Attribution methods, one per file.
 
-A new method is a file here with one function of its name under `@attribution`; it gets an
-`interp.attribution.Example` and returns `Scores`.
+A new method is a file in this folder with one function of the same name under `@attribution`, which
+takes an `interp.attribution.Example` and returns `Scores`.
 """
 
 from interp.core.room import furnish

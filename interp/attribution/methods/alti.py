@@ -1,4 +1,4 @@
-"""Aggregation of layer-wise token-to-token interactions."""
+"""ALTI: aggregation of layer-wise token-to-token interactions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from interp.attribution.example import Example
 
 @attribution(unit="share", signed=False, needs="forward")
 def alti(example: Example, *, aggregate: str = "rollout", stack: str = "") -> Scores:
-    """How much closer each source's part brings a position to where it ends after attention.
+    """Compute the decrease in L1 distance to the stream after attention due to each source's part.
 
     With y the stream after attention (and its norm, in post-norm blocks) and T a source's part of
-    it: max(0, |y| - |y - T|) in the sum of absolute entries, rows normalised to sum 1. Every
-    layer's parts must add up to y, or it is refused by name. Takes n*n*d_model numbers a layer.
+    it, the weight is max(0, |y| - |y - T|) in the L1 norm, and rows are normalised to sum 1. If the
+    parts of a layer do not add up to y, an error names the layer.
 
     Cost: One forward pass; n x n x d_model numbers per layer.
 
-    Not for: explaining a target: it knows none, so it cannot say which answer a token speaks for.
+    Not for: explaining a target: the scores do not depend on it, so they cannot show which answer a
+    token supports.
 
     Args:
+        example: the input and its target.
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
-        stack: where a model has several.
+        stack: name of the stack, if the model has several.
 
     Reference: Ferrando et al. 2022, "Measuring the Mixing of Contextual Information in the
     Transformer".

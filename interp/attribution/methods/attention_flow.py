@@ -1,4 +1,4 @@
-"""Attention flow: how much could run from an output to a token if attention were pipes."""
+"""Attention flow: maximum flow from an output to each token with attention as capacity."""
 
 from __future__ import annotations
 
@@ -31,36 +31,37 @@ def attention_flow(
     full: bool = False,
     stack: str = "",
 ) -> Scores:
-    """Maximum flow from the output that the target reads to each token, with attention as capacity.
+    """Compute the maximum flow from the target's output position to each token through attention.
 
-    Each pair of output and token is a maximum flow of its own, exact. A flow never exceeds what
-    the first layer gives to the token in all (its column sum) nor what leaves the output; in deep
-    models most pairs reach that bound, so that scores tell little beyond the first layer. The notes
-    give the share that does, with a warning from one half on.
+    Each pair of output and token is a separate exact maximum flow. A flow never exceeds the total
+    attention to the token in the first layer (its column sum) nor the capacity that leaves the
+    output. In deep models most pairs reach this bound, so the scores show little beyond the first
+    layer. The notes give the share of such pairs, with a warning if it is at least one half.
 
     Cost: One maximum flow per token for one output; n times as many for all outputs.
 
-    Not for: deep models: most flows reach the bound that the first layer sets, and carry little
-    else (the notes say how many). Long inputs take minutes.
+    Not for: deep models: most flows reach the bound set by the first layer and show little else
+    (the notes give their share). Long inputs take minutes.
 
     Args:
+        example: the input and its target.
         residual: share of the residual stream in the capacities, 0 to 1.
         heads: as for rollout.
-        start_layer: the lowest layer that takes part; sources are the states that enter it.
-        last_layer: the highest that takes part.
-        normalise: sum scales each output's flows to 1, as the authors do; none leaves them raw;
-            rows scales every layer's rows instead, once the residual is in.
-        reduce: row takes the outputs that the target reads, weighted as it reads them; max and sum
-            go over all outputs.
-        backend: numba (our own), scipy, ortools (an extra), networkx (slow).
-        limit: seconds; a run that would take more by its estimate is refused.
-        full: solve all outputs and give their matrix as well.
-        stack: where a model has several; encoder and decoder together unless named.
+        start_layer: the lowest layer included; sources are the states that enter it.
+        last_layer: the highest layer included.
+        normalise: sum scales each output's flows to sum 1, as the authors do; none does not scale;
+            rows scales every layer's rows instead, after the residual is added.
+        reduce: row uses the outputs of the target with their weights in it; max and sum reduce over
+            all outputs.
+        backend: numba (the project's own), scipy, ortools (an extra), networkx (slow).
+        limit: largest estimated time in seconds; a longer run raises an error.
+        full: True to solve all outputs and return their matrix as well.
+        stack: name of the stack, if the model has several; encoder and decoder together by default.
 
     Reference: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """
     if reduce not in REDUCTIONS:
-        raise OptionError(f"reduce={reduce!r}; known: {', '.join(REDUCTIONS)}")
+        raise OptionError(f"unknown reduce={reduce!r}; known: {', '.join(REDUCTIONS)}")
     graph = mixing(
         example,
         residual,

@@ -10,15 +10,16 @@ from interp.attribution.example import Example
 
 @attribution(unit="target", signed=False, needs="gradients")
 def attention_gradient(example: Example, *, stack: str = "") -> Scores:
-    """Sum over layers, heads and queries of |attention x derivative of the target by it|.
+    """Sum |attention x derivative of the target by attention| over layers, heads and queries.
 
-    The derivative of one pattern leaves the others free to follow. In an encoder-decoder the
-    tokens are the keys of the encoder and of cross attention together.
+    The derivative by one pattern includes the effect on the patterns of later layers. In an
+    encoder-decoder the tokens are the keys of both the encoder and cross attention.
 
     Not for: the sign of an effect: it sums absolute values.
 
     Args:
-        stack: only the attentions of this stack.
+        example: the input and its target.
+        stack: name of the stack to which the sum is restricted.
 
     Reference: Hao et al. 2021, "Self-Attention Attribution: Interpreting Information Interactions
     Inside Transformer", at one point of its path.

@@ -1,4 +1,4 @@
-"""What a head's output would lose with a token."""
+"""Change of a head's output when a token is dropped from its attention."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
 from interp.core.errors import CheckError
 
-SINK_FROM = 1e-4  # what a row lacks of 1, above which a sink took it; float32 rows miss by 1e-6
+SINK_FROM = 1e-4  # a larger deficit of a row sum is due to a sink; float32 rows miss 1 by 1e-6
 
 
 @attribution(unit="value norm", signed=False, needs="patterns")
 def attention_output_error(example: Example, *, stack: str = "") -> Scores:
-    """How far a head's output moves if a token is dropped and the rest attended to in its place.
+    """Compute the change of the head outputs when a token is dropped and attention renormalised.
 
     For weight a, value v and output o it is `a / (1 - a) * |o - v|`, exactly the change of the
-    output when the softmax runs without the token; mean over layers and heads, at the row that the
-    target reads. Where the token is all that a head sees, dropping it leaves an output of zero, and
-    the error is the output's own norm.
+    output when the softmax omits the token; it is averaged over layers and heads, at the target's
+    output position. If a head sees no other token, dropping it leaves an output of zero, and the
+    error is the norm of the output.
 
-    Not for: explaining an answer: it is about what a cache may drop, at one row, and knows no
-    target.
+    Not for: explaining an answer: it shows which entries a cache may drop, at one position, and
+    does not depend on the target.
 
     Args:
-        stack: where a model has several.
+        example: the input and its target.
+        stack: name of the stack, if the model has several.
 
     Reference: Goel et al. 2025, "CAOTE: KV Caching through Attention Output Error based Token
     Eviction".
@@ -46,8 +47,8 @@ def attention_output_error(example: Example, *, stack: str = "") -> Scores:
             made = (weight[..., None] * value).sum(1)
             if not torch.allclose(made, z[:, row], rtol=1e-2, atol=1e-3 * float(z.abs().max())):
                 raise CheckError(
-                    f"{site.name}: pattern times values is not the heads' output at row {row}, so "
-                    "it tells nothing of what dropping a token does"
+                    f"{site.name}: pattern times values does not equal the head outputs at row "
+                    f"{row}, so the effect of dropping a token is not known; use another method"
                 )
             found += rows[row] * errors(weight, value, made).mean(0)
         layers.append(found)
@@ -59,10 +60,18 @@ def errors(
     value: Float[Tensor, "head key_pos d_v"],
     output: Float[Tensor, "head d_v"],
 ) -> Float[Tensor, "head key_pos"]:
-    """Norm of the change of each head's output when one key is left out of its softmax.
+    """Compute the norm of the change of each head's output when its softmax omits one key.
 
-    The rest is summed rather than taken as `1 - weight`, which is nothing but rounding error once
-    the weight is near 1.
+    The remaining weight is summed, because `1 - weight` would be mostly rounding error for weights
+    near 1.
+
+    Args:
+        weight: attention of each head to each key.
+        value: value of each head at each key.
+        output: output of each head.
+
+    Returns:
+        One norm per head and key.
     """
     total = weight.sum(-1, keepdim=True)
     sink = torch.where(1 - total > SINK_FROM, 1 - total, torch.zeros_like(total))

@@ -1,4 +1,4 @@
-"""Relevance by gradients of attention."""
+"""Relevance by attention times its gradient, propagated through the layers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from interp.attribution.example import Example
 
 @attribution(unit="relevance", signed=False, needs="gradients")
 def chefer(example: Example) -> Scores:
-    """Rollout of the attention that raises the target: R + mean over heads of (dA x A)+ times R.
+    """Roll out the attention that raises the target: add mean over heads of (dA x A)+ times R to R.
 
-    R starts as the identity, so a row's own token holds 1 from the start. In an encoder-decoder,
-    what cross attention takes is passed on through the relevance of both sides (rules 10 and 11
-    of the paper), and the row is a decoder position.
+    R starts as the identity, so a position has relevance 1 to itself from the start. In an
+    encoder-decoder, cross attention is combined with the relevance of both stacks (rules 10 and 11
+    of the paper), and the output is a decoder position.
 
-    Not for: signs or small differences: negative parts are cut off in every layer.
+    Not for: signs or small differences: negative parts are set to zero in every layer.
 
     Reference: Chefer et al. 2021, "Generic Attention-model Explainability for Interpreting Bi-Modal
     and Encoder-Decoder Transformers".

@@ -1,4 +1,4 @@
-"""Tokens on which the attention of all queries piles up."""
+"""Concentration of the attention of all queries on single tokens."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from interp.attribution.graph.mixing import stored_layers
 
 @attribution(unit="concentration", signed=False, needs="patterns")
 def column_concentration(example: Example, *, stack: str = "") -> Scores:
-    """A token's part in how unevenly attention falls on the tokens, whatever the target.
+    """Compute the part of each token in the concentration of attention, for any target.
 
-    Per head, what a token receives on average from the queries that can see it, as a share of what
-    all tokens receive so; the score is the square of that share, mean over layers and heads. Scores
-    sum to the mean concentration (Herfindahl's index): 1/n where all tokens receive alike, 1 where
-    one token receives everything. `total` is that sum; the notes give the effective number of
-    tokens, its inverse.
+    For each head, the attention that a token receives on average from the queries that can see it
+    is divided by the sum of this quantity over all tokens. The score is the square of this share,
+    averaged over layers and heads. Scores sum to the mean concentration (Herfindahl index): 1/n if
+    all tokens receive equal attention, 1 if one token receives all of it. `total` is this sum, and
+    the notes give its inverse, the effective number of tokens.
 
     Not for: explaining a target, and inputs on which sinks take most of the attention.
 
     Args:
-        stack: where a model has several.
+        example: the input and its target.
+        stack: name of the stack, if the model has several.
 
-    The definition is this project's own; column sums as a sign of importance are from Zhang et al.
-    2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models".
+    The definition is this project's own; column sums as a measure of importance are from Zhang et
+    al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
+    Models".
     """
     sites, patterns = stored_layers(example, stack)
     share = torch.cat(
@@ -41,7 +43,7 @@ def column_concentration(example: Example, *, stack: str = "") -> Scores:
 def received_shares(
     pattern: Float[Tensor, "head query_pos key_pos"], causal: bool
 ) -> Float[Tensor, "head key_pos"]:
-    """Each key's share of the attention that is received, per query that can see it."""
+    """Compute each key's share of the received attention, averaged over queries that can see it."""
     queries, keys = pattern.shape[1:]
     seen_by = torch.full((keys,), float(queries), dtype=pattern.dtype, device=pattern.device)
     if causal:

@@ -1,4 +1,4 @@
-"""Decomposition of the whole model into parts of its tokens."""
+"""DecompX: decomposition of all vectors of the model into parts of the tokens."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from interp.attribution.example import Example
 
 @attribution(unit="target", signed=True, needs="gradients")
 def decompx(example: Example) -> Scores:
-    """The target's number split into parts of the tokens, with nothing left but the biases.
+    """Split the target's value into parts of the tokens, complete up to biases and positions.
 
     Every vector of the model is a sum of one part per token. Attention patterns, the scales of
-    norms, the factors f(x)/x of activations and the routing weights of experts are held at what
-    they are, so the parts pass through the model by linear maps. Two sides of a gated MLP share
-    their product in halves. Biases and positions are no token's part (the variant without bias):
-    the scores add up to the value but for their share, which is the residual. The parts are not
-    carried through the model: one backward pass gives the same numbers.
+    norms, the factors f(x)/x of activations and the routing weights of experts are held fixed, so
+    the parts pass through the model by linear maps. The two sides of a gated MLP share their
+    product in halves. Biases and positions belong to no token (the variant without bias): their
+    contribution to the value is the residual. Instead of propagating the parts, one backward pass
+    computes the same numbers.
 
-    Not for: models whose biases carry much of the value (the residual says so), and cases in which
-    the pattern is the reason, since it is held constant.
+    Not for: models in which biases contribute much of the value (see the residual), and cases in
+    which the attention pattern is the reason, since it is held constant.
 
     Reference: Modarressi et al. 2023, "DecompX: Explaining Transformers Decisions by Propagating
     Token Decomposition".
@@ -28,5 +28,5 @@ def decompx(example: Example) -> Scores:
 
     rules = Rules("freeze", norm="freeze", activation="identity", split=True)
     return gradients_under_rules(
-        example, rules, "exact; the residual is the share of biases, positions"
+        example, rules, "complete; the residual is the contribution of biases and positions"
     )

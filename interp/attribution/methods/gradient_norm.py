@@ -1,4 +1,4 @@
-"""Length of the gradient."""
+"""Norm of the gradient."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from interp.attribution.example import Example
 
 @attribution(unit="target per embedding length", signed=False, needs="gradients")
 def gradient_norm(example: Example) -> Scores:
-    """Euclidean length of the derivative of the target by each token's embedding.
+    """Compute the Euclidean norm of the derivative of the target by each token's embedding.
 
-    How much a small change of the token could move the target; not whether it speaks for it.
+    It measures the largest effect of a small change of the embedding, not the sign of the token's
+    contribution.
 
-    Not for: the direction of an effect: it is a length. Saturated answers have small gradients
+    Not for: the sign of an effect: it is a norm. Saturated answers have small gradients
     everywhere.
 
     Reference: Simonyan et al. 2014, "Deep Inside Convolutional Networks: Visualising Image

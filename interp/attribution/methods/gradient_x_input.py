@@ -8,14 +8,14 @@ from interp.attribution.example import Example
 
 @attribution(unit="target", signed=True, needs="gradients")
 def gradient_x_input(example: Example) -> Scores:
-    """Derivative of the target by each token's embedding, times that embedding.
+    """Multiply the derivative of the target by each token's embedding with that embedding.
 
-    The total is the target's value. The scores reach it only where the model is linear without
-    biases, so the residual says how far from linear the model is at this input. A norm in front
-    of everything (BERT) makes the scores add up to nearly nothing.
+    The total is the target's value. The scores sum to it only for a linear model without biases,
+    so the residual shows how far from linear the model is at this input. If a norm directly follows
+    the embeddings (BERT), the scores sum to almost zero.
 
-    Not for: models with a norm in front of everything (BERT), where the scores cancel to almost
-    nothing. In deep models it is close to the baselines.
+    Not for: models with a norm directly after the embeddings (BERT), where the scores sum to almost
+    zero. In deep models it is close to the baselines.
 
     Reference: Shrikumar et al. 2016, "Not Just a Black Box: Learning Important Features Through
     Propagating Activation Differences".

@@ -1,4 +1,4 @@
-"""Length of the embedding."""
+"""Norm of the embedding."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from interp.attribution.example import Example
 
 @attribution(unit="embedding length", signed=False, needs="forward")
 def input_norm(example: Example) -> Scores:
-    """Euclidean length of each token's embedding: a baseline that knows no model and no target.
+    """Compute the Euclidean norm of each token's embedding, a baseline without model and target.
 
-    A method that ranks tokens no better than this has found rare words, not reasons.
+    A method that ranks tokens no better than this baseline has found rare words, not reasons.
 
-    Cost: A look at the embeddings.
+    Cost: One look-up of the embeddings.
 
     Not for: explanations: it is a baseline, and a method that does no better has found rare words.
     """

@@ -1,4 +1,4 @@
-"""Gradients along the way from a baseline."""
+"""Integrated gradients: mean gradient on the path from a baseline to the input."""
 
 from __future__ import annotations
 
@@ -8,48 +8,51 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 from interp.core.errors import OptionError
 
-# A padding token is often embedded as zero or not trained: what is shorter than this share of the
-# text's own embeddings is taken for that.
+# A padding token is often embedded as zero or untrained: it is assumed to be so if its norm is
+# below this share of the mean norm of the text's embeddings.
 SHORTEST = 0.1
-AT_ONCE = 4096  # embeddings in memory while the vocabulary's mean is taken
+AT_ONCE = 4096  # embeddings in memory while the mean of the vocabulary is computed
 
 
 @attribution(unit="target", signed=True, needs="gradients")
 def integrated_gradients(
     example: Example, *, baseline: str = "auto", steps: int = 32, batch_size: int = 8
 ) -> Scores:
-    """Mean gradient on the straight way from a baseline to the embeddings, times the difference.
+    """Multiply the mean gradient on the straight path from a baseline by the difference to it.
 
-    The total is the target's value less its value on the baseline; the scores reach it as the
-    number of steps grows, and the residual says how far they are. Every token is replaced, the
-    special ones too; positions stay. Gradients are the model's own at the midpoints of the steps.
+    The total is the target's value minus its value on the baseline. The sum of the scores
+    approaches it as the number of steps grows, and the residual shows the remaining difference. All
+    tokens are replaced, including special ones; positions are unchanged. Gradients are plain and
+    taken at the midpoints of the steps.
 
-    The padding token is an input that models have seen; where there is none, or it is embedded as
-    zero, the mean embedding of the vocabulary stands in for it. It exists in every model and lies
-    where norms are smooth: at 32 steps the default left at most 2.5 % of the total in 50 of 58
-    random models, one of each family. From embeddings of zero a model with RMS norms jumps at the
-    start of the way, and 100 % and more is missed. Where the model itself jumps on the way (another
-    expert or another key is selected) no number of steps makes the scores complete.
+    The padding token is an input that models have seen in training. If there is none, or it is
+    embedded as zero, the mean embedding of the vocabulary is used instead. It exists in every model
+    and lies where norms are smooth: at 32 steps the residual of the default was at most 2.5 % of
+    the total in 50 of 58 random models, one of each family. From embeddings of zero, the value of a
+    model with RMS norms jumps at the start of the path, and the residual is 100 % or more. If the
+    model itself is discontinuous on the path (another expert or another key is selected), no number
+    of steps makes the scores complete.
 
     Cost: `steps` forward and backward passes.
 
-    Not for: a baseline that the model finds unusual: the path then runs through inputs without
-    meaning, so try a second one. In mixtures of experts the value jumps on the way: the flag of
-    incomplete scores says so.
+    Not for: a baseline that is unusual for the model: the path then runs through inputs without
+    meaning, so try a second baseline. In mixtures of experts the value jumps on the path; the
+    scores are then flagged as incomplete.
 
     Args:
+        example: the input and its target.
         baseline: "pad" or "mask" (the tokenizer's token), "mean" (of the vocabulary's embeddings),
-            "zero", or "auto": pad, or mean where pad is missing or embedded as zero. The notes name
-            the one taken.
-        steps: forward and backward passes.
-        batch_size: how many steps run at once.
+            "zero", or "auto": pad, or mean if pad is missing or embedded as zero. The notes name
+            the baseline that was used.
+        steps: number of forward and backward passes.
+        batch_size: steps per forward pass.
 
     Reference: Sundararajan et al. 2017, "Axiomatic Attribution for Deep Networks".
     """
     from interp.attribution.gradients import gradient
 
     if steps < 1 or batch_size < 1:
-        raise OptionError(f"steps={steps}, batch_size={batch_size}; both are at least 1")
+        raise OptionError(f"steps={steps} and batch_size={batch_size}; both must be at least 1")
     baseline = usable(example) if baseline == "auto" else baseline
     start = _baseline(example, baseline)
     first = gradient(example, at=start)
@@ -64,7 +67,7 @@ def integrated_gradients(
     scores = (mean.double() * way.double()).sum(-1)[0] / steps
     value, before = float(end.values[0]), float(first.values[0])
     notes = {
-        "completeness": "as steps grow; more steps, or another baseline, make the residual smaller",
+        "completeness": "as steps grow; more steps or another baseline make the residual smaller",
         "baseline": baseline,
         "baseline_value": before,
     }
@@ -72,10 +75,10 @@ def integrated_gradients(
 
 
 def _baseline(example: Example, kind: str) -> torch.Tensor:
-    """Embeddings of the baseline, as many as the sources.
+    """Return embeddings of the baseline, one per source.
 
     Raises:
-        OptionError: an unknown kind, or a token that the model does not have.
+        OptionError: the kind is unknown, or the model does not have the token.
     """
     from interp.attribution.gradients import embedded
 
@@ -91,15 +94,15 @@ def _baseline(example: Example, kind: str) -> torch.Tensor:
         )
         return (total / model.d_vocab).to(model.dtype).expand(1, n, -1)  # type: ignore[union-attr]
     if kind not in ("pad", "mask"):
-        raise OptionError(f"baseline {kind!r}; known: auto, pad, mask, mean, zero")
+        raise OptionError(f"unknown baseline {kind!r}; known: auto, pad, mask, mean, zero")
     token = _token(example, kind)
     if token is None:
-        raise OptionError(f"{model.name} has no {kind} token; take baseline=auto")
+        raise OptionError(f"{model.name} has no {kind} token; use baseline=auto")
     return embedded(model, torch.full((1, n), int(token), device=model.device))
 
 
 def usable(example: Example) -> str:
-    """ "pad" where the padding token has an embedding to start from, and "mean" elsewhere."""
+    """Return "pad" if the padding token has a usable embedding, else "mean"."""
     from interp.attribution.gradients import embedded
 
     token, model = _token(example, "pad"), example.model

@@ -1,4 +1,4 @@
-"""Attention of all layers together."""
+"""Mean attention over all layers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from interp.attribution.graph.mixing import stored_layers, target_rows
 
 @attribution(unit="attention mass", signed=False, needs="patterns")
 def mean_attention(example: Example, *, stack: str = "") -> Scores:
-    """Mean over layers and heads of the attention from the row that the target reads.
+    """Average attention from the target's output position over layers and heads.
 
-    No layer knows of the ones below it here: what a lower layer moved is credited to the position
-    it was moved to, not to the token that it came from.
+    Layers are treated independently: information that a lower layer moved is credited to the
+    position to which it was moved, not to the token from which it came.
 
-    Not for: explanations: what lower layers moved is credited to the place where it was moved to.
-    `bundled:deceive` fools it.
+    Not for: explanations: information that lower layers moved is credited to the wrong position.
+    `bundled:deceive` misleads it.
 
     Args:
-        stack: where a model has several.
+        example: the input and its target.
+        stack: name of the stack, if the model has several.
     """
     sites, patterns = stored_layers(example, stack)
     matrix = torch.stack([p.double().mean(0) for p in patterns]).mean(0).cpu().numpy()

@@ -1,4 +1,4 @@
-"""Attention weighted by what it carries."""
+"""Attention weighted by the norm of the transformed values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ def norm_based(
     aggregate: str = "rollout",
     stack: str = "",
 ) -> Scores:
-    """Euclidean length of what each source writes to each position through attention.
+    """Compute the Euclidean norm of each source's contribution to each position through attention.
 
-    "attention": the length of the sum over heads of attention times the head's mapped value (the
-    paper of 2020). "residual" adds the position's own vector to its own part; "residual_norm" also
-    takes the parts through the norm that follows, its scale held at the true one (2021). In
-    pre-norm blocks no norm follows the sum, and the two are one. Rows are normalised to sum 1.
-    Every layer's parts must add up to the run's own stream, or it is refused by name.
+    "attention" is the norm of the sum over heads of attention times the head's transformed value
+    (the paper of 2020). "residual" adds the position's own vector to its own part; "residual_norm"
+    also passes the parts through the norm that follows, with its scale held at the true one (2021).
+    In pre-norm blocks no norm follows the sum, and these two are equal. Rows are normalised to sum
+    1. If the parts of a layer do not add up to the stream of the run, an error names the layer.
 
     Cost: One forward pass; n x n x d_model numbers per layer.
 
-    Not for: explaining a target, or many layers: rolled out, the scores blur.
+    Not for: explaining a target, or many layers: rollout over layers makes the scores uniform.
 
     Args:
+        example: the input and its target.
         variant: "attention", "residual" or "residual_norm".
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
-        stack: where a model has several.
+        stack: name of the stack, if the model has several.
 
     Reference: Kobayashi et al. 2020, "Attention is Not Only a Weight: Analyzing Transformers with
     Vector Norms"; Kobayashi et al. 2021, "Incorporating Residual and Normalization Layers into
@@ -41,7 +42,7 @@ def norm_based(
     from interp.attribution.decomposition import layers, scored
 
     if variant not in ("attention", "residual", "residual_norm"):
-        raise OptionError(f"variant={variant!r}; known: attention, residual, residual_norm")
+        raise OptionError(f"unknown variant={variant!r}; known: attention, residual, residual_norm")
     mixings, error = [], 0.0
     for layer in layers(example, stack):
         parts = layer.parts

@@ -1,4 +1,4 @@
-"""What changes when a token is not there."""
+"""Occlusion: change of the target when a token is removed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from interp.attribution.example import Example
 
 @attribution(unit="target", signed=True, needs="forward")
 def occlusion(example: Example, *, how: str = "delete", batch_size: int = 16) -> Scores:
-    """How much the target falls when each token is taken away: the reference of the others.
+    """Measure the fall of the target when each token is removed, the reference for other methods.
 
-    One forward pass per token. It is an intervention, so it says what the model does on the
-    changed input, which may be an unusual one; two tokens that say the same hide each other.
+    It is an intervention, so it measures the behaviour of the model on the changed input, which may
+    be unusual. Two tokens with the same information hide each other's effect.
 
     Cost: One forward pass per token.
 
-    Not for: inputs in which two tokens say the same: each hides the other. A text without a word
-    may be one that the model has never seen; try another `how`.
+    Not for: inputs in which two tokens carry the same information: each hides the effect of the
+    other. A text without one of its tokens may be unlike any training text; try another `how`.
 
     Args:
-        how: delete, mask (the tokenizer's mask token), mean (the mean of the prompt's own token
-            embeddings), or the id of a token to put in its place.
+        example: the input and its target.
+        how: delete, mask (the tokenizer's mask token), mean (the mean of the prompt's token
+            embeddings), or the id of a token that replaces it.
         batch_size: variants per forward pass.
 
     Reference: Zeiler and Fergus 2014, "Visualizing and Understanding Convolutional Networks";

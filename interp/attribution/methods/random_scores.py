@@ -1,4 +1,4 @@
-"""Scores that know nothing."""
+"""Random scores, the null of attribution methods."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from interp.attribution.example import Example
 
 @attribution(unit="uniform draw", signed=False, needs="nothing")
 def random_scores(example: Example, *, seed: int = 0) -> Scores:
-    """Uniform random numbers: what any method must beat.
+    """Draw uniform random numbers, the null that every method must beat.
 
-    The same input and seed give the same numbers.
+    Equal inputs and seeds give equal numbers.
 
-    Null: this is it.
+    Null: this method is the null.
 
-    Not for: anything but the null.
+    Not for: anything other than the null.
 
     Args:
-        seed: of the draw.
+        example: the input and its target.
+        seed: seed of the random numbers.
     """
     return Scores(np.random.default_rng([seed, *example.ids]).random(len(example)))

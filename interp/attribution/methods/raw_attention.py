@@ -1,4 +1,4 @@
-"""Attention as it stands."""
+"""Raw attention of one layer."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from interp.core.errors import OptionError
 
 @attribution(unit="attention mass", signed=False, needs="patterns")
 def raw_attention(example: Example, *, layer: int = -1, stack: str = "") -> Scores:
-    """Mean over heads of the attention of one layer, from the row that the target reads.
+    """Average the attention of one layer over heads, from the target's output position.
 
-    What a head looks at is not what the model uses: see `occlusion` for that.
+    The tokens to which a head attends need not be those on which the output depends; `occlusion`
+    measures the latter.
 
-    Not for: explanations: what a head attends to is not what the model uses. `bundled:deceive`
-    fools it.
+    Not for: explanations: attention to a token does not show that the model uses it.
+    `bundled:deceive` misleads it.
 
     Args:
-        layer: counted from 0, negative from the end.
-        stack: where a model has several.
+        example: the input and its target.
+        layer: index of the layer from 0, negative from the end.
+        stack: name of the stack, if the model has several.
 
     Reference: the baseline of Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers".
     """
     sites, patterns = stored_layers(example, stack)
     if not -len(patterns) <= layer < len(patterns):
-        raise OptionError(f"layer {layer}; there are {len(patterns)}, counted from 0")
+        raise OptionError(
+            f"layer={layer} does not exist; there are {len(patterns)} layers, counted from 0"
+        )
     matrix = patterns[layer].double().mean(0)
     rows = target_rows(example, sites[0].stack)
     return Scores(rows @ matrix.cpu().numpy(), matrix.cpu().numpy())

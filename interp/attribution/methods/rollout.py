@@ -1,4 +1,4 @@
-"""Attention rollout: the layers' attention multiplied, with the residual in between."""
+"""Attention rollout: the product of the layers' attention matrices mixed with the residual."""
 
 from __future__ import annotations
 
@@ -25,35 +25,36 @@ def rollout(
     engine: str = "auto",
     stack: str = "",
 ) -> Scores:
-    """How much of the row that the target reads comes from each token, if attention were mixing.
+    """Compute each token's share in the target's output position, if attention mixed the states.
 
     Each layer is `(1 - residual) * attention + residual * identity`, and the layers are multiplied.
-    The score ignores what values and MLPs do; on trained models it is close to chance for the
-    effect on a task, so read it as a baseline.
+    The score ignores values and MLPs. On trained models it predicts the effect on a task hardly
+    better than chance, so use it as a baseline.
 
     An encoder-decoder is one graph over the tokens of both stacks: a cross attention keeps
-    `residual` of the decoder's state and takes the rest from the encoder's. Scores are of the
-    encoder's tokens; what they lack of 1 stems from the decoder's own tokens.
+    `residual` of the decoder's state and takes the rest from the encoder's. Scores refer to the
+    encoder's tokens and sum to 1 minus the share of the decoder's own tokens.
 
     Cost: One forward pass and a product of n x n matrices per layer.
 
-    Not for: evidence, either way: on a real encoder it was not significantly different from random
-    scores (benchmarks/faithfulness.md). Keep it as a baseline.
+    Not for: evidence for or against a token: on a real encoder it was not significantly different
+    from random scores (benchmarks/faithfulness.md). Use it as a baseline.
 
     Args:
+        example: the input and its target.
         residual: share of the residual stream, 0 to 1.
         heads: mean, max, min; names such as L0H1+L2H3 (from Python also a list of names, or
-            weights per head, or per layer and head). Layers without a named head carry the residual
-            alone.
-        start_layer: the lowest layer that takes part; sources are the states that enter it.
-        last_layer: the highest that takes part.
-        normalise: none leaves rows that do not sum to 1 (sinks, masked rows, max or min of heads);
-            rows scales each layer's rows once the residual is in; sum scales the scores.
-        full: give the matrix of all outputs as well.
-        engine: stored keeps every pattern; streamed keeps queries and keys and forms patterns block
-            by block, in memory linear in the length, for weighted heads of one stack and without
-            full; auto streams from 256 MiB of patterns. Never swapped for the other.
-        stack: where a model has several; encoder and decoder together unless named.
+            weights per head, or per layer and head). Layers without a named head carry only the
+            residual.
+        start_layer: the lowest layer included; sources are the states that enter it.
+        last_layer: the highest layer included.
+        normalise: none keeps rows that do not sum to 1 (sinks, masked rows, max or min of heads);
+            rows scales each layer's rows after the residual is added; sum scales the scores.
+        full: True to return the matrix of all outputs as well.
+        engine: stored keeps every pattern; streamed keeps queries and keys and computes patterns in
+            blocks, with memory linear in the length, for weighted heads of one stack and without
+            full; auto streams above 256 MiB of patterns. A requested engine is never replaced.
+        stack: name of the stack, if the model has several; encoder and decoder together by default.
 
     Reference: Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3.
     """

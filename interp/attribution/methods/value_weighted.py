@@ -1,4 +1,4 @@
-"""Attention times the size of what is attended to."""
+"""Attention times the norm of the values."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from interp.core.errors import OptionError
 def value_weighted(
     example: Example, *, norm: int = 1, received: bool = False, stack: str = ""
 ) -> Scores:
-    """Attention times the norm of the value vector, mean over layers and heads.
+    """Average attention times the norm of the value vector over layers and heads.
 
-    A sink that gets much attention but holds a value near zero scores low, as it should. In
+    A sink that receives much attention but has a value near zero therefore scores low. In
     grouped-query models a head reads the value of its group.
 
     Not for: explaining a target, or signs; it is a rule for pruning a cache.
 
     Args:
-        norm: 1 for the sum of sizes, as published; 2 for the Euclidean norm.
-        received: sum the attention of all queries, as in pruning a cache, instead of taking the
-            row that the target reads.
-        stack: where a model has several.
+        example: the input and its target.
+        norm: 1 for the sum of absolute values, as published; 2 for the Euclidean norm.
+        received: True to sum the attention of all queries, as in pruning a cache, instead of using
+            the target's output position.
+        stack: name of the stack, if the model has several.
 
     Reference: Guo, Kamigaito and Watanabe 2024, "Attention Score is not All You Need for Token
     Importance Indicator in KV Cache Reduction: Value Also Matters" (VATP).
     """
     if norm not in (1, 2):
-        raise OptionError(f"norm={norm!r}; known: 1, 2")
+        raise OptionError(f"unknown norm={norm!r}; known: 1, 2")
     sites, patterns = stored_layers(example, stack)
     values = example.capture(("v",), stack=sites[0].stack)
     rows = torch.from_numpy(target_rows(example, sites[0].stack))

@@ -1,4 +1,4 @@
-"""What changes when a token's value is taken away."""
+"""Value zeroing: change of a layer's output when a token's value is set to zero."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ from interp.model.locate.sites import Site
 def value_zeroing(
     example: Example, *, aggregate: str = "rollout", stack: str = "", batch_size: int = 16
 ) -> Scores:
-    """Cosine distance of a layer's output to itself with one token's value set to zero.
+    """Measure the cosine distance of each layer's output to that with one token's value at zero.
 
     The value is zero in all heads of that layer only; the layer's input and its attention pattern
-    are those of the run as it is. Rows are normalised to sum 1. It is a score of layers: multiplied
-    through them by rollout it loses much. Costs one run of all tokens' variants per layer.
+    are those of the unchanged run. Rows are normalised to sum 1. It is a score of single layers,
+    and combining them by rollout loses much of its information.
 
-    Cost: One run of each layer with as many variants as there are tokens.
+    Cost: One run for each layer, with as many variants as there are tokens.
 
-    Not for: one score per token through all layers: much is lost. Read it layer by layer.
+    Not for: one score per token through all layers, which loses much information. Read it layer by
+    layer.
 
     Args:
+        example: the input and its target.
         aggregate: "rollout" without an added identity, "mean" of the layers, or "last".
-        stack: where a model has several.
-        batch_size: how many variants run at once.
+        stack: name of the stack, if the model has several.
+        batch_size: variants per forward pass.
 
     Reference: Mohebbi et al. 2023, "Quantifying Context Mixing in Transformers".
     """
     from interp.attribution.decomposition import one_stack, scored
 
     if batch_size < 1:
-        raise OptionError(f"batch_size={batch_size}; it is at least 1")
+        raise OptionError(f"batch_size={batch_size} is too small; it must be at least 1")
     sites = one_stack(example, stack)
     clean = example.capture(("resid_post",), stack=sites[0].stack)
     mixings = [
@@ -47,7 +49,7 @@ def value_zeroing(
 
 
 def _mixing(example: Example, site: Site, before: Tensor, batch_size: int) -> Tensor:
-    """`[query, source]` of one layer, before rows are normalised."""
+    """Compute the matrix `[query, source]` of one layer, before rows are normalised."""
     from interp.attribution.rules import mixed
 
     columns = []

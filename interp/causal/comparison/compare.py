@@ -1,7 +1,7 @@
-"""Put importances side by side: do they rank the same heads first, and beyond chance?
+"""Rank comparisons of several importances of the same heads, with chance levels.
 
-They answer different questions (`interp.causal.comparison.questions`), so a low agreement is a
-finding, not a fault.
+The importances answer different questions (`interp.causal.comparison.questions`), so a low
+agreement is a finding, not an error.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ def compare(
     n_boot: int = N_BOOT,
     seed: int = 0,
 ) -> Comparison:
-    """Rank correlations and top-k overlaps of importances of the same players.
+    """Compute rank correlations and top-k overlaps of importances of the same players.
 
     Args:
-        importances: by the names to show, or a list that is called by its metrics, less the
-            options they share. Rankings go by `Importance.helps`: first comes whom the task needs
-            most. Magnitudes have no sign, so a head that harms the task ranks high in them and
-            last in signed ones.
-        ks: lengths of the top lists; 1, 2, 4, ... up to half of the players unless given.
-        allow_tasks: compare importances on different tasks (or prompts) all the same.
-        n_boot: draws of prompts for the intervals; 0 for none.
+        importances: a mapping of display names to importances, or a list that is named by its
+            metrics, without the options they share. Rankings use `Importance.helps`: the player
+            that helps the task most comes first. Magnitudes have no sign, so a head that harms the
+            task ranks high in them and last in signed ones.
+        ks: lengths of the top lists; by default 1, 2, 4, ... up to half of the players.
+        allow_tasks: permit importances on different tasks (or prompts).
+        n_boot: number of bootstrap draws of prompts for the intervals; 0 for none.
+        seed: seed of the bootstrap.
 
     Raises:
-        OptionError: fewer than two importances, or those of different models, players or tasks.
+        OptionError: there are fewer than two importances, or their models, players or tasks differ.
     """
     given = (
         list(importances.items())
@@ -67,11 +68,13 @@ def compare(
     names = [r.name for r in rankings]
     if len(set(names)) < len(names):
         twice = next(x for x in names if names.count(x) > 1)
-        raise OptionError(f"two importances are called {twice}; give a mapping of names to them")
+        raise OptionError(
+            f"two importances have the name {twice}; give a mapping of different names to them"
+        )
     rankings = [_aligned(rankings[0], r, allow_tasks) for r in rankings]
     chosen = _lengths(ks, len(rankings[0].labels))
     if n_boot < 0:
-        raise OptionError(f"n_boot={n_boot}; it is 0 or more")
+        raise OptionError(f"n_boot={n_boot}; it must be 0 or more")
     scores = np.stack([r.helps for r in rankings])
     measures = {"spearman": spearman, "kendall": kendall}
     intervals = {
@@ -99,19 +102,20 @@ def compare(
 
 
 def _aligned(first: Ranking, other: Ranking, allow_tasks: bool) -> Ranking:
-    """`other` in the order of the players of `first`."""
+    """Return `other` in the order of the players of `first`."""
     pair = f"{first.name} and {other.name}"
     a, b = first.about, other.about
     key = "content_hash" if a["content_hash"] and b["content_hash"] else "model"
     if a[key] != b[key]:
         raise OptionError(
-            f"{pair} are of different models ({a['model']}, {b['model']}); compare within one"
+            f"{pair} are of different models ({a['model']}, {b['model']}); compare importances of "
+            f"one model"
         )
     if a["task_hash"] and b["task_hash"] and a["task_hash"] != b["task_hash"] and not allow_tasks:
         what = "tasks" if a["task"] != b["task"] else "prompts of one task"
         raise OptionError(
-            f"{pair} are on different {what} ({a['task']}, {b['task']}); allow_tasks=True "
-            "compares them all the same"
+            f"{pair} are on different {what} ({a['task']}, {b['task']}); allow_tasks=True permits "
+            f"the comparison"
         )
     only_a = [x for x in first.labels if x not in set(other.labels)]
     only_b = [x for x in other.labels if x not in set(first.labels)]
@@ -128,7 +132,7 @@ def _aligned(first: Ranking, other: Ranking, allow_tasks: bool) -> Ranking:
 
 
 def _short(labels: Sequence[str]) -> list[str]:
-    """Metric labels without the options that all of them share."""
+    """Return metric labels without the options that all of them share."""
     split = [label.partition(":") for label in labels]
     shared = set.intersection(*(set(options.split(",")) for _, _, options in split))
     short = []
@@ -144,5 +148,5 @@ def _lengths(ks: Sequence[int] | None, n: int) -> tuple[int, ...]:
     chosen = tuple(dict.fromkeys(int(k) for k in ks))
     wrong = [k for k in chosen if not 1 <= k <= n]
     if wrong or not chosen:
-        raise OptionError(f"ks={list(ks)}; lengths of top lists go from 1 to {n} players")
+        raise OptionError(f"ks={list(ks)}; each length must lie between 1 and {n} players")
     return chosen

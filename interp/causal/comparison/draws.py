@@ -27,13 +27,19 @@ def redrawn(
     seed: int,
     clusters: Sequence[Sequence[Hashable] | None] | None = None,
 ) -> Float[Array, "draw method method"]:
-    """`measure` of the scores on prompts drawn with replacement.
+    """Compute `measure` of the scores on prompts drawn with replacement.
 
     Args:
-        per_prompt: None for a method whose prompts were not kept: its scores stay as they are.
-        shared: methods with equal keys saw the same prompts and get the same draw.
-        magnitude: the score is the size of the mean over the drawn prompts.
-        clusters: for each method a label per prompt, or None where prompts share nothing; whole
+        scores: score of each player by each method.
+        per_prompt: scores per prompt of each method; None if a method did not store them, and its
+            scores are then not resampled.
+        shared: a key per method; methods with equal keys used the same prompts and get the same
+            draw.
+        magnitude: per method, True if the score is the absolute value of the mean over prompts.
+        measure: function of the scores, such as a rank correlation.
+        n_boot: number of draws.
+        seed: seed of the draws.
+        clusters: for each method a label per prompt, or None if prompts are independent; whole
             clusters are drawn.
     """
     rng = np.random.default_rng(seed)
@@ -63,9 +69,9 @@ def agreement_interval(
     seed: int,
     level: float = 0.95,
 ) -> Float[Array, "method method 2"]:
-    """Draw prompts for the interval of every pair's agreement.
+    """Compute the bootstrap interval of every pair's agreement over prompts.
 
-    NaN where neither of the two kept its prompts, or there are too few.
+    The interval is NaN if neither of the two stored values per prompt, or there are too few.
     """
     m = len(rankings)
     kept = [

@@ -1,4 +1,4 @@
-"""A scatter-plot matrix of importances: points are players, numbers are rank correlations."""
+"""Scatter-plot matrix of importances: points are players, numbers are rank correlations."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
     from interp.causal.comparison.result import Comparison
 
-_LABELLED = 3  # players named beside their points in each plot
+_LABELLED = 3  # number of players named beside their points in each plot
 
 
 def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
-    """Pairs of importances: scatter plots below the diagonal, correlations above it.
+    """Plot pairs of importances: scatter plots below the diagonal, correlations above it.
 
-    The players that rank first in either of the two are named. See `Comparison.plot`.
+    The players that rank first in either of the two are labelled. See `Comparison.plot`.
 
     Raises:
-        UnknownName: another `by`.
+        UnknownName: `by` is not known.
     """
     from plotly.subplots import make_subplots
 
@@ -77,18 +77,18 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
 
 
 def _named(found: Comparison, row: int, column: int) -> set[str]:
-    """The players that rank first in either of two."""
+    """Return the players that rank first in either of two."""
     first = [np.argsort(-found.scores[i], kind="stable")[:_LABELLED] for i in (row, column)]
     return {found.players[i] for i in np.concatenate(first).tolist()}
 
 
 def _short(name: str) -> str:
-    """A name for an axis."""
+    """Return a name for an axis."""
     return text(textwrap.shorten(name.partition(":")[0], 30, placeholder="..."))
 
 
 def _name(name: str) -> str:
-    """A metric's label on several short lines: it has the options after a colon."""
+    """Split a metric's label into several short lines, with the options after a colon."""
     lines = [
         line
         for part in name.replace(":", ":\n").replace(",", ",\n").split("\n")

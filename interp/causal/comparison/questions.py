@@ -1,9 +1,9 @@
-"""Which question each importance answers: they are different ones, so their rankings differ.
+"""Question that each importance method answers; the questions differ, so rankings differ.
 
 One entry per method, keyed by the first part of its metric label (`ablation:kind=zero,...` is
-"ablation"). Heads stand in for each other and need each other, so "what breaks without this head",
-"which way does the task move at the margin" and "who does the work" have different answers on one
-model; none of the methods is a cheap version of all others.
+"ablation"). Heads can be redundant and can depend on each other, so the damage from removing one
+head, the local slope of the task and a head's share of the credit differ on one model; no method is
+a cheap replacement for all others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Question:
-    """A method's question, its call, its score, and whether that score has a sign."""
+    """Question of a method, its call, its score, and whether that score has a sign."""
 
     call: str
     asks: str
@@ -24,24 +24,24 @@ class Question:
 METHODS: dict[str, Question] = {
     "ablation": Question(
         "leave_one_out(model, task)",
-        "What breaks if only this head goes? Blind to heads that others stand in for.",
+        "How much worse is the task if only this head is removed? Misses redundant heads.",
         "lost without it",
     ),
     "all_but_one": Question(
         "all_but_one(model, task)",
-        "Can this head do the work of its layer alone? What breaks if all others of it go.",
-        "better (+) or worse (-) with it alone in its layer",
+        "Is this head alone enough for its layer? Effect of removing all other heads of the layer.",
+        "better (+) or worse (-) with only this head in its layer",
     ),
     "michel_token_abs": Question(
         'michel(model, task, form="token_abs")',
-        "At how many tokens, and how strongly, would the task react to this head's gate, either "
-        "way? Reactions of opposite sign do not cancel; says nothing about the direction.",
+        "How strongly does the task react to this head's gate, summed over tokens in absolute "
+        "value? Effects of opposite sign do not cancel; the direction is not given.",
         "either way",
         signed=False,
     ),
     "michel_example_abs": Question(
         'michel(model, task, form="example_abs")',
-        "How strongly does each prompt react to this head's gate, either way? Signs cancel "
+        "How strongly does each prompt react to this head's gate, in absolute value? Signs cancel "
         "between the tokens of a prompt, not between prompts.",
         "either way",
         signed=False,
@@ -49,63 +49,64 @@ METHODS: dict[str, Question] = {
     "michel_batch_abs": Question(
         'michel(model, task, form="batch_abs")',
         "How strongly do all prompts together react to this head's gate? Signs cancel between "
-        "prompts too, so a head that helps here and harms there scores low.",
+        "prompts too, so a head that helps on some prompts and harms on others scores low.",
         "either way",
         signed=False,
     ),
     "gate_gradient": Question(
         "gate_gradient(model, task)",
-        "Which way does the task start to move when this head is turned down a little? To first "
-        "order what leave-one-out would give; misled wherever the task has levelled off.",
+        "In which direction does the task change when this head is scaled down slightly? A "
+        "first-order estimate of leave-one-out; misleading if the task is saturated.",
         "lost without it, to first order",
     ),
     "patching_gradient": Question(
         "patching_gradient(model, task)",
-        "To first order, what changes if this head sees the corrupted prompt and all else the "
-        "clean one? An estimate of resampling one head at a time, with its blind spots.",
+        "To first order, what changes if this head sees the corrupted prompt and the rest of the "
+        "model the clean one? An estimate of resampling one head at a time, with the same "
+        "limitations.",
         "lost without it, to first order",
     ),
     "aumann_shapley": Question(
         "aumann_shapley(model, task)",
-        "How much of the way from no head to all heads is this head's, when all are turned up "
-        "together (Aumann-Shapley)? Parts add up; credits heads that work at the same time.",
+        "How much does this head contribute when all heads are scaled up together from 0 to 1 "
+        "(Aumann-Shapley)? Contributions add up; heads that act together share the credit.",
         "contributed",
     ),
     "shapley": Question(
         "shapley(model, task)",
-        "What is this head's fair part of the work, averaged over every order in which heads "
-        "could be added (Shapley)? Parts add up; a backup shares the credit with what it backs up.",
+        "What does this head contribute, averaged over all orders in which heads could be added "
+        "(Shapley)? Contributions add up; redundant heads share the credit.",
         "contributed",
     ),
     "shapley_per_layer": Question(
         "shapley_per_layer(model, task)",
-        "What is this head's fair part of its layer's work, all other layers being intact? Blind "
-        "to heads of other layers that stand in for it.",
+        "What does this head contribute to its layer, with all other layers intact (Shapley)? "
+        "Misses redundancy with heads of other layers.",
         "contributed",
     ),
     "banzhaf": Question(
         "banzhaf(model, task)",
         "What does this head add to a random half of the others (Banzhaf)? Like Shapley without "
-        "the weight on nearly empty and nearly full models; parts do not add up.",
+        "the weight on nearly empty and nearly full models; contributions do not add up.",
         "contributed",
     ),
     "truncated_shapley": Question(
         "truncated_shapley(model, task)",
-        "What does this head add while at least half of the heads are at work? Held and Yang's "
+        "What does this head add while at least half of the heads are active? Held and Yang's "
         "estimator: not the Shapley value, and more samples do not bring it closer.",
         "contributed",
     ),
 }
 
 QUESTIONS: dict[str, str] = {name: question.asks for name, question in METHODS.items()}
-"""The question that each method answers, by its name in metric labels."""
+"""Question that each method answers, by its name in metric labels."""
 
 
 def method_of(label: str) -> str:
-    """The method that a metric label names, such as "ablation" for `ablation:kind=zero,...`."""
+    """Return the method in a metric label, such as "ablation" for `ablation:kind=zero,...`."""
     return label.partition(":")[0]
 
 
 def question_of(label: str) -> str:
-    """The question that a metric label's method answers; empty for scores that are not causal."""
+    """Return the question that a metric label's method answers; empty if it is not causal."""
     return QUESTIONS.get(method_of(label), "")

@@ -1,6 +1,6 @@
-"""Rankings of players from whatever holds one: an importance, a table with one metric, or a list.
+"""Rankings of players from an importance, a table with one metric, or a list.
 
-A ranking says of each player how much better the task goes with it, as every importance does.
+Like an importance, a ranking gives for each player how much the task improves with it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Players, how much the task needs each, and where that is known from.
+    """Players with their effect on the task, and the source of the ranking.
 
     Args:
-        helps: positive where the task goes better with the player; a magnitude has no sign.
-        per_prompt: the same on every prompt, where it was kept.
-        about: of the provenance, what two rankings must share to be compared.
-        clusters: a label per prompt where prompts share something.
+        helps: positive if the task is better with the player; a magnitude has no sign.
+        per_prompt: the same per prompt, if it was stored.
+        about: the provenance that two rankings must share to be compared.
+        clusters: a label per prompt if prompts are dependent.
     """
 
     name: str
@@ -45,12 +45,13 @@ class Ranking:
 
     @classmethod
     def of(cls, given: Importance | HeadTable, name: str | None = None) -> Ranking:
-        """The ranking of an importance, or of a table with one metric of one model.
+        """Return the ranking of an importance, or of a table with one metric of one model.
 
         The highest score ranks first.
 
         Raises:
-            OptionError: something else, several metrics or models, or a head without a score.
+            OptionError: the argument is of another type, has several metrics or models, or lacks a
+                score.
         """
         if isinstance(given, Importance):
             (key,), (made,) = given.table.provenance, given.table.provenance.values()
@@ -67,7 +68,8 @@ class Ranking:
         if isinstance(given, HeadTable):
             return cls._of_table(given, name)
         raise OptionError(
-            f"a {type(given).__name__} is no importance; give an Importance, or a HeadTable with "
+            f"a {type(given).__name__} is not an importance; give an Importance, or a HeadTable "
+            f"with "
             "one metric"
         )
 
@@ -88,7 +90,7 @@ class Ranking:
         if missing:
             raise OptionError(
                 f"{metric} has no score for {first_names(missing)} (no prompt had a row to "
-                "average), so it ranks only some heads"
+                "average), so it ranks only some heads; use prompts with such rows"
             )
         kind = METHODS.get(method_of(metric))
         magnitude = "of" not in made or (kind is not None and not kind.signed)
@@ -97,11 +99,11 @@ class Ranking:
 
 
 def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
-    """Players of a list of labels or heads, as numbers into `labels`, in the list's order.
+    """Convert a list of labels or heads to numbers into `labels`, in the list's order.
 
     Raises:
-        UnknownName: a name that is no player.
-        OptionError: a player that is missing or comes twice.
+        UnknownName: a name is not a player.
+        OptionError: a player is missing or repeated.
     """
     place = {label: i for i, label in enumerate(labels)}
     found: list[int] = []
@@ -112,18 +114,16 @@ def given_order(ranking: Sequence[Any], labels: Sequence[str]) -> list[int]:
         found.append(place[label])
     twice = sorted({labels[i] for i in found if found.count(i) > 1})
     if twice:
-        raise OptionError(
-            f"the ranking names {first_names(twice)} twice; each player has one place"
-        )
+        raise OptionError(f"the ranking names {first_names(twice)} twice; name each player once")
     require_all(labels, [labels[i] for i in found])
     return found
 
 
 def require_all(labels: Sequence[str], ranked: Iterable[str]) -> None:
-    """Raise unless the ranking holds exactly these players.
+    """Raise unless the ranking contains exactly these players.
 
     Raises:
-        UnknownName, OptionError: naming who is unknown or missing.
+        UnknownName, OptionError: players are unknown or missing; they are named.
     """
     known = set(ranked)
     unknown = sorted(known - set(labels))
@@ -133,12 +133,12 @@ def require_all(labels: Sequence[str], ranked: Iterable[str]) -> None:
     if missing:
         raise OptionError(
             f"the ranking lacks {len(missing)} of {len(labels)} players ({first_names(missing)}); "
-            "rank them all, or let only the ranked ones play with heads="
+            f"rank them all, or restrict the players to the ranked ones with heads="
         )
 
 
 def first_names(names: Sequence[str], most: int = 4) -> str:
-    """The first few of some names."""
+    """Join the first few of some names."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 

@@ -52,18 +52,18 @@ class Comparison(Result):
     ks: tuple[int, ...]
     made: Mapping[str, Any] = field(repr=False)
     per_prompt = None
-    why_no_per_prompt = "an agreement is of rankings over all prompts together"
+    why_no_per_prompt = "an agreement compares rankings over all prompts together"
     _units = ("a", "b", "metric")
     _holds = (Ranking, Players, Site, Where)
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """How the rankings that are compared were made."""
+        """Provenance of the compared rankings."""
         return self.made
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the importances are called, in the order of the matrices."""
+        """Names of the importances, in the order of the matrices."""
         return tuple(r.name for r in self.rankings)
 
     @property
@@ -73,23 +73,24 @@ class Comparison(Result):
 
     @property
     def scores(self) -> Float[Array, "method player"]:
-        """How much the task needs each player; see `Importance.helps`."""
+        """Effect of each player on the task; see `Importance.helps`."""
         return np.stack([r.helps for r in self.rankings])
 
     @property
     def constant(self) -> tuple[str, ...]:
-        """Importances that give all players one score, so that nothing correlates with them."""
+        """Importances that give all players one score, so that no correlation is defined."""
         return tuple(r.name for r in self.rankings if np.ptp(r.helps) == 0)
 
     def overlap(self, a: str, b: str, k: int) -> int:
-        """How many of the first k players of two importances are the same."""
+        """Count the common players among the first k of two importances."""
         first, second = (self.rankings[self.names.index(x)].helps for x in (a, b))
         return len(top_k(first, k) & top_k(second, k))
 
     def _rows(self) -> pd.DataFrame:
-        """One row per pair and measure: Spearman, Kendall, and the share of the first k that agree.
+        """Return one row per pair and measure: Spearman, Kendall, and top-k overlap.
 
-        The null of a share is that of random rankings, `p` how often these reach it.
+        The null of a share is its expectation for random rankings, `p` the probability that these
+        reach it.
         """
         import pandas as pd
 
@@ -109,15 +110,15 @@ class Comparison(Result):
         return pd.DataFrame(rows)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Low and high end of each correlation's interval: the bootstrap of `Comparison`.
+        """Return the ends of each correlation's interval: the bootstrap of `Comparison`.
 
-        Another level than 95 % draws the prompts again, with the seed of the comparison. NaN for
-        shares of the first k.
+        For a level other than 95 % the prompts are drawn again, with the seed of the comparison.
+        The ends are NaN for shares of the first k.
         """
         if level == 0.95:
             return self.to_pandas()[["low", "high"]].to_numpy(float)
         if not 0 < level < 1:
-            raise OptionError(f"level={level}; a level lies between 0 and 1")
+            raise OptionError(f"level={level}; a level must lie between 0 and 1")
         seed, n_boot = self.made["seed"], self.made["n_boot"]
         found = {
             what: agreement_interval(self.rankings, self.scores, measure, n_boot, seed, level)
@@ -134,12 +135,14 @@ class Comparison(Result):
         return np.array(ends).reshape(-1, 2)
 
     def wide(self) -> pd.DataFrame:
-        """The rows of `pairs`, or those of `to_pandas` that `top` kept."""
+        """Return the rows of `pairs`, or those of `to_pandas` that `top` kept."""
         return self.pairs() if self._kept is None else self.to_pandas()
 
     def pairs(self) -> pd.DataFrame:
-        """One row per pair: correlations with intervals, and for each k the share of the first k
-        that both name, that share for random rankings (k / n), and how often these reach it.
+        """Return one row per pair: correlations with intervals, and the overlap of the first k.
+
+        For each k, the overlap is the share of the first k that both name; it comes with that share
+        for random rankings (k / n), and the probability that these reach it.
         """
         import pandas as pd
 
@@ -155,12 +158,12 @@ class Comparison(Result):
                 row[f"top{k}"] = math.nan if names else same / k
                 row[f"top{k}_chance"] = k / len(self.players)
                 row[f"top{k}_p"] = math.nan if names else overlap_p(same, k, len(self.players))
-            row["reason"] = f"{first_names(names)} is constant and ranks nobody" if names else ""
+            row["reason"] = f"{first_names(names)} is constant and ranks no player" if names else ""
             rows.append(row)
         return pd.DataFrame(rows)
 
     def ranks(self) -> pd.DataFrame:
-        """One row per player: its score and its rank (1 = first, ties share the mean) by each."""
+        """Return one row per player: its score and rank by each (1 = first; ties averaged)."""
         import pandas as pd
 
         columns: dict[str, Any] = {"player": list(self.players)}
@@ -170,11 +173,11 @@ class Comparison(Result):
         return pd.DataFrame(columns)
 
     def questions(self) -> dict[str, str]:
-        """The question that each of the importances answers."""
+        """Return the question that each importance answers."""
         return {r.name: question_of(r.about["metric"]) for r in self.rankings}
 
     def plot(self, *, by: str = "score") -> go.Figure:
-        """Scatter plots of every pair below the diagonal, correlations above it.
+        """Plot every pair: scatter plots below the diagonal, correlations above it.
 
         Args:
             by: "score", or "rank" (1 = first).
@@ -188,8 +191,8 @@ class Comparison(Result):
         `comparison.html`.
 
         Raises:
-            UnknownName: another suffix than those of `Result.save`.
-            StoreError: the folder or disk refuses.
+            UnknownName: the suffix is not one of those of `Result.save`.
+            StoreError: the file cannot be written.
         """
         if Path(path).suffix and not Path(path).is_dir():
             super().save(path)
@@ -197,7 +200,8 @@ class Comparison(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, ...]:
-        from interp.draw.page import json_document, page
+        from interp.core.json_document import json_document
+        from interp.draw.page import page
 
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
         paths = tuple(folder / name for name in names)

@@ -1,4 +1,4 @@
-"""The prompts of a task as batches of a model, each with what replaces its heads."""
+"""Batches of a task's prompts, each with the replacements of its heads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
     from interp.model.model import Model
 
-_TOKENS_OF_AN_IMAGE = 128  # a guess, only to size batches of inputs that hold no tokens
+_TOKENS_OF_AN_IMAGE = 128  # a guess, used only to size batches of inputs without tokens
 
 
 @dataclass(frozen=True, eq=False)
 class GameBatch:
-    """Some prompts of the task as one batch; `wanted` is None where the output is per input."""
+    """Batch of prompts of the task; `wanted` is None if the model has one output per input."""
 
     which: tuple[int, ...]
     inputs: dict[str, Any]
@@ -45,9 +45,15 @@ def make_batches(
     *,
     per_input: bool,
 ) -> list[GameBatch]:
-    """Batches of at most `max_tokens` positions (at least one prompt), in the order of the prompts.
+    """Build batches of at most `max_tokens` positions (at least one prompt), in order.
 
     Args:
+        model: the model to run.
+        task: the task.
+        kind: what replaces an ablated head.
+        reference: prompts for `kind="mean-dataset"`.
+        seed: seed of resampling.
+        max_tokens: maximum positions per batch.
         per_input: the model gives one output per input, not one per position.
 
     Raises:
@@ -55,7 +61,7 @@ def make_batches(
         OptionError: the task reads positions that the model's output does not have.
     """
     if max_tokens < 1:
-        raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
+        raise OptionError(f"max_tokens={max_tokens}; it must be at least 1")
     lengths = _lengths(task.prompts)
     drawn = None
     if kind == "resample":
@@ -65,8 +71,8 @@ def make_batches(
             require_equal_lengths(task)
     if kind == "mean-position" and len(task) < 2:
         raise PromptError(
-            f"kind='mean-position' of task {task.name} over one prompt is that prompt itself; "
-            "give more prompts, or use kind='mean-batch'"
+            f"kind='mean-position' of task {task.name} over one prompt equals that prompt; give "
+            f"more prompts, or use kind='mean-batch'"
         )
     plain = [
         _batch(model, task, which, sum(lengths[i] for i in which), per_input)
@@ -86,7 +92,7 @@ def make_batches(
 
 
 def _padded(model: Model, task: Task) -> bool:
-    """True if prompts of different lengths may share a batch."""
+    """Return True if prompts of different lengths may share a batch."""
     return not isinstance(task.prompts, Prompts) or model.padding.changes(task.prompts) is None
 
 
@@ -155,7 +161,7 @@ def _resampled(model: Model, task: Task, batch: GameBatch, drawn: list[int] | No
 
 
 def z_of(model: Model, inputs: TaskInputs) -> dict[Site, Tensor]:
-    """z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
+    """Return z of every attention in an undisturbed run, `[batch, head, query_pos, d_v]`."""
     found: dict[Site, Tensor] = {}
     _see(model, inputs, lambda site, call, real: found.update({site: call.z.clone()}))
     return found
@@ -167,10 +173,10 @@ def _see(model: Model, inputs: TaskInputs, visit: Any) -> None:
 
 
 def require_equal_lengths(task: Task) -> None:
-    """Raise unless each prompt is as long as its corrupted one.
+    """Raise unless each prompt is as long as its corrupted version.
 
     Raises:
-        PromptError: naming the first pair that differs.
+        PromptError: a pair differs in length; the first one is named.
     """
     assert task.corrupted is not None
     pairs = zip(_lengths(task.prompts), _lengths(task.corrupted), strict=True)
@@ -178,12 +184,13 @@ def require_equal_lengths(task: Task) -> None:
         if clean != corrupted:
             raise PromptError(
                 f"task {task.name}: prompt {i} has {clean} tokens and its corrupted one "
-                f"{corrupted}; activations are put in position by position, so make them equal"
+                f"{corrupted}; activations are patched position by position, so give prompts of "
+                f"equal length"
             )
 
 
 def _lengths(prompts: Prompts | TaskInputs) -> list[int]:
-    """Positions of each prompt as the batch is laid out."""
+    """Return the number of positions of each prompt in the batch."""
     if isinstance(prompts, Prompts):
         return [len(p) for p in prompts.ids]
     widths = [

@@ -1,12 +1,13 @@
-"""Values along permutations of players, each run started from the one before it.
+"""Values along permutations of players, where each run reuses the previous one.
 
-Players leave one by one, so neighbouring coalitions differ in one player. What lies below that
-player's lowest head is the same in both runs, and is put back from the previous one: about half
-the block runs of full forwards, and the same numbers bit for bit where the game itself gives them
-(`Game(fold=False, restrict=False)`). Only one batch's activations are held besides the clean run.
+Players are removed one by one, so neighbouring coalitions differ in one player. The layers below
+that player's lowest head are equal in both runs and are restored from the previous one. This takes
+about half the block runs of full forward passes, and gives the same numbers bit for bit if the game
+itself does (`Game(fold=False, restrict=False)`). Only one batch's activations are stored besides
+the clean run.
 
-Many copies of a short prompt in one batch can beat this reuse, because a small batch does not
-fill the processor; `walk="auto"` takes whichever should be faster.
+Many copies of a short prompt in one batch can be faster than this reuse, because a small batch does
+not fill the processor; `walk="auto"` selects the faster one.
 """
 
 from __future__ import annotations
@@ -37,17 +38,17 @@ Order = Sequence[int] | np.ndarray
 
 
 class Playable(Protocol):
-    """What estimators need of a game: its values, and how many players it has."""
+    """Protocol of a game for estimators: its values, and its number of players."""
 
     def values(self, gates: Any) -> Tensor:
-        """`[coalition, prompt]` from gates `[coalition, player]`."""
+        """Return `[coalition, prompt]` from gates `[coalition, player]`."""
         ...
 
     def __len__(self) -> int: ...
 
 
 def removals(n: int, order: Order, steps: int) -> Float[np.ndarray, "step player"]:
-    """Gates after each of the first `steps` players of `order` has left."""
+    """Return the gates after each of the first `steps` players of `order` is removed."""
     gates = np.ones((steps, n))
     for step, player in enumerate(order[:steps]):
         gates[step:, player] = 0
@@ -62,16 +63,18 @@ def walks(
     walk: Walk = "auto",
     done: Callable[[int], None] | None = None,
 ) -> Float[Tensor, "order step prompt"]:
-    """The game's values while players leave in each of the orders, from one player out on.
+    """Compute the game's values while players are removed in each of the orders.
 
     Args:
-        steps: players that leave in each.
-        walk: "chain" reuses the previous run, "fold" gives the coalitions to `game.values`, which
-            shares batches among them; see `chains`. Games that are no models are always folded.
-        done: told after each piece of work how many coalitions are finished.
+        game: the game.
+        orders: the orders in which players are removed.
+        steps: number of players removed in each order.
+        walk: "chain" reuses the previous run, "fold" passes the coalitions to `game.values`, which
+            batches them; see `chains`. Games without a model are always folded.
+        done: callback that receives the number of finished coalitions.
 
     Raises:
-        UnknownName: another walk.
+        UnknownName: the walk is not known.
         NonFiniteError: the task is NaN or infinite under a coalition.
     """
     if walk not in WALKS:
@@ -92,10 +95,10 @@ def walks(
 
 
 def chains(game: Game) -> bool:
-    """Whether reusing the previous run should beat sharing batches on this game.
+    """Return True if reusing the previous run should be faster than sharing batches.
 
-    A pass over few tokens costs as much as one over some 50 more (reading the weights and, in a
-    narrow model, Python); the figures are measured on a CPU, and a guess for others.
+    A pass has a fixed cost equal to that of about 50 tokens (reading the weights and, in a narrow
+    model, Python); the figures are measured on a CPU and are a guess for other devices.
     """
     if not game.reuse.blocks:
         return False
@@ -107,13 +110,13 @@ def chains(game: Game) -> bool:
 
 
 def chain_depth(game: Game) -> float:
-    """The share of the blocks that run, on average over a chain of all players."""
+    """Return the mean share of blocks that run, over a chain of all players."""
     first = _first_sites(game)
     return sum(game.reuse.depth(site) for site in first) / len(first)
 
 
 def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) -> RunEstimate:
-    """What `walks` along these orders will take; steps of a chain are run to be timed, once."""
+    """Estimate the cost of `walks` along these orders, timing the steps of one chain."""
     tables = [removals(len(game), order, steps) for order in orders]
     if not (walk == "chain" or (walk == "auto" and chains(game))):
         return game.estimate(np.concatenate(tables))
@@ -129,7 +132,7 @@ def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) 
 
 
 def _step_seconds(game: Game, steps: int = 6) -> float:
-    """Of a short chain of players of all depths."""
+    """Measure the seconds per step of a short chain of players of all depths."""
     order = {site: i for i, site in enumerate(game.model.sites)}
     first = _first_sites(game)
     by_depth = sorted(range(len(game)), key=lambda player: order[first[player]])
@@ -140,7 +143,7 @@ def _step_seconds(game: Game, steps: int = 6) -> float:
 
 
 def _first_sites(game: Game) -> list[Site]:
-    """The first attention, in the order of running, that each player has a head in."""
+    """Return, for each player, the first attention in running order with one of its heads."""
     order = {site: i for i, site in enumerate(game.model.sites)}
     first: dict[int, Site] = {}
     for site in sorted(game.players.member, key=order.__getitem__):
@@ -152,7 +155,7 @@ def _first_sites(game: Game) -> list[Site]:
 def _remembered(
     game: Game, order: Order, steps: int, done: Callable[[int], None] | None
 ) -> Float[Tensor, "step prompt"]:
-    """From the ledger of finished coalitions, if it holds all of this chain, or run and noted."""
+    """Return a chain's values from the ledger if complete, otherwise run and store them."""
     gates = torch.as_tensor(removals(len(game), order, steps))
     ledger = getattr(game, "ledger", None)
     if ledger is not None:
@@ -196,21 +199,21 @@ def _chain(
         step, prompt = bad[0].tolist()
         raise NonFiniteError(
             f"{game.model.name}: {game.task.name} is {float(found[step, prompt])} on prompt "
-            f"{prompt} with {step + 1} players out; the activations overflow, or the function of "
-            "the task does"
+            f"{prompt} with {step + 1} players removed; the activations or the task's function "
+            f"overflow; try float32 or another task"
         )
     return found
 
 
 def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -> Tensor:
-    """Run from `first` on, with what is below put back from `last`, and bring `last` up to date."""
+    """Run from `first` on, restoring earlier layers from `last`, and update `last`."""
     reuse, batch = game.reuse, game.batches[number]
     place = {site: i for i, site in enumerate(game.model.sites)}
     block = reuse.block_of[first]
 
     def keep_block(name: str) -> Any:
         def hook(module: Any, args: Any, output: Any) -> None:
-            # clones, because the next block may add to its input in place
+            # clones, because the next block may modify its input in place
             new = rebuilt(output, iter([x.clone() for x in tensors_in(output)]))
             last.outputs[name] = _completed(new, last.outputs[name])
 
@@ -225,7 +228,7 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
         return hook
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
-        # before any gate: visitors of outer blocks come first
+        # before any gate: visitors of outer blocks run first
         if site in reuse.attention and place[site] > place[first]:
             last.z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
             if batch.replacement.live:
@@ -233,7 +236,7 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
 
     module_of = game.model.module.get_submodule
     with ExitStack() as stack:
-        for name in reuse.blocks[block:-1]:  # nothing is ever put back after the last
+        for name in reuse.blocks[block:-1]:  # nothing is restored after the last attention
             stack.callback(
                 module_of(name).register_forward_hook(in_this_thread(keep_block(name))).remove
             )
@@ -256,7 +259,7 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
 
 
 def _completed(new: Any, old: Any) -> Any:
-    """`new`, with what a replayed attention leaves out taken from `old`: nobody reads it."""
+    """Return `new`, with tensors that a replayed attention omits taken from `old`."""
     if new is None:
         return old
     if isinstance(new, (tuple, list)):

@@ -1,11 +1,11 @@
-"""The game that every estimator plays: the value of a task with any of its players taken out.
+"""Cooperative game over heads: the value of a task with any of its players ablated.
 
     game = Game(model, repeats_task(model), kind="mean-batch")
     gates = 1 - torch.eye(len(game.players))          # each player out once
     change = game.values(gates) - game.clean          # [coalition, prompt], in game.task.unit
 
 Values are exact: every coalition is a forward pass of the model itself. They cost less than full
-forwards because what lies below the first changed head is put back from the clean run, only the
+forward passes because layers below the first changed head are restored from the clean run, only the
 logits that the task reads are computed, and short prompts share a batch with other coalitions.
 """
 
@@ -42,23 +42,23 @@ if TYPE_CHECKING:
 
 
 class Game:
-    """A task as a function of which players work.
+    """Value of a task as a function of the active players.
 
     Args:
         players: "heads", "kv_groups", "layers", a mapping of labels to heads, or `Players`.
-        kind: what replaces a head that is out: see `interp.causal.game.replacement.KINDS`.
-        stack, heads: which heads play; all unless given.
+        kind: replacement of an ablated head; see `interp.causal.game.replacement.KINDS`.
+        stack, heads: the heads that are players; by default all.
         reference: prompts for `kind="mean-dataset"`.
-        without: heads that are out in every run, the clean one included.
-        seed: of the prompts that `kind="resample"` draws from, if the task has no corrupted ones.
-        max_tokens: positions per forward pass, at least one prompt.
-        cache_bytes: memory for clean runs; beyond it they are run again for each call.
-        reuse: False runs a full forward per coalition, with all logits: the slow way to the same.
-        fold: False gives each coalition its own batch.
-        restrict: False computes all logits. With neither, values equal full forwards bit for bit;
-            otherwise to the rounding of products of other shapes.
-        check: refuse a task whose value does not depend on the model's heads.
-        ledger: a folder that keeps finished coalitions: the same game finds them there again.
+        without: heads that are ablated in every run, the clean one included.
+        seed: seed of the prompts drawn by `kind="resample"`, if the task has no corrupted ones.
+        max_tokens: maximum positions per forward pass (at least one prompt).
+        cache_bytes: memory for clean runs; beyond it they are recomputed for each call.
+        reuse: False runs a full forward pass with all logits per coalition, which is slower.
+        fold: False runs each coalition in a separate batch.
+        restrict: False computes all logits. With `fold=False` and `restrict=False`, values equal
+            full forward passes bit for bit; otherwise up to rounding of matrix products.
+        check: raise if the task's value does not depend on the model's heads.
+        ledger: a folder that stores finished coalitions, so that the same game can resume.
 
     Raises:
         OptionError: the options do not fit, heads are edited already, or the task is constant.
@@ -94,8 +94,8 @@ class Game:
             )
         if model.active_edits:
             raise OptionError(
-                f"heads are edited already ({', '.join(model.active_edits)}); "
-                "leave the block and name heads that are always out with without="
+                f"heads are edited already ({', '.join(model.active_edits)}); leave the edit "
+                f"block and name permanently ablated heads with without="
             )
         self.model, self.task, self.kind, self.seed = model, task, kind, seed
         self.reference = None if reference is None else Prompts.of(reference, model)
@@ -109,7 +109,7 @@ class Game:
         self.max_tokens, self.cache_bytes = max_tokens, cache_bytes
         self.reuse = reuse_of(model)
         if not reuse:
-            asked = ("full forwards, as asked for",)
+            asked = ("full forward passes, as requested",)
             self.reuse = Reuse(notes=asked, per_input=self.reuse.per_input)
         if not fold:
             self.reuse = replace(self.reuse, fold=False)
@@ -117,9 +117,9 @@ class Game:
             self.reuse = replace(self.reuse, unembedding=None, columns=False, tail=())
         self._order = {site: i for i, site in enumerate(model.sites)}
         self._kept: dict[int, CleanRun] = {}
-        self.seconds: dict[int, float] = {}  # of each batch's clean run
-        self.pace: Pace | None = None  # once it was measured
-        self.step_seconds: float | None = None  # of a chain, once they were
+        self.seconds: dict[int, float] = {}  # seconds of each batch's clean run
+        self.pace: Pace | None = None  # set once it is measured
+        self.step_seconds: float | None = None  # seconds per chain step, set once measured
         self.batches = make_batches(
             model, task, kind, self.reference, seed, max_tokens, per_input=self.reuse.per_input
         )
@@ -131,12 +131,12 @@ class Game:
 
     @cached_property
     def clean(self) -> Float[Tensor, " prompt"]:
-        """The task's value for each prompt with every player at work."""
+        """Value of the task for each prompt with all players active."""
         return self._clean_values()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be used to save time on this model, and why."""
+        """Optimisations that are unavailable on this model, with reasons."""
         return self.reuse.notes
 
     def __len__(self) -> int:
@@ -151,17 +151,17 @@ class Game:
     def values(
         self, gates: Any, *, progress: Progress | None = None
     ) -> Float[Tensor, "coalition prompt"]:
-        """The task's value for each prompt under each row of gates, in float64 on the CPU.
+        """Compute the task's value per prompt under each row of gates, in float64 on the CPU.
 
         Args:
-            gates: `[coalition, player]`; 1 = works, 0 = is replaced, between = a mixture.
+            gates: `[coalition, player]`; 1 = active, 0 = replaced, between = a mixture.
             progress: see `Progress`.
 
         Every coalition sees the same prompts and replacements (common random numbers), so
-        differences between rows have no sampling noise of their own.
+        differences between rows have no additional sampling noise.
 
         Raises:
-            OptionError: gates of another shape, or not finite.
+            OptionError: the gates have another shape, or are not finite.
             NonFiniteError: the task is NaN or infinite under a coalition.
         """
         table = self.checked(gates)
@@ -176,14 +176,14 @@ class Game:
         return found
 
     def _at_once(self) -> int:
-        """Coalitions between two writes to the ledger: about five seconds of forward passes."""
-        assert len(self.clean)  # has been run, and timed
+        """Return the coalitions per write to the ledger, about five seconds of forward passes."""
+        assert len(self.clean)  # has been run and timed
         return max(1, min(1024, int(5 / max(sum(self.seconds.values()), 1e-6))))
 
     def _run(
         self, table: Tensor, whole: Tensor, progress: Progress | None, before: int
     ) -> Float[Tensor, "coalition prompt"]:
-        """Values of some rows of the whole table, after `before` others."""
+        """Compute the values of some rows of the whole table, after `before` others."""
         found = torch.empty(len(table), len(self.task), dtype=torch.double)
         packs = self.packs(table)
         done = 0
@@ -204,24 +204,24 @@ class Game:
             out = [x for x, g in zip(self.players.labels, table[coalition], strict=True) if g != 1]
             raise NonFiniteError(
                 f"{self.model.name}: {self.task.name} is {float(found[coalition, prompt])} on "
-                f"prompt {prompt} with {len(out)} players changed ({', '.join(out[:4])}); "
-                "the activations overflow, or the function of the task does"
+                f"prompt {prompt} with {len(out)} players changed ({', '.join(out[:4])}); the "
+                f"activations or the task's function overflow; try float32 or another task"
             )
         return found
 
     def estimate(self, gates: Any) -> RunEstimate:
-        """Time and memory that `values(gates)` will take.
+        """Estimate the time and memory of `values(gates)`.
 
-        Where more than two passes are needed, some are run and timed; else the time is that of
-        the clean run, which a pass that coalitions share undercuts. `gates` may be a number of
-        coalitions: then each is taken to change the lowest layer.
+        If more than two passes are needed, some are run and timed; otherwise the time is that of
+        the clean run, an upper bound for a pass that coalitions share. `gates` may be a number of
+        coalitions: each is then assumed to change the lowest layer.
         """
         return estimated(self, gates)
 
     # --- what other estimators need -------------------------------------------------------------
 
     def gates_of(self, table: Float[Tensor, "coalition player"]) -> dict[Site, Tensor]:
-        """Gates per attention, heads that are always out included: `[coalition, head]`."""
+        """Return gates per attention, permanently ablated heads included: `[coalition, head]`."""
         gates = self.players.spread(table)
         for site, out in self.always_out.items():
             gates[site] = gates.get(site, torch.ones(len(table), site.n_heads).to(table)) * out.to(
@@ -230,7 +230,7 @@ class Game:
         return gates
 
     def value_of(self, batch: GameBatch, logits: Tensor, copies: int = 1) -> Tensor:
-        """The task's value from the needed logits of a batch, `[copies · prompt]`."""
+        """Return the task's value from the needed logits of a batch, `[copies · prompt]`."""
         clean = None
         if self.task.needs_clean:
             clean = self.clean_run(self.batches.index(batch)).logits
@@ -240,7 +240,7 @@ class Game:
         return self.task.values(logits, list(batch.which) * copies, clean)
 
     def about(self) -> dict[str, Any]:
-        """What provenance says about the game."""
+        """Return the game's provenance."""
         about = self.task.about() | {
             "kind": self.kind,
             "players": self.players.kind,
@@ -261,18 +261,18 @@ class Game:
         return about
 
     def identity(self) -> dict[str, Any]:
-        """All that moves the values, for whoever keeps them."""
+        """Return everything that affects the values, as the key of stored results."""
         return identity(self)
 
     @property
     def kept_bytes(self) -> int:
-        """Memory that clean runs take up."""
+        """Return the memory used by clean runs."""
         return min(self.cache_bytes, sum(run.n_bytes for run in self._kept.values()))
 
     # --- clean runs -----------------------------------------------------------------------------
 
     def clean_run(self, number: int) -> CleanRun:
-        """The activations of one batch with every player at work."""
+        """Return the activations of one batch with all players active."""
         if number not in self._kept:
             batch = self.batches[number]
             with inference(self.model.module):
@@ -288,7 +288,7 @@ class Game:
         return self._kept[number]
 
     def trim(self, number: int) -> None:
-        """Forget this clean run if all together are more than may be kept."""
+        """Drop this clean run if all together exceed the memory limit."""
         if sum(run.n_bytes for run in self._kept.values()) > self.cache_bytes:
             self._kept.pop(number, None)
 
@@ -300,7 +300,7 @@ class Game:
                 if batch.wanted is None and logits.shape[0] != len(batch.which):
                     raise OptionError(
                         f"task {self.task.name}: {len(batch.which)} prompts gave an output of "
-                        f"shape {tuple(logits.shape)}; one row per prompt is needed"
+                        f"shape {tuple(logits.shape)}; expected one row per prompt"
                     )
                 found[list(batch.which)] = self.value_of(batch, logits).cpu()
                 self.trim(number)
@@ -308,16 +308,16 @@ class Game:
         if bad:
             raise NonFiniteError(
                 f"{self.model.name}: {self.task.name} is {float(found[bad[0]])} on prompt {bad[0]} "
-                "of the clean run; no score can be made of it"
+                "of the clean run, so no score can be computed; check the task's function"
             )
         return found
 
     def _check(self) -> None:
-        """Refuse a task that no head changes, and corrupted prompts that change nothing.
+        """Raise if no head changes the task, or the corrupted prompts change nothing.
 
-        One that moves in steps may well stay where it is.
+        A step-like task (without gradient) is exempt, since it may legitimately stay constant.
         """
-        clean = self.clean  # refuses what is not finite
+        clean = self.clean  # raises on values that are not finite
         if not self.task.has_gradient:
             return
         everything = Players.of(self.model)
@@ -330,30 +330,32 @@ class Game:
             return
         if self.kind == "resample" and self.task.corrupted is not None:
             raise OptionError(
-                f"task {self.task.name}: the clean and the corrupted runs do not differ; "
-                "give corrupted prompts without the behaviour"
+                f"task {self.task.name}: the clean and the corrupted runs do not differ; give "
+                f"corrupted prompts in which the behaviour is absent"
             )
         raise OptionError(
             f"task {self.task.name} is constant: with every head replaced ({self.kind}) it is the "
-            "same on every prompt; check what it reads from the logits"
+            f"same on every prompt; check which logits it reads"
         )
 
     # --- evaluation -----------------------------------------------------------------------------
 
     def checked(self, gates: Any) -> Tensor:
-        """Gates as a table in float64 on the model's device; raises OptionError."""
+        """Return gates as a float64 table on the model's device; raise OptionError if invalid."""
         table = torch.as_tensor(gates).detach().double()
         if table.dim() != 2 or table.shape[1] != len(self):
             raise OptionError(
-                f"gates of shape {tuple(table.shape)}; "
-                f"they are [coalition, player] with {len(self)} players"
+                f"gates of shape {tuple(table.shape)} do not fit; expected [coalition, player] "
+                f"with {len(self)} players"
             )
         if not bool(torch.isfinite(table).all()):
-            raise OptionError("a gate is NaN or infinite; 1 = works, 0 = is replaced")
+            raise OptionError(
+                "a gate is NaN or infinite; expected 1 (active), 0 (replaced) or a value between"
+            )
         return table.to(self.model.device)
 
     def packs(self, table: Tensor) -> list[list[Pack]]:
-        """For each batch of prompts, which coalitions share a forward pass."""
+        """Return, for each batch of prompts, the coalitions that share a forward pass."""
         firsts = first_changes(self.players.spread(table), self._order)
         sizes = [max(1, self.max_tokens // max(1, batch.tokens)) for batch in self.batches]
         return [
@@ -362,7 +364,7 @@ class Game:
 
     @torch.no_grad()
     def evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
-        """`[coalition, prompt]` of one pack on one batch."""
+        """Return `[coalition, prompt]` of one pack on one batch."""
         batch = self.batches[number]
         if pack.first is None:
             return self.clean[list(batch.which)].expand(len(pack.rows), -1)

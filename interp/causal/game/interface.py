@@ -1,4 +1,4 @@
-"""A game as its parts see it: what the ledger keeps by and what the estimate of time reads."""
+"""Interface of a game for its ledger and its time estimate."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ class PlayedGame(Protocol):
     players: Players
     reuse: Reuse
     batches: list[GameBatch]
-    seconds: dict[int, float]  # of each batch's clean run
-    pace: Any  # a `Pace`, once it was measured
-    ledger: Any  # a `Ledger`, where finished coalitions are kept
+    seconds: dict[int, float]  # seconds of each batch's clean run
+    pace: Any  # a `Pace`, set once it is measured
+    ledger: Any  # a `Ledger` that stores finished coalitions
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be used to save time on this model, and why."""
+        """Optimisations that are unavailable on this model, with reasons."""
         ...
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of clean runs that are kept."""
+        """Return the bytes of stored clean runs."""
         ...
 
     def __len__(self) -> int: ...
 
     def about(self) -> dict[str, Any]:
-        """What provenance says about the game."""
+        """Return the game's provenance."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Everything that moves the values."""
+        """Return everything that affects the values."""
         ...
 
     def checked(self, gates: Any) -> Tensor:
-        """Gates as a table, `[coalition, player]`."""
+        """Return gates as a table, `[coalition, player]`."""
         ...
 
     def packs(self, table: Tensor) -> list[list[Pack]]:
-        """Coalitions that run together, for each batch."""
+        """Return the coalitions that run together, for each batch."""
         ...
 
     def clean_run(self, number: int) -> CleanRun:
-        """The clean run of a batch."""
+        """Return the clean run of a batch."""
         ...
 
     def trim(self, number: int) -> None:
-        """Let go of what a batch needs no more."""
+        """Drop the data of a batch that is no longer needed."""
         ...
 
     def evaluate(self, number: int, pack: Pack, table: Tensor) -> Tensor:
-        """Values of the coalitions of a pack on a batch."""
+        """Return the values of the coalitions of a pack on a batch."""
         ...

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Ledger:
-    """Values of one game's coalitions, kept in a folder.
+    """Values of one game's coalitions, stored in a folder.
 
     Raises:
-        StoreError: the folder cannot be written, or is of an earlier version.
+        StoreError: the folder cannot be written, or was made by an earlier version.
     """
 
     def __init__(self, folder: str | os.PathLike, game: PlayedGame) -> None:
@@ -33,7 +33,7 @@ class Ledger:
     def find(
         self, gates: Float[Tensor, "coalition player"]
     ) -> tuple[Bool[Tensor, " coalition"], Float[Tensor, "coalition prompt"]]:
-        """Mask of the coalitions that are known, and their values; NaN where they are not."""
+        """Return a mask of the known coalitions, and their values; NaN for the others."""
         values = torch.full((len(gates), self.n_prompts), torch.nan, dtype=torch.double)
         known = torch.zeros(len(gates), dtype=torch.bool)
         names = _names(gates)
@@ -47,7 +47,7 @@ class Ledger:
     def add(
         self, gates: Float[Tensor, "coalition player"], values: Float[Tensor, "coalition prompt"]
     ) -> None:
-        """Keep the values of these coalitions; on disk when this returns.
+        """Store the values of these coalitions; they are on disk when this returns.
 
         Raises:
             StoreError: they cannot be written.
@@ -57,7 +57,7 @@ class Ledger:
 
 
 def identity(game: PlayedGame) -> dict[str, Any]:
-    """All that moves a game's values: another game never gets these."""
+    """Return everything that affects a game's values, as the key of its ledger."""
     members = {site.name: index.tolist() for site, index in game.players.member.items()}
     about = {k: v for k, v in game.about().items() if k != "notes"}
     read = game.task.read_rows or game.task.read_prompt

@@ -1,8 +1,8 @@
-"""How long coalitions of a game take, from a few that are run to be timed.
+"""Time per coalition of a game, estimated from a few timed runs.
 
-A pass over many copies of a short prompt takes far less than as many passes, and by how much
-depends on the model and the machine; so passes with one copy and with as many as share one are
-timed, from the lowest and from the highest block, with straight lines between.
+A pass over many copies of a short prompt takes far less than as many single passes; the ratio
+depends on the model and the machine. So passes with one copy and with the largest number of copies
+are timed, from the lowest and from the highest block, and interpolated linearly.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from interp.causal.game.interface import PlayedGame
     from interp.model.locate.sites import Site
 
-_LONG = 0.5  # seconds; what takes as long is timed once
-_ENOUGH = 0.05  # seconds in all: below that a timing is mostly noise
+_LONG = 0.5  # seconds; a run that takes this long is timed once
+_ENOUGH = 0.05  # seconds in total; a shorter timing is mostly noise
 _RUNS = 5
-_FEW = 2  # passes; to time some of fewer would take as long as to run them
+_FEW = 2  # passes; timing some of fewer would take as long as running them
 
 
 def timed(run: Callable[[], Any]) -> float:
-    """Seconds of one run by the clock; the median of several where one is over too soon."""
+    """Measure the seconds of one run; the median of several if one is too short."""
     spent: list[float] = []
     while len(spent) <= _RUNS:
         start = time.perf_counter()
@@ -40,17 +40,17 @@ def timed(run: Callable[[], Any]) -> float:
             return spent[0]
         if len(spent) > 2 and sum(spent[1:]) >= _ENOUGH:
             break
-    return median(spent[1:])  # the first also allocates
+    return median(spent[1:])  # the first run also allocates memory
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a pass, by its tokens and by the share of the blocks that run.
+    """Seconds per pass, by its tokens and by the share of blocks that run.
 
     Args:
-        tokens: of the two passes that were timed from each block.
-        shares: of the blocks that ran, the largest first.
-        seconds: by share, then by tokens.
+        tokens: tokens of the two passes that were timed from each block.
+        shares: shares of the blocks that ran, the largest first.
+        seconds: measured seconds by share, then by tokens.
     """
 
     tokens: tuple[int, int]
@@ -58,7 +58,7 @@ class Pace:
     seconds: tuple[tuple[float, float], tuple[float, float]]
 
     def of(self, tokens: int, share: float) -> float:
-        """Seconds of one pass; 0 where nothing runs."""
+        """Return the seconds of one pass; 0 if no block runs."""
         if share == 0:
             return 0.0
         most, least = (self._at(seconds, tokens) for seconds in self.seconds)
@@ -75,10 +75,10 @@ class Pace:
 
 
 def measure(game: PlayedGame, most: int) -> Pace:
-    """The pace of a game, from passes over its largest batch with one and with `most` coalitions.
+    """Measure the pace of a game on its largest batch, with one and with `most` coalitions.
 
-    Where one takes long, only those from the lowest block are timed: next to the blocks, what else
-    a pass does is little.
+    If one pass takes long, only passes from the lowest block are timed, since the cost outside the
+    blocks is then negligible.
     """
     number = max(range(len(game.batches)), key=lambda i: game.batches[i].tokens)
     tokens = game.batches[number].tokens
@@ -104,7 +104,7 @@ def measure(game: PlayedGame, most: int) -> Pace:
 
 
 def estimated(game: PlayedGame, gates: Any) -> RunEstimate:
-    """See `Game.estimate`."""
+    """Estimate the cost of gates; see `Game.estimate`."""
     order = {site: i for i, site in enumerate(game.model.sites)}
     if isinstance(gates, int):
         table = torch.ones(gates, len(game), dtype=torch.double)
@@ -137,7 +137,7 @@ def estimated(game: PlayedGame, gates: Any) -> RunEstimate:
 
 
 def _seconds(game: PlayedGame, passes: list[tuple[int, int, float]]) -> float:
-    """Of passes given by batch, coalitions and share of the blocks."""
+    """Estimate the seconds of passes given by batch, coalitions and share of blocks."""
     if game.pace is None and len(passes) > _FEW:
         game.pace = measure(game, max(n for _, n, _ in passes))
     if game.pace is None:

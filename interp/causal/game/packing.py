@@ -1,4 +1,4 @@
-"""Which coalitions share a forward pass: those whose first changed attention is the same."""
+"""Grouping of coalitions that share a forward pass, by their first changed attention."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pack:
 
 
 def first_changes(gates: Mapping[Site, Tensor], order: Mapping[Site, int]) -> list[Site | None]:
-    """For each coalition the first attention with a gate that is not 1; None where all are."""
+    """Return the first attention with a gate other than 1 per coalition; None if there is none."""
     sites = sorted(gates, key=order.__getitem__)
     firsts: list[Site | None] = [None] * (len(gates[sites[0]]) if sites else 0)
     for site in reversed(sites):
@@ -29,12 +29,12 @@ def first_changes(gates: Mapping[Site, Tensor], order: Mapping[Site, int]) -> li
 
 
 def coalition_packs(firsts: list[Site | None], order: Mapping[Site, int], most: int) -> list[Pack]:
-    """Coalitions in packs of at most `most`, those that change the lowest attention first."""
+    """Group coalitions into packs of at most `most`, lowest changed attention first."""
 
     def place(site: Site | None) -> int:
         return len(order) if site is None else order[site]
 
-    enough = max(1, most // 4)  # a batch this full is worth a pass of its own
+    enough = max(1, most // 4)  # a batch this full is worth a separate pass
     packs: list[list[int]] = []
     for c in sorted(range(len(firsts)), key=lambda c: place(firsts[c])):
         last = packs[-1] if packs else []

@@ -1,4 +1,4 @@
-"""Outputs of modules, flattened into tensors and put together again."""
+"""Tensors in module outputs: flattening, rebuilding and restricted computation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interp.model.hooks.inference import forward_here
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """The tensors in what a module returned, in a fixed order."""
+    """List the tensors in a module's output, in a fixed order."""
     if isinstance(tree, Tensor):
         return [tree]
     items = tree.values() if isinstance(tree, Mapping) else tree
@@ -23,7 +23,7 @@ def tensors_in(tree: Any) -> list[Tensor]:
 
 
 def rebuilt(tree: Any, tensors: Iterator[Tensor | None]) -> Any:
-    """The same structure with other tensors, taken in the order of `leaves`."""
+    """Rebuild the same structure with other tensors, in the order of `leaves`."""
     if isinstance(tree, Tensor):
         return next(tensors)
     if isinstance(tree, tuple):
@@ -45,16 +45,17 @@ def restricted(
     scatter: bool,
     columns: Int[Tensor, " column"] | None = None,
 ) -> Callable[..., Any]:
-    """A forward that runs only at some positions of a `[batch, pos, width]` input.
+    """Return a forward that runs only at some positions of a `[batch, pos, width]` input.
 
     Args:
+        module: the module to run.
         shape: batch and pos.
-        flat: the positions that are needed, counted over batch and pos together.
-        scatter: put the results back at their places, zeros elsewhere; otherwise return
-            `[1, row, width]`.
-        columns: of a linear module, the only outputs that are computed.
+        flat: the needed positions, counted over batch and pos together.
+        scatter: write the results to their positions, with zeros elsewhere; otherwise return `[1,
+            row, width]`.
+        columns: the outputs of a linear module to compute.
 
-    What it is given besides, or in another shape, goes to the module's own forward.
+    Calls with other arguments or another shape use the module's own forward.
     """
     own = forward_here(module)
     batch, pos = shape
@@ -78,7 +79,7 @@ def restricted(
 
 
 def tiled(x: Tensor, copies: int) -> Tensor:
-    """The batch `copies` times, one after the other; the tensor itself, not a copy, for one."""
+    """Repeat the batch `copies` times; for one copy return the tensor itself."""
     if copies == 1:
         return x
     if x.shape[0] == 1:
@@ -87,5 +88,5 @@ def tiled(x: Tensor, copies: int) -> Tensor:
 
 
 def bitwise_equal(a: Tensor, b: Tensor) -> bool:
-    """Bitwise equality, NaN equal to NaN."""
+    """Test bitwise equality, with NaN equal to NaN."""
     return a.shape == b.shape and bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))

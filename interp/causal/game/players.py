@@ -1,4 +1,4 @@
-"""Who is taken out together: heads, the query heads of a kv head, layers, or groups of your own."""
+"""Players of a game: heads, query heads of a kv head, layers, or user-defined groups."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ KINDS = ("heads", "kv_groups", "layers")
 
 @dataclass(frozen=True, eq=False)
 class Players:
-    """Disjoint groups of heads; `member[site] [head]` numbers a head's player, -1 for none.
+    """Disjoint groups of heads; `member[site] [head]` is a head's player, -1 for none.
 
-    Heads that belong to no player always work.
+    Heads that belong to no player are always active.
     """
 
     kind: str
@@ -44,17 +44,18 @@ class Players:
         stack: str | None = None,
         heads: Any = None,
     ) -> Players:
-        """The players of a model.
+        """Return the players of a model.
 
         Args:
-            by: "heads", "kv_groups" (query heads that read one kv head), "layers", or your own
-                groups: a mapping of labels to heads.
+            model: the model.
+            by: "heads", "kv_groups" (query heads that share one kv head), "layers", or a mapping of
+                labels to heads.
             stack: only this stack's heads, such as "cross".
             heads: only these heads, such as `["L0H1", "L3H0"]`.
 
         Raises:
-            UnknownName: another `by` or stack.
-            OptionError: a head that does not exist or is in two groups, or no player at all.
+            UnknownName: `by` or the stack is not known.
+            OptionError: a head does not exist or is in two groups, or there is no player.
         """
         if isinstance(by, Players):
             return by
@@ -84,19 +85,26 @@ class Players:
             if max(index) >= 0:
                 member[site] = torch.tensor(index)
         if not labels:
-            raise OptionError("no head is chosen, so there is nothing to take out")
+            raise OptionError(
+                "no head is chosen, so there is nothing to ablate; choose at least one"
+            )
         return cls(by, tuple(labels), member)
 
     @classmethod
     def _groups(cls, model: Model, sites: list[Site], by: Mapping[str, Any]) -> Players:
         if not by:
-            raise OptionError("no group of heads is given, so there is nothing to take out")
+            raise OptionError(
+                "no group of heads is given, so there is nothing to ablate; give at least one"
+            )
         index = {site: [-1] * site.n_heads for site in sites}
         for number, (label, heads) in enumerate(by.items()):
             for stack, layer, h in _checked(model, sites, heads):
                 site = next(s for s in sites if (s.stack, s.layer) == (stack, layer))
                 if index[site][h] >= 0:
-                    raise OptionError(f"{Head(layer, h)} is in two groups ({label!r} is one)")
+                    raise OptionError(
+                        f"{Head(layer, h)} is in two groups ({label!r} is one); "
+                        f"groups must be disjoint"
+                    )
                 index[site][h] = number
         member = {s: torch.tensor(x) for s, x in index.items() if max(x) >= 0}
         return cls("groups", tuple(by), member)
@@ -104,15 +112,15 @@ class Players:
     def spread(
         self, gates: Float[Tensor, "coalition player"]
     ) -> dict[Site, Float[Tensor, "coalition head"]]:
-        """The gate of every head from those of its player; 1 where it has none."""
+        """Expand the gates of players to gates of heads; 1 for heads without a player."""
         always = torch.cat([gates, torch.ones_like(gates[:, :1])], 1)
         return {site: always[:, index.to(gates.device)] for site, index in self.member.items()}
 
     def without(self, out: Players) -> Players:
-        """The players less the heads of `out`; one that loses its last head is gone.
+        """Remove the heads of `out` from the players; a player without heads is dropped.
 
         Raises:
-            OptionError: nobody is left.
+            OptionError: no player is left.
         """
         member = {}
         for site, index in self.member.items():
@@ -120,7 +128,10 @@ class Players:
             member[site] = index if gone is None else torch.where(gone >= 0, -1, index)
         left = sorted({int(i) for index in member.values() for i in index if i >= 0})
         if not left:
-            raise OptionError("every player is always out, so there is nothing left to take out")
+            raise OptionError(
+                "every player is permanently ablated, so no player is left; name "
+                "fewer heads in without="
+            )
         new = {old: number for number, old in enumerate(left)}
         member = {
             s: torch.tensor([new.get(int(i), -1) for i in index])
@@ -130,7 +141,7 @@ class Players:
         return Players(self.kind, tuple(self.labels[i] for i in left), member)
 
     def subset(self, numbers: Sequence[int]) -> Players:
-        """Some of the players, in the given order; the heads of the others belong to none."""
+        """Return some of the players, in the given order; other heads belong to no player."""
         new = {int(old): place for place, old in enumerate(numbers)}
         member = {
             site: torch.tensor([new.get(int(i), -1) for i in index])
@@ -140,7 +151,7 @@ class Players:
         return Players(self.kind, tuple(self.labels[i] for i in numbers), member)
 
     def heads_of(self, player: int) -> list[tuple[Site, int]]:
-        """The heads of one player."""
+        """Return the heads of one player."""
         return [
             (site, h)
             for site, index in self.member.items()
@@ -156,7 +167,7 @@ def _label(by: str, site: Site, head: int) -> str:
 
 
 def _checked(model: Model, sites: Sequence[Site], heads: Any) -> list[tuple[str, int, int]]:
-    """(stack, layer, head) of each of the heads; they exist, and once each."""
+    """Return (stack, layer, head) of each head after checking that it exists and is unique."""
     found = []
     for head in parse_heads(heads):
         fits = [s for s in sites if s.layer == head.layer and head.head < s.n_heads]
@@ -166,7 +177,7 @@ def _checked(model: Model, sites: Sequence[Site], heads: Any) -> list[tuple[str,
             )
         if len(fits) > 1:
             raise OptionError(
-                f"{head} exists in {', '.join(s.stack for s in fits)}; name one with stack="
+                f"{head} exists in {', '.join(s.stack for s in fits)}; select one with stack="
             )
         found.append((fits[0].stack, head.layer, head.head))
     return found

@@ -1,10 +1,10 @@
-"""What stands in for a head that is taken out: kinds of `interp.model.edits`, fixed for a task.
+"""Replacements for the output of an ablated head: kinds of `interp.model.edits`, fixed per task.
 
-A replaced head hands on `gate·z + (1 - gate)·replacement`. Means and resampled activations are
-those of the undisturbed run over all prompts of the task, so that a coalition's value does not
-depend on which other heads are out or on how prompts are batched; for one head at a time this is
-the edit of the same name. `uniform-attention` spreads the head's attention over the values of the
-run at hand.
+The output of a replaced head is `gate·z + (1 - gate)·replacement`. Means and resampled activations
+come from the undisturbed run over all prompts of the task, so that a coalition's value does not
+depend on which other heads are ablated or on batching; for one head at a time this equals the edit
+of the same name. `uniform-attention` spreads the head's attention uniformly over the values of the
+current run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kind:
-    """A replacement for z of a head that is taken out, and the questions it does not answer."""
+    """Replacement for z of an ablated head, and the questions it does not answer."""
 
     does: str
     not_for: str
@@ -37,39 +37,40 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "zero": Kind(
         "The head writes nothing: z is 0.",
-        "later layers that rely on a head's constant part: zero is then far from anything "
-        "they have seen, and the damage is partly that.",
+        "later layers that rely on a head's constant part: zero is then out of distribution, "
+        "which causes part of the damage.",
     ),
     "mean-batch": Kind(
         "z is its mean over all prompts and positions of the task.",
-        "few prompts: the mean is then made of them, and a prompt keeps part of itself.",
+        "few prompts: the mean is taken over them, so each prompt keeps part of its own "
+        "activation.",
     ),
     "mean-position": Kind(
         "z is its mean over the prompts at each position.",
-        "prompts whose positions mean different things.",
+        "prompts whose positions are not comparable.",
     ),
     "mean-dataset": Kind(
-        "z is its mean over reference prompts that you give.",
-        "a reference that is nothing like the task.",
+        "z is its mean over user-supplied reference prompts.",
+        "reference prompts unlike those of the task.",
     ),
     "resample": Kind(
         "z is that of the corrupted prompt, or of another prompt of the same length.",
-        "the question what a head does at all: it asks what it does about the difference "
-        "between the two prompts.",
+        "the total effect of a head: it measures only its effect on the difference between the "
+        "two prompts.",
     ),
     "uniform-attention": Kind(
-        "Attention is spread evenly over what the query sees; values still flow.",
-        "taking a head out: it still writes the mean of the values. It asks whether the "
-        "choice of tokens matters.",
+        "Attention is spread uniformly over the visible keys; the head still writes values.",
+        "removing a head: it still writes the mean of the values. It tests whether the choice of "
+        "tokens matters.",
     ),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Replacement:
-    """The replacement of one batch of prompts: `fixed[site] [#batch, head, #query_pos, d_v]`.
+    """Replacement for one batch of prompts: `fixed[site] [#batch, head, #query_pos, d_v]`.
 
-    A site without an entry is replaced by zero, or by its uniform attention where `live`.
+    A site without an entry is replaced by zero, or by its uniform attention if `live`.
     """
 
     fixed: Mapping[Site, Tensor] = field(default_factory=dict)
@@ -78,9 +79,10 @@ class Replacement:
     def at(
         self, site: Site, z: Tensor, call: Call | None, uniform: Tensor | None = None
     ) -> Tensor | None:
-        """What replaces `z [row, head, query_pos, d_v]`, or None for zero.
+        """Return the replacement of `z [row, head, query_pos, d_v]`, or None for zero.
 
-        `uniform` is the uniform attention of the clean run, where the call itself is not made.
+        `uniform` is the uniform attention of the clean run, used if the attention itself does not
+        run.
         """
         if self.live:
             value = uniform_z(call) if call is not None else uniform
@@ -92,7 +94,7 @@ class Replacement:
 
 
 def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
-    """The z of attention spread evenly over the keys each query may see."""
+    """Compute z under uniform attention over the keys that each query may see."""
     seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
     return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
 
@@ -102,7 +104,7 @@ def gated(
     gate: Float[Tensor, "row head"] | Float[Tensor, "row head query_pos"],
     other: Float[Tensor, "#row head #query_pos d_v"] | None,
 ) -> Float[Tensor, "row head query_pos d_v"]:
-    """`gate·z + (1 - gate)·other`, exactly z or other where a gate is 1 or 0."""
+    """Return `gate·z + (1 - gate)·other`, exactly z or other if a gate is 1 or 0."""
     if z.shape[0] != gate.shape[0]:  # windows of one image are rows of one item
         gate = gate.repeat_interleave(z.shape[0] // gate.shape[0], 0)
     gate = gate[..., None] if gate.dim() == 3 else gate[:, :, None, None]
@@ -121,7 +123,7 @@ class Means:
         self.count: dict[Site, Tensor] = {}
 
     def add(self, site: Site, call: Call, real: Bool[Tensor, "batch query_pos"]) -> None:
-        """Take in one call; to be used as a visitor."""
+        """Add one attention call to the means; to be used as a visitor."""
         z = call.z.double()
         if real.shape[0] != z.shape[0]:
             real = real.repeat_interleave(z.shape[0] // real.shape[0], 0)
@@ -139,7 +141,7 @@ class Means:
         self.count[site] = _sum(self.count.get(site), count, 0)
 
     def fixed(self, real: Mapping[Site, Tensor]) -> dict[Site, Tensor]:
-        """The means laid out for a batch with these real positions."""
+        """Return the means laid out for a batch with these real positions."""
         found = {}
         for site, total in self.total.items():
             mean = total / self.count[site].clamp_min(1)[:, None]
@@ -152,7 +154,7 @@ class Means:
 
 
 def _order(real: Tensor) -> Tensor:
-    """The place of each column in its own prompt; 0 for padding in front."""
+    """Return the index of each column in its own prompt; 0 for left padding."""
     return (real.long().cumsum(1) - 1).clamp_min(0)
 
 
@@ -166,10 +168,10 @@ def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:
 
 
 def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
-    """For `resample` without corrupted prompts: which other prompt stands in for each.
+    """Choose the source prompt of each prompt for `resample` without corrupted prompts.
 
     Raises:
-        PromptError: one prompt only, or prompts of unequal length.
+        PromptError: there is only one prompt, or the lengths differ.
     """
     if len(task) < 2:
         raise PromptError(
@@ -178,27 +180,30 @@ def resample_sources(task: Task, lengths: list[int], seed: int) -> list[int]:
         )
     if len(set(lengths)) > 1:
         raise PromptError(
-            "kind='resample' puts z of one prompt into another position by position, but the "
+            "kind='resample' copies z from one prompt to another position by position, but the "
             f"prompts have {min(lengths)} to {max(lengths)} tokens; "
             "use prompts of equal length, or a mean"
         )
     order = np.random.default_rng(seed).permutation(len(task))
     found = [0] * len(task)
-    for i, j in zip(order, np.roll(order, 1), strict=True):  # one cycle: no prompt stays its own
+    # a single cycle, so that no prompt is its own source
+    for i, j in zip(order, np.roll(order, 1), strict=True):
         found[int(i)] = int(j)
     return found
 
 
 def check_kind(kind: str, reference: object) -> None:
-    """Raise for a kind that does not exist or lacks what it needs.
+    """Raise if a kind does not exist or lacks its reference prompts.
 
     Raises:
-        UnknownName: another kind.
-        OptionError: `mean-dataset` without reference prompts, or these with another kind.
+        UnknownName: the kind is not known.
+        OptionError: `mean-dataset` has no reference prompts, or another kind has some.
     """
     if kind not in KINDS:
         raise UnknownName("kind of ablation", kind, KINDS)
     if kind == "mean-dataset" and reference is None:
         raise OptionError("kind='mean-dataset' needs reference= prompts to take the mean over")
     if kind != "mean-dataset" and reference is not None:
-        raise OptionError(f"kind={kind!r} takes no reference prompts; use kind='mean-dataset'")
+        raise OptionError(
+            f"kind={kind!r} does not accept reference prompts; use kind='mean-dataset'"
+        )

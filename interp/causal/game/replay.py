@@ -1,9 +1,10 @@
-"""Run a model with gates on its heads, from where the run first differs from the clean one.
+"""Forward pass with gated heads that restarts at the first difference from the clean run.
 
-What lies below the first changed head is the same as in the undisturbed run, so its results are
-put back instead of being computed again: whole blocks first, then, in the block of that head, the
-attention up to z. Above it the model's own code runs. Nothing here knows an architecture; what
-may be put back on a given model is in its `Reuse`, which `verify` finds by trying.
+Layers below the first changed head equal those of the undisturbed run, so their outputs are
+restored instead of recomputed: first whole blocks, then, in the block of that head, the attention
+up to z. Above it the model's own code runs. Nothing here depends on an architecture; the
+activations that can be restored on a given model are listed in its `Reuse`, which `verify`
+determines by tests.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ Gates = Mapping[Site, Float[Tensor, "row head"]]
 
 @dataclass(frozen=True, eq=False)
 class Reuse:
-    """What of a clean run may be put back on one model.
+    """Cached activations of a clean run that may be restored on one model.
 
     Args:
-        blocks: modules that run once each, in their order, whose outputs may be put back.
+        blocks: modules that run once each, in order, whose outputs may be restored.
         block_of: the block of each attention.
-        attention: for each attention whether its module returns z itself ("heads") or z after the
-            output projection ("projection"); absent where it must run.
-        keep_rest: also put back what attention modules return besides.
-        batched: per module, which of the returned tensors have the batch as first axis.
-        unembedding: the module that makes the logits, where it may run at some positions only.
-        columns: it may also make some ids' logits only.
-        tail: modules of the last block that may run at the positions of the logits only.
+        attention: for each attention, whether its module returns z itself ("heads") or z after the
+            output projection ("projection"); absent if it must run.
+        keep_rest: also restore the other outputs of attention modules.
+        batched: per module, the returned tensors that have the batch as first axis.
+        unembedding: the module that computes the logits, if it may run at some positions only.
+        columns: True if it may also compute the logits of some ids only.
+        tail: modules of the last block that may run only at the positions of the logits.
         fold: several interventions may share a batch.
-        notes: what could not be used, and why.
+        notes: optimisations that are unavailable, with reasons.
     """
 
     blocks: tuple[str, ...] = ()
@@ -57,10 +58,10 @@ class Reuse:
     tail: tuple[str, ...] = ()
     fold: bool = False
     notes: tuple[str, ...] = ()
-    per_input: bool = False  # the model's output is one row per input, not per position
+    per_input: bool = False  # True if the model's output is one row per input, not per position
 
     def depth(self, site: Site) -> float:
-        """The share of the blocks that must run when `site` is the first that changes."""
+        """Return the share of blocks that must run if `site` is the first that changes."""
         if not self.blocks:
             return 1.0
         return 1 - self.block_of[site] / len(self.blocks)
@@ -68,23 +69,23 @@ class Reuse:
 
 @dataclass(frozen=True, eq=False)
 class Wanted:
-    """The logits that are needed: `flat` counts over batch and pos together, in order of rows."""
+    """Needed logits: `flat` counts over batch and pos together, in order of rows."""
 
     flat: Int[Tensor, " row"]
     shape: tuple[int, int]
-    columns: Int[Tensor, " column"] | None = None  # ids of the vocabulary; all unless given
+    columns: Int[Tensor, " column"] | None = None  # ids of the vocabulary; None for all
 
     def copies(self, n: int) -> Int[Tensor, " row"]:
-        """The places when the batch is there n times."""
+        """Return the positions for n copies of the batch."""
         step = self.shape[0] * self.shape[1]
         offset = torch.arange(n, device=self.flat.device)[:, None] * step
         return (self.flat + offset).reshape(-1)
 
     def of(self, logits: Tensor, n: int = 1) -> Float[Tensor, "row d_vocab"]:
-        """The needed rows of full logits.
+        """Select the needed rows of full logits.
 
         Raises:
-            OptionError: the logits are not those of these prompts.
+            OptionError: the logits do not belong to these prompts.
         """
         if logits.dim() != 3 or logits.shape[:2] != (n * self.shape[0], self.shape[1]):
             raise OptionError(
@@ -97,7 +98,7 @@ class Wanted:
 
 @dataclass(eq=False)
 class CleanRun:
-    """What one undisturbed run of a batch leaves behind."""
+    """Cached activations of one undisturbed run of a batch."""
 
     inputs: dict[str, Any]
     batch: int
@@ -110,19 +111,19 @@ class CleanRun:
 
     @property
     def n_bytes(self) -> int:
-        """Memory that is kept."""
+        """Memory that is stored."""
         kept = tensors_in([self.outputs, self.attention, list(self.z.values())])
         kept += [*self.uniform.values(), self.logits]
         return sum(x.numel() * x.element_size() for x in kept if x.device.type != "meta")
 
 
 def batch_size(inputs: Mapping[str, Any]) -> int:
-    """Rows of the inputs."""
+    """Return the number of rows of the inputs."""
     return int(next(x for x in inputs.values() if isinstance(x, Tensor)).shape[0])
 
 
 def fold_inputs(inputs: Mapping[str, Any], copies: int) -> dict[str, Any]:
-    """The same inputs several times over, as rows of one batch."""
+    """Repeat the inputs as rows of one batch."""
     batch = batch_size(inputs)
     return {
         name: tiled(x, copies) if isinstance(x, Tensor) and x.shape[:1] == (batch,) else x
@@ -140,10 +141,15 @@ def capture_for_replay(
     replacement: Replacement | None = None,
     wanted: Wanted | None = None,
 ) -> CleanRun:
-    """Run once, in the mode the model is in, and keep what `run` may put back.
+    """Run the model once in its current mode and cache what `run` may restore.
 
     Args:
-        base: gates `[1, head]` of heads that are out in every run, the clean one included.
+        model: the model to run.
+        inputs: inputs of the batch.
+        reuse: what may be restored on this model.
+        base: gates `[1, head]` of heads that are ablated in every run, the clean one included.
+        replacement: what replaces ablated heads.
+        wanted: the needed logits.
     """
     module_of = model.module.get_submodule
     outputs: dict[str, Any] = {}
@@ -155,7 +161,7 @@ def capture_for_replay(
 
     def keep_block(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            # clones, because the next block may add to its input in place
+            # clones, because the next block may modify its input in place
             outputs[name] = rebuilt(output, iter([x.clone() for x in tensors_in(output)]))
 
         return hook
@@ -173,7 +179,7 @@ def capture_for_replay(
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         if site in reuse.attention:
-            # memory in the order of the projection's input, so that merging the heads is free
+            # memory layout of the projection's input, so that merging the heads needs no copy
             z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
             if replacement.live:
                 uniform[site] = uniform_z(call)
@@ -212,13 +218,19 @@ def run(
     copies: int = 1,
     wanted: Wanted | None = None,
 ) -> Tensor:
-    """The model's output with gated heads; rows are `copies` times the batch, copy by copy.
+    """Return the output with gated heads; rows are `copies` times the batch, copy by copy.
 
     Args:
-        gates: per attention `[copies, head]`; attentions that are absent are left alone.
-        first: the first attention, in the order of running, whose gates differ from the clean
-            run's; with it and `clean`, what comes before is put back.
-        wanted: only these logits are computed, where the model lets that be done.
+        model: the model to run.
+        inputs: inputs of the batch.
+        gates: per attention `[copies, head]`; attentions that are absent are not changed.
+        replacement: what replaces ablated heads.
+        first: the first attention in running order whose gates differ from the clean run's; with it
+            and `clean`, earlier activations are restored.
+        clean: the clean run to restore from.
+        reuse: what may be restored on this model.
+        copies: copies of the batch.
+        wanted: the logits to compute, if the model allows computing only some.
     """
     reuse = reuse or Reuse()
     module_of = model.module.get_submodule
@@ -264,7 +276,7 @@ def run(
 def pick(
     logits: Tensor, wanted: Wanted | None, reuse: Reuse, copies: int = 1
 ) -> Float[Tensor, "row d_vocab"]:
-    """The rows of the task from what `run` or `capture` returned."""
+    """Select the rows of the task from the output of `run` or `capture_for_replay`."""
     if wanted is None:
         return logits
     if reuse.unembedding is not None and logits.shape[:2] == (1, copies * len(wanted.flat)):
@@ -282,7 +294,7 @@ def _restrict(
     *,
     tail: bool,
 ) -> None:
-    """Run the unembedding, and the end of the last block, only where logits are needed."""
+    """Run the unembedding and the end of the last block only where logits are needed."""
     if wanted is None or reuse.unembedding is None:
         return
     shape, flat = (copies * wanted.shape[0], wanted.shape[1]), wanted.copies(copies)
@@ -290,7 +302,7 @@ def _restrict(
     columns = wanted.columns if reuse.columns else None
     forward = restricted(last, shape, flat, scatter=False, columns=columns)
     stack.enter_context(replaced(last, forward))
-    if tail and 2 * len(flat) <= shape[0] * shape[1]:  # else there is nothing to win
+    if tail and 2 * len(flat) <= shape[0] * shape[1]:  # otherwise nothing is saved
         for name in reuse.tail:
             module = model.module.get_submodule(name)
             forward = restricted(module, shape, flat.unique(), scatter=True)
@@ -298,7 +310,7 @@ def _restrict(
 
 
 def _folded(output: Any, batched: tuple[bool, ...] | None, copies: int, fresh: bool) -> Any:
-    """A kept output for several copies of the batch; `fresh` where the next block may change it."""
+    """Repeat a cached output for several copies; `fresh` if the next block may modify it."""
     kept = tensors_in(output)
     flags = batched or (False,) * len(kept)
     parts = [tiled(x, copies) if flag else x for x, flag in zip(kept, flags, strict=True)]
@@ -314,7 +326,7 @@ def _attention(
     replacement: Replacement,
     copies: int,
 ) -> Any:
-    """A forward of an attention module that starts from the z of the clean run."""
+    """Return a forward of an attention module that starts from the z of the clean run."""
     assert clean is not None
     template = clean.attention[site]
 

@@ -1,8 +1,9 @@
-"""Find out, by trying on a few tokens, what of a clean run may be put back on a model.
+"""Tests of which clean activations can be reused under ablation.
 
-Once per model: replayed runs must equal full runs bit for bit; logits at some positions only, and
-several interventions in one batch, must equal them to the rounding of the model's type. What does
-not is left out, with a note, and the full forward is used instead.
+They run once per model: replayed runs must equal full runs bit for bit; logits at some positions
+only, and several interventions in one batch, must equal them up to the rounding of the model's
+dtype. An optimisation that fails is disabled with a note, and the full forward pass is used
+instead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
 
 
 def reuse_of(model: Model) -> Reuse:
-    """What may be put back on this model; tried on first use, then remembered."""
+    """Return what can be restored on this model; tested on first use, then cached."""
     if model.module not in _known:
         with torch.no_grad(), inference(model.module):
             _known[model.module] = _Trial(model).found()
@@ -49,14 +50,14 @@ class _Trial:
         notes: list[str] = []
         blocks, block_of, reason = self._blocks()
         if reason:
-            notes.append(f"full forwards: {reason}")
+            notes.append(f"full forward passes: {reason}")
         forms = self._forms() if blocks else {}
         batched = self._batched(blocks, forms) if blocks else {}
         best = Reuse(notes=tuple(notes))
         ladder = [
             (forms, False, ""),
             (forms, True, ""),
-            ({}, False, "attention below the first changed head is computed again"),
+            ({}, False, "attention below the first changed head is recomputed"),
         ]
         why = "a replayed run differs from a full one"
         for attention, keep_rest, note in ladder if blocks else []:
@@ -69,14 +70,14 @@ class _Trial:
             why = failed
         else:
             if blocks:
-                best = Reuse(notes=(*notes, f"full forwards: {why}"))
+                best = Reuse(notes=(*notes, f"full forward passes: {why}"))
         best = self._unembedding(best)
         return self._fold(best, batched is not None)
 
     # --- what stands where ----------------------------------------------------------------------
 
     def _blocks(self) -> tuple[tuple[str, ...], dict[Site, int], str | None]:
-        """The blocks in the order in which they run, and the block of each attention."""
+        """Return the blocks in running order, and the block of each attention."""
         places = {
             s: s.streams["resid_pre"].module for s in self.model.sites if "resid_pre" in s.streams
         }
@@ -114,7 +115,7 @@ class _Trial:
         return tuple(ran), {s: index[name] for s, name in places.items()}, None
 
     def _forms(self) -> dict[Site, str]:
-        """Attentions whose module returns z, or the projection of z, bit for bit."""
+        """Return the attentions whose module returns z, or its projection, bit for bit."""
         returned: dict[str, Tensor] = {}
         z: dict[Site, Tensor] = {}
 
@@ -150,7 +151,7 @@ class _Trial:
     def _batched(
         self, blocks: tuple[str, ...], forms: Mapping[Site, str]
     ) -> dict[str, tuple[bool, ...]] | None:
-        """Which returned tensors have the batch as first axis; None if one has it elsewhere."""
+        """Return which outputs have the batch as first axis; None if one has it elsewhere."""
         names = [*blocks, *(s.module for s in forms)]
         shapes: list[dict[str, list[torch.Size]]] = []
         for n in (1, 2):
@@ -194,7 +195,7 @@ class _Trial:
         return run(self.model, self.inputs, gates, Replacement())
 
     def _replays(self, reuse: Reuse) -> str | None:
-        """Why replayed runs are not the full ones, or None where they are, bit for bit."""
+        """Return the reason why replayed runs differ from full ones; None if they are equal."""
         try:
             clean = capture_for_replay(self.model, self.inputs, reuse)
             for site in self.sites:
@@ -221,7 +222,7 @@ class _Trial:
         return bool(error <= self.tolerance * want.double().abs().max())
 
     def _unembedding(self, reuse: Reuse) -> Reuse:
-        """Add the unembedding, and what of the last block may run at some positions only."""
+        """Add the unembedding, and the modules of the last block that may run at some positions."""
         ids = self.inputs.get("decoder_input_ids", self.inputs.get("input_ids"))
         get = getattr(self.model.module, "get_output_embeddings", None)
         last = get() if callable(get) else None
@@ -232,10 +233,11 @@ class _Trial:
         )
         full = self.model.run(self.inputs)
         if full.dim() != 3 or ids is None or full.shape[:2] != ids.shape:
-            return replace(reuse, per_input=full.dim() == 2)  # nothing to leave out
+            return replace(reuse, per_input=full.dim() == 2)  # nothing to omit
         if name is None:
             return replace(
-                reuse, notes=(*reuse.notes, "all logits: the module that makes them was not found")
+                reuse,
+                notes=(*reuse.notes, "all logits: the module that computes them was not found"),
             )
         shape = (int(ids.shape[0]), int(ids.shape[1]))
         wanted = Wanted(torch.arange(shape[0], device=ids.device) * shape[1] + shape[1] - 2, shape)
@@ -254,7 +256,7 @@ class _Trial:
 
     def _restricts(self, reuse: Reuse, wanted: Wanted, full: Tensor) -> bool:
         try:
-            # under a change of the last attention, so that the end of the last block is at work
+            # with the last attention changed, so that the end of the last block runs
             gates = self._gates(self.sites[-1])
             got = run(self.model, self.inputs, gates, Replacement(), reuse=reuse, wanted=wanted)
         except _FAILURES:
@@ -262,10 +264,10 @@ class _Trial:
         return got.dim() == 3 and self._close(pick(got, wanted, reuse), wanted.of(full))
 
     def _tail(self, reuse: Reuse, shape: tuple[int, int]) -> list[str]:
-        """Modules of the last block that run after its attention and treat each position alone.
+        """Return modules of the last block after its attention that treat positions independently.
 
         A zero input or a head that writes nothing could hide that positions mix, so each module is
-        tried by itself on random numbers, not by what it does to the logits.
+        tested separately on random numbers, not by its effect on the logits.
         """
         last = [s for s, b in reuse.block_of.items() if b == len(reuse.blocks) - 1]
         if not last:
@@ -274,7 +276,7 @@ class _Trial:
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             if site in last:
-                started.clear()  # what began before the last attention may feed it
+                started.clear()  # a module that starts before the last attention may feed it
 
         def begin(name: str) -> Callable[..., None]:
             def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -298,7 +300,7 @@ class _Trial:
             for handle in handles:
                 handle.remove()
         found: list[str] = []
-        for name, x in started.items():  # in the order of starting: outer modules come first
+        for name, x in started.items():  # in the order of starting, so outer modules come first
             nested = any(name.startswith(f"{outer}.") for outer in found)
             if x.shape[:-1] == shape and not nested and self._pointwise(self.modules[name], x):
                 found.append(name)
@@ -316,7 +318,7 @@ class _Trial:
         return self._close(part, whole[:, 1::2].reshape(1, -1, whole.shape[-1]))
 
     def _fold(self, reuse: Reuse, batch_first: bool) -> Reuse:
-        """Whether two interventions in one batch give what each gives alone."""
+        """Return True if two interventions in one batch equal separate runs."""
         note = "one intervention per batch: "
         if not batch_first:
             return replace(reuse, notes=(*reuse.notes, f"{note}the batch is not the first axis"))
@@ -343,7 +345,7 @@ class _Trial:
 
 
 def _spread(sites: tuple[Site, ...]) -> list[Site]:
-    """The first, the middle and the last attention of each stack, in order of running."""
+    """Return the first, the middle and the last attention of each stack, in running order."""
     chosen = set()
     for stack in {s.stack for s in sites}:
         mine = [i for i, s in enumerate(sites) if s.stack == stack]
@@ -352,7 +354,7 @@ def _spread(sites: tuple[Site, ...]) -> list[Site]:
 
 
 def _inputs(model: Model) -> dict[str, Any]:
-    """Probe inputs, the last row padded where the model takes a mask over tokens."""
+    """Return probe inputs, the last row padded if the model uses a mask over tokens."""
     inputs: dict[str, Any] = dict(probe_inputs(model.module, seed=7))
     ids = inputs.get("input_ids")
     if ids is not None and "attention_mask" in takes(model.module) and ids.shape[1] > 3:

@@ -1,4 +1,4 @@
-"""Scores of texts, in memory or in a file of JSON lines, and the run store they come from."""
+"""Scores of texts, in memory or in a file of JSON lines, with their run store."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _NUMBERS = COLUMNS[6:13]
 
 @dataclass(frozen=True, eq=False)
 class TextScores(Result):
-    """What masking a set of heads does to the loss of each text; one row per text, in order.
+    """Effect of masking a set of heads on the loss of each text; one row per text, in order.
 
-    Columns: `number` counts texts from 0; `id` is the source's own name; `sha256` begins the
-    digest of the text; `n_tokens` are the text's, `n_scored` those that were predicted; `cut` says
-    what became of a text longer than the model reads. `loss` and `loss_masked` are nats per
-    predicted token; `difference` = loss_masked - loss; `relative` = difference / loss, the score
-    of AttentionInfluence, comparable only between texts of one domain and similar length.
+    Columns: `number` counts texts from 0; `id` is the name given by the source; `sha256` is the
+    beginning of the text's digest; `n_tokens` is the number of tokens, `n_scored` that of predicted
+    tokens; `cut` describes how a text longer than the context was cut. `loss` and `loss_masked` are
+    nats per predicted token; `difference` = loss_masked - loss; `relative` = difference / loss, the
+    score of AttentionInfluence, comparable only between texts of one domain and similar length.
     `null_mean` and `null_sd` are mean and standard deviation of `relative` over random sets of as
-    many heads of the same layers, and `z` = (relative - null_mean) / null_sd. A text that has no
+    many heads of the same layers, and `z` = (relative - null_mean) / null_sd. A text without a
     score has NaN and a `reason`.
 
     Args:
-        settings: model, heads, options and random sets: what all rows share.
-        source: the rows, or the file that holds them.
-        made: further provenance.
+        settings: model, heads, options and random sets, shared by all rows.
+        source: the rows, or the file that contains them.
+        made: additional provenance.
     """
 
     settings: Mapping[str, Any]
     source: Path | Sequence[dict[str, Any]]
     made: Mapping[str, Any] = field(default_factory=dict)
     per_prompt = None
-    why_no_per_prompt = "every row is one text, and has no mean over texts"
+    why_no_per_prompt = "every row is one text, so there are no values per prompt"
     _units = ("number", "id")
     _same_as = MappingProxyType({"score": "relative", "null": "null_mean"})
     _by = "relative"
@@ -85,10 +85,10 @@ class TextScores(Result):
 
     @classmethod
     def read(cls, path: str | os.PathLike) -> TextScores:
-        """The scores that a run wrote to `path`; rows are read when they are asked for.
+        """Read the scores that a run wrote to `path`; rows are loaded on demand.
 
         Raises:
-            StoreError: there is none, or it is something else.
+            StoreError: the file does not exist, or has another format.
         """
         with _opened(Path(path)) as lines:
             head = lines.readline()
@@ -102,7 +102,7 @@ class TextScores(Result):
         return len(self.source)
 
     def _rows(self) -> pd.DataFrame:
-        """All rows, without those of the common columns that are no column of their own."""
+        """Return all rows, without common columns that do not apply."""
         import pandas as pd
 
         return pd.DataFrame(list(self), columns=list(COLUMNS))
@@ -120,14 +120,14 @@ class TextScores(Result):
 
 
 class TextRows:
-    """Rows by block of texts: in memory, or in a run store beside the file they are written to.
+    """Rows by block of texts: in memory, or in a run store beside the output file.
 
-    The file is written whole, once the last text is scored. Blocks that are in it already, from a
-    run over fewer texts or one that version 0.1.0 broke off, are not scored again.
+    The file is written at once, after the last text is scored. Blocks that it already contains,
+    from a run over fewer texts or an interrupted run of version 0.1.0, are not scored again.
 
     Raises:
-        OptionError: the file holds scores made with other settings.
-        StoreError: it is something else, or cannot be written.
+        OptionError: the file contains scores made with other settings.
+        StoreError: the file has another format, or cannot be written.
     """
 
     def __init__(
@@ -135,21 +135,21 @@ class TextRows:
     ) -> None:
         self.path, self.settings, self.made = path, settings, made
         self.kept: list[dict[str, Any]] = []
-        self._names: list[str] = []  # of blocks in the store, which follow those in the file
+        self._names: list[str] = []  # number of blocks in the store, which follow those in the file
         self._before: BinaryIO | None = None
-        self._end = 0  # of what is used of the file
+        self._end = 0  # number of bytes used of the file
         if path is None:
             return
         self._header = json.dumps({"format": _FORMAT, "settings": settings, "made": made}) + "\n"
         if path.is_dir():
-            raise StoreError(f"cannot write {path}: it is a folder; choose another name")
+            raise StoreError(f"cannot write {path}: it is a folder; choose another file name")
         if path.exists():
             with _opened(path) as lines:
                 first = lines.readline()
             if not self._header.encode().startswith(first) or first.endswith(b"\n"):
                 self._refuse_others(path, _settings(path, first))
                 self._end = len(first)
-            # else it is empty, or cut off within its first line
+            # otherwise it is empty, or cut off within its first line
         told = {**settings, "file": path.name}
         self._steps = Store(path.parent).steps("influence", settings["content_hash"], told)
 
@@ -172,18 +172,18 @@ class TextRows:
         differ = [k for k in sorted({*found, *own}) if found.get(k) != own.get(k)]
         if differ:
             raise OptionError(
-                f"{path} holds scores made with another {', '.join(differ)}; choose another file, "
-                "or the options it was made with"
+                f"{path} contains scores made with another {', '.join(differ)}; choose another "
+                f"file, or the options it was made with"
             )
 
     def hold(self, block: Sequence[Text]) -> bool:
-        """Whether there is a row for each of these texts, which follow those asked for before.
+        """Return True if these texts, which follow the previous ones, all have rows.
 
-        From the first block on that is not whole in the file, the file is not used: texts of one
-        block share batches, and are run together again to give the same numbers.
+        The file is not used from its first incomplete block on: texts of one block share batches,
+        and are run together again to give the same numbers.
 
         Raises:
-            OptionError: the rows are of other texts.
+            OptionError: the rows belong to other texts.
         """
         if self.path is None:
             return False
@@ -199,19 +199,19 @@ class TextRows:
             line = lines.readline()
             try:
                 sha256 = json.loads(line)["sha256"] if line.endswith(b"\n") else None
-            except (ValueError, KeyError, TypeError):  # damaged: made anew
+            except (ValueError, KeyError, TypeError):  # damaged: scored again
                 sha256 = None
             if sha256 is None:
                 return False
             if sha256 != text.sha256:
                 raise OptionError(
-                    f"{self.path} holds the score of another text than text {text.number} "
+                    f"{self.path} contains the score of a different text at text {text.number} "
                     f"(id {text.id!r}); score other texts into another file"
                 )
         return True
 
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Keep the rows of one block; on disk when this returns.
+        """Store the rows of one block; they are on disk when this returns.
 
         Raises:
             StoreError: they cannot be written.
@@ -222,17 +222,17 @@ class TextRows:
             self._steps.add({self._names[-1]: b"".join(map(as_line, rows))})
 
     def scores(self) -> TextScores:
-        """All rows, written to the file, once every text is there.
+        """Return all rows, and write them to the file, once every text is scored.
 
         Raises:
-            OptionError: the file holds the scores of more texts.
-            StoreError: it cannot be written.
+            OptionError: the file contains the scores of more texts.
+            StoreError: the file cannot be written.
         """
         if self.path is None:
             return TextScores(self.settings, self.kept, self.made)
         if self._before is not None and self._before.read(1):
             raise OptionError(
-                f"{self.path} holds the scores of more texts than are given; "
+                f"{self.path} contains the scores of more texts than are given; "
                 "score other texts into another file"
             )
         if self._before is None:
@@ -241,7 +241,7 @@ class TextRows:
         return TextScores(self.settings, self.path, self.made)
 
     def _whole(self, path: Path) -> Iterator[bytes]:
-        """The first lines of the file as they are, then the blocks that the store has."""
+        """Yield the first lines of the file unchanged, then the blocks of the store."""
         if not self._end:
             yield self._header.encode()
         else:
@@ -272,7 +272,7 @@ def _settings(path: Path, line: bytes) -> dict[str, Any]:
         return dict(head["settings"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"{path} holds no scores of texts ({error}); choose another file"
+            f"{path} does not contain scores of texts ({error}); choose another file"
         ) from error
 
 
@@ -281,17 +281,17 @@ def _row(path: Path, line: bytes) -> dict[str, Any]:
         row = json.loads(line)
         return row | {k: math.nan if row[k] is None else float(row[k]) for k in _NUMBERS}
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged in a row; score the texts again to mend it") from error
+        raise StoreError(f"{path} has a damaged row; score the texts again to repair it") from error
 
 
 def as_line(row: Mapping[str, Any]) -> bytes:
-    """A row as one line of JSON: NaN is null."""
+    """Return a row as one line of JSON, with NaN as null."""
     plain = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in row.items()}
     return json.dumps(plain, allow_nan=False).encode() + b"\n"
 
 
 def in_blocks(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
-    """The texts in their order, `size` at a time."""
+    """Split the texts into blocks of `size`, in order."""
     block: list[Text] = []
     for text in texts:
         block.append(text)

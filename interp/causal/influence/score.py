@@ -1,9 +1,9 @@
-"""Score texts by how much a set of heads matters for predicting them: AttentionInfluence.
+"""AttentionInfluence: scores of texts by the effect of a set of heads on their loss.
 
-The loss of each text is measured as it is and with the heads masked; texts that lose most are
-those that exercise the heads. With retrieval heads, masked to uniform attention, the relative
-difference is the score by which Hua et al. 2025 ("AttentionInfluence", arXiv 2505.07293) select
-pretraining data. How much any heads would matter is told by random sets beside them.
+The loss of each text is measured with all heads and with the given heads masked; texts with the
+largest increase depend on the heads most. With retrieval heads, masked to uniform attention, the
+relative difference is the score by which Hua et al. 2025 ("AttentionInfluence", arXiv 2505.07293)
+select pretraining data. Random sets of heads provide the null.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 KINDS = ("uniform-attention", "zero")
-_BLOCK = 64  # texts that are sorted by length and run together
+_BLOCK = 64  # number of texts that are sorted by length and run together
 
 
 @takes_model
@@ -55,36 +55,41 @@ def attention_influence(
     out: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> TextScores:
-    """The loss of each text with the heads masked, against its loss as it is.
+    """Score each text by the relative increase of its loss with the heads masked.
 
     `relative` = (loss_masked - loss) / loss per text (as in AttentionInfluence; the reference
     implementation is not public, and the formula is taken from a description of the paper). It
-    depends on what a text's loss is to begin with, so rank texts within one domain and length.
-    Every score is of that text alone: neighbours change it by rounding only. Costs 2 + n_random
-    forward passes per text, less what lies below the first masked head.
+    depends on the text's initial loss, so rank texts within one domain and length. A score depends
+    only on its own text: other texts in the batch change it by rounding only. The cost is 2 +
+    n_random forward passes per text, minus the layers below the first masked head.
 
     Args:
+        model: the model to run.
         texts: a `Path` to a .txt file (one text per line) or a .jsonl file (fields `text` and
             perhaps `id`), or an iterable of texts, mappings with `text`, or lists of token ids.
-            They are read as they are needed, in constant memory with `out`.
+            They are read on demand, in constant memory with `out`.
         heads: the heads to mask, such as retrieval or induction heads.
-        kind: what masking is: "uniform-attention" over the visible keys, as in the paper, or
+        kind: the form of masking: "uniform-attention" over the visible keys, as in the paper, or
             "zero". Means and resampling would make a text's score depend on other texts.
-        n_random: random sets of as many other heads in the same layers (of all heads of a layer
-            where the others are too few), drawn with `seed`; 0 for none. `z` compares with them.
-        context: most tokens of a text that are run at once; the model's context unless given.
-        long: longer texts are cut to their first tokens ("truncate"), or to several windows
-            ("windows") whose losses are averaged over tokens; `cut` says which.
-        max_tokens: positions per forward pass.
-        out: a file of JSON lines, written whole once every text is scored. Until then finished
-            blocks of texts are kept in `unfinished.sqlite` beside it: the same call resumes after
-            the last one, and gives the file that an uninterrupted run gives.
-        progress: told how many texts are done, and how many there are where that is known.
+        stack: the stack of the heads.
+        n_random: number of random sets of as many other heads in the same layers (of all heads of a
+            layer if the others are too few), drawn with `seed`; 0 for none. `z` compares with them.
+        seed: seed of the random sets.
+        context: maximum tokens of a text per run; by default the model's context.
+        long: handling of longer texts: cut to their first tokens ("truncate"), or split into
+            windows ("windows") whose losses are averaged over tokens; the column `cut` describes
+            it.
+        max_tokens: maximum positions per forward pass.
+        out: a file of JSON lines, written once every text is scored. Until then finished blocks of
+            texts are stored in `unfinished.sqlite` beside it: the same call resumes after the last
+            one, and gives the same file as an uninterrupted run.
+        progress: callback that receives the number of finished texts, and their total if it is
+            known.
 
     Raises:
-        OptionError: no head or every head is named, the model is not causal, or `out` holds other
-            scores.
-        PromptError: a file without texts or with a malformed line (its number is named), or text
+        OptionError: no head or every head is named, the model is not causal, or `out` contains
+            other scores.
+        PromptError: a file has no texts or a malformed line (its number is given), or text is given
             for a model without a tokenizer.
 
     Unit: relative loss of a text.
@@ -93,26 +98,29 @@ def attention_influence(
 
     Null: random sets of as many heads in the same layers.
 
-    Not for: comparing domains or lengths: a relative loss depends on what the loss is to begin
-    with.
+    Not for: comparing domains or lengths: a relative loss depends on the initial loss.
 
-    Reference: "AttentionInfluence" (arXiv 2505.07293); from a description, its code is not public.
+    Reference: "AttentionInfluence" (arXiv 2505.07293); implemented from a description, since its
+    code is not public.
     """
     if kind not in KINDS:
         raise UnknownName("kind of masking", kind, KINDS)
     if long not in LONG:
         raise UnknownName("way with long texts", long, LONG)
     if model.kind != "causal":
-        raise OptionError(f"texts are scored by next-token loss; {model.name} is {model.kind}")
+        raise OptionError(
+            f"texts are scored by next-token loss, but {model.name} is "
+            f"{model.kind}; use a causal model"
+        )
     if model.active_edits:
         raise OptionError(
-            f"heads are edited already ({', '.join(model.active_edits)}); leave the block: texts"
-            " are scored with all heads, and without those that are named"
+            f"heads are edited already ({', '.join(model.active_edits)}); leave the edit block, "
+            f"since texts are scored with all heads and with the named heads masked"
         )
     if n_random < 0 or n_random == 1:
-        raise OptionError(f"n_random={n_random}; a null needs at least 2 random sets, or 0")
+        raise OptionError(f"n_random={n_random}; a null needs at least 2 random sets (0 omits it)")
     if max_tokens < 1:
-        raise OptionError(f"max_tokens={max_tokens}; it is at least 1")
+        raise OptionError(f"max_tokens={max_tokens}; it must be at least 1")
     source = texts_of(texts)
     players, masked = _masked(model, heads, stack)
     sets = _random_sets(players, masked, n_random, seed)
@@ -149,7 +157,7 @@ def attention_influence(
 
 
 class _Run:
-    """The losses of texts: clean, with the heads masked, with each random set masked."""
+    """Losses of texts: clean, with the heads masked, and with each random set masked."""
 
     def __init__(
         self, model: Model, players: Players, gates: Tensor, kind: str, max_tokens: int
@@ -158,9 +166,9 @@ class _Run:
         self.kind, self.max_tokens = kind, max_tokens
 
     def rows(self, block: Sequence[Text], cuts: Sequence[Cut]) -> list[dict[str, Any]]:
-        """One row for each text of a block, in its order."""
+        """Return one row for each text of a block, in order."""
         windows = [(i, w) for i, c in enumerate(cuts) for w in c.windows]
-        windows.sort(key=lambda x: len(x[1]))  # alike in length, so that little is padding
+        windows.sort(key=lambda x: len(x[1]))  # of similar length, so that there is little padding
         total = np.zeros((len(block), 1 + len(self.gates)))
         count = np.zeros(len(block), dtype=np.int64)
         wrong: dict[int, str] = {}
@@ -181,7 +189,7 @@ class _Run:
         return made
 
     def _packs(self, windows: Sequence[Sequence[int]]) -> list[range]:
-        """Which of the windows, in order of length, share a forward pass."""
+        """Yield the windows, sorted by length, that share a forward pass."""
         ends = [0]
         for j, window in enumerate(windows):
             if j > ends[-1] and len(window) * (j + 1 - ends[-1]) > self.max_tokens:
@@ -201,7 +209,7 @@ class _Run:
     def _one_by_one(
         self, windows: Sequence[tuple[int, ...]], owners: Sequence[int], wrong: dict[int, str]
     ) -> Float[Array, "window clean_masked_random"]:
-        """The same for a batch that holds a text whose loss is not finite, which is noted."""
+        """Run a batch one text at a time and record the texts whose loss is not finite."""
         found = np.full((len(windows), 1 + len(self.gates)), math.nan)
         for j, window in enumerate(windows):
             try:
@@ -215,9 +223,9 @@ def _row(
     text: Text, c: Cut, n_scored: int, values: Float[Array, " clean_masked_random"], reason: str
 ) -> dict[str, Any]:
     clean, masked, *random = values.tolist()
-    known = clean > 0  # false for NaN too
+    known = clean > 0  # also false for NaN
     if not known and not reason:
-        reason = "the loss is 0, so nothing is relative to it"
+        reason = "the loss is 0, so a relative difference is not defined"
     relative = (masked - clean) / clean if known else math.nan
     null = [(x - clean) / clean if known else math.nan for x in random]
     mean = float(np.mean(null)) if null else math.nan
@@ -241,8 +249,8 @@ def _row(
 
 
 def _masked(model: Model, heads: Any, stack: str | None) -> tuple[Players, list[int]]:
-    """All heads as players, and the numbers of those to mask."""
-    if not isinstance(heads, (str, tuple)):  # one head is a tuple
+    """Return all heads as players, and the numbers of those to mask."""
+    if not isinstance(heads, (str, tuple)):  # a single head is a tuple
         heads = list(heads)
     if not heads:
         raise OptionError("no head is named, so nothing would be masked; name at least one")
@@ -256,7 +264,7 @@ def _masked(model: Model, heads: Any, stack: str | None) -> tuple[Players, list[
     if len(masked) == sum(site.n_heads for site in model.sites):
         raise OptionError(
             f"all {len(masked)} heads of {model.name} are named, so no attention would be left; "
-            "name those whose influence is asked for"
+            f"name only the heads to test"
         )
     return everyone, sorted(masked)
 
@@ -264,7 +272,7 @@ def _masked(model: Model, heads: Any, stack: str | None) -> tuple[Players, list[
 def _random_sets(
     players: Players, masked: Sequence[int], n_random: int, seed: int
 ) -> list[list[int]]:
-    """Different sets of as many heads in each layer; fewer where there are not so many sets."""
+    """Draw different sets of as many heads in each layer; fewer if there are not enough."""
     rng = np.random.default_rng(seed)
     pools = []
     for index in players.member.values():
@@ -295,7 +303,9 @@ def _gates(out: Sequence[Sequence[int]], n: int) -> Float[Tensor, "coalition pla
 
 def _limit(model: Model, context: int | None) -> int | None:
     if context is not None and context < 2:
-        raise OptionError(f"context={context}; at least 2 tokens, or nothing is predicted")
+        raise OptionError(
+            f"context={context}; it must be at least 2 tokens, so that one is predicted"
+        )
     known = [x for x in (context, model.context, model.limit) if x is not None]
     if context is not None and min(known) < context:
         raise OptionError(

@@ -21,7 +21,7 @@ SUFFIXES = (".txt", ".jsonl")
 
 @dataclass(frozen=True)
 class Text:
-    """One text or list of token ids, its number from 0 on, and the name its source gives it."""
+    """Text or list of token ids, with its number from 0 and the name given by its source."""
 
     number: int
     id: Any
@@ -29,16 +29,16 @@ class Text:
 
     @property
     def sha256(self) -> str:
-        """The first 16 hexadecimal digits: tells whether a result is of this text."""
+        """First 16 hexadecimal digits of the digest, which identify the text of a result."""
         told = self.content if isinstance(self.content, str) else repr(self.content)
         return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A text as windows of token ids; `how` says what became of a long one.
+    """Text as windows of token ids; `how` describes the cut of a long one.
 
-    `reason` says why there is nothing to score, and then there is no window.
+    If nothing can be scored, `reason` gives the cause and there are no windows.
     """
 
     windows: tuple[tuple[int, ...], ...]
@@ -48,14 +48,17 @@ class Cut:
 
 
 def texts_of(given: Any) -> Iterator[Text]:
-    """Texts of a `Path` (.txt: one per line; .jsonl: the field `text`, and `id`) or an iterable.
+    """Yield texts of a `Path` (.txt or .jsonl) or an iterable.
 
-    An iterable holds texts, mappings with `text` and perhaps `id`, or lists of token ids. Nothing
-    is read before it is asked for.
+    A .txt file has one text per line; a .jsonl file has the field `text`, and perhaps `id`.
+
+    An iterable contains texts, mappings with `text` and perhaps `id`, or lists of token ids. Texts
+    are read lazily.
 
     Raises:
-        PromptError: a file without texts, or a line that holds none, with its number.
-        OptionError, UnknownName: neither file nor iterable of texts, or another kind of file.
+        PromptError: a file has no texts, or a line has none; its number is given.
+        OptionError, UnknownName: the argument is neither a file nor an iterable of texts, or the
+            kind of file is not known.
     """
     if isinstance(given, (str, Mapping)) or not isinstance(given, (Path, Iterable)):
         raise OptionError(
@@ -69,7 +72,7 @@ def texts_of(given: Any) -> Iterator[Text]:
 
 
 def count_texts(given: Any) -> int | None:
-    """How many there are, where that can be known before they are read."""
+    """Count the texts, if that is possible before they are read."""
     if isinstance(given, Path):
         jsonl = given.suffix.lower() == ".jsonl"
         return sum(1 for _, line in _lines(given) if line.strip() or not jsonl)
@@ -88,11 +91,11 @@ def _of_file(path: Path) -> Iterator[Text]:
             yield _text(number, _parsed(line, f"{path} line {at}"), f"{path} line {at}", at)
         number += 1
     if number == 0:
-        raise PromptError(f"{path} holds no text")
+        raise PromptError(f"{path} contains no text")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers from 1 on, without the end of line."""
+    """Yield lines with their numbers from 1, without the end of line."""
     at = 0
     try:
         with path.open(encoding="utf-8-sig") as lines:
@@ -108,7 +111,7 @@ def _parsed(line: str, where: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise PromptError(f"{where} is no JSON: {error}") from error
+        raise PromptError(f"{where} is not valid JSON: {error}") from error
 
 
 def _text(number: int, given: Any, where: str, default: Any = None) -> Text:
@@ -128,27 +131,32 @@ def _text(number: int, given: Any, where: str, default: Any = None) -> Text:
         try:
             return Text(number, name, tuple(int(t) for t in given))
         except (TypeError, ValueError) as error:
-            raise PromptError(f"{where} is a list of something else than token ids") from error
+            raise PromptError(f"{where} is a list with elements other than token ids") from error
     raise PromptError(f"{where} is a {type(given).__name__}, not an object with a field 'text'")
 
 
 def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: int | None) -> Cut:
-    """The windows of a text that the model runs, each of at most `limit` tokens.
+    """Split a text into the windows that the model runs, each of at most `limit` tokens.
 
     Args:
-        bos: put first in every window where the text's tokens begin with it.
+        model: the model.
+        text: the text.
+        limit: maximum tokens per window.
+        long: "truncate" or "windows".
+        bos: token put first in every window if the text's tokens begin with it.
 
     Raises:
-        PromptError: text for a model without a tokenizer, or ids that it does not know.
+        PromptError: text is given for a model without a tokenizer, or an id is not in its
+            vocabulary.
     """
     if isinstance(text.content, str):
         if not text.content.strip():
             return Cut((), 0, reason="empty")
         if model.tokenizer is None:
-            raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
+            raise PromptError(f"{model.name} has no tokenizer; give token ids instead of text")
         if any("\ud800" <= letter <= "\udfff" for letter in text.content):
             return Cut((), 0, reason="no valid Unicode")
-        # not verbose: it warns of long texts, which are cut below
+        # not verbose: the tokenizer warns of long texts, which are cut below
         ids = tuple(model.tokenizer(text.content, verbose=False)["input_ids"])
     else:
         ids = text.content
@@ -159,7 +167,7 @@ def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: i
             f"{model.d_vocab - 1}"
         )
     if len(ids) < 2:
-        return Cut((), len(ids), reason="one token, nothing is predicted" if ids else "empty")
+        return Cut((), len(ids), reason="one token, so nothing is predicted" if ids else "empty")
     if limit is None or len(ids) <= limit:
         return Cut((ids,), len(ids))
     if long == "truncate":
@@ -168,5 +176,5 @@ def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: i
     step = limit - len(first)
     body = ids[len(first) :]
     windows = [first + body[i : i + step] for i in range(0, len(body), step)]
-    windows = [w for w in windows if len(w) > 1]  # a token alone has nothing that predicts it
+    windows = [w for w in windows if len(w) > 1]  # a single token has no context that predicts it
     return Cut(tuple(windows), len(ids), f"{len(windows)} windows of at most {limit} tokens")

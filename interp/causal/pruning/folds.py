@@ -1,8 +1,8 @@
 """Cross-fitting of pruning curves: ranked on one half of the prompts, judged on the other.
 
-A ranking that is judged on the prompts it was made on looks better than it is: it knows their
-noise. Here the prompts are split in two, each half is judged by the order that the other gave, and
-a bootstrap repeats the whole of it, the split and both rankings included.
+A ranking that is judged on the prompts it was made on looks better than it is, because it fits
+their noise. Here the prompts are split into two halves, each half is judged by the order from the
+other, and a bootstrap repeats the whole procedure, including the split and both rankings.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from interp.core.statistics import redraw_counts
 
 Array = np.ndarray
 Rank = Callable[[Float[Array, " prompt"]], list[int]]
-"""The order in which players go, from how much each prompt counts."""
+"""Function that returns the order of removal, given the weight of each prompt."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Two halves of a draw of prompts: how often each prompt is in one, and in the other."""
+    """Two halves of a draw of prompts: the count of each prompt in one, and in the other."""
 
     first: Float[Array, " prompt"]
     second: Float[Array, " prompt"]
@@ -33,10 +33,11 @@ class Fold:
 def folds(
     n: int, n_loops: int, seed: int, clusters: Sequence[Hashable] | None = None
 ) -> list[Fold]:
-    """The split of all n prompts, then one for each bootstrap draw of them; none for one prompt.
+    """Return the split of all n prompts, then one per bootstrap draw; none for one prompt.
 
-    A prompt that is drawn several times is in one half only. With a cluster label per prompt whole
-    clusters are split and drawn, so that the halves share nothing; there is none for one cluster.
+    A prompt that is drawn several times is in one half only. With a cluster label per prompt, whole
+    clusters are split and drawn, so that the halves are independent; there is no split for one
+    cluster.
     """
     which = numbered(n, clusters)
     number = int(which.max(initial=-1)) + 1
@@ -61,14 +62,14 @@ def _split(times: Float[Array, " prompt"], rng: np.random.Generator) -> Fold:
 
 
 def fold_orders(every: Sequence[Fold], rank: Rank) -> list[list[int]]:
-    """Two orders for each fold: that of its first half, and that of its second."""
+    """Return two orders for each fold: from its first half, and from its second."""
     return [rank(half) for fold in every for half in (fold.first, fold.second)]
 
 
 def swapped(
     fold: Fold, by_first: Float[Array, "count prompt"], by_second: Float[Array, "count prompt"]
 ) -> Float[Array, "count prompt"]:
-    """Values of each prompt under the order that the other half gave."""
+    """Return the values of each prompt under the order from the other half."""
     return np.where(fold.first > 0, by_second, by_first)
 
 
@@ -79,11 +80,14 @@ def loop_areas(
     share: Float[Array, " count"],
     seed: int,
 ) -> list[float]:
-    """For every bootstrap fold: how far held-out prompts lie above redrawn random orders.
+    """Return, per bootstrap fold, the gap of held-out prompts to resampled random orders.
 
     Args:
-        own: two orders for each fold, as `fold_orders` gives them.
-        share: of the players removed, at each count.
+        every: the folds.
+        own: values under the two orders of each fold; see `fold_orders`.
+        random: values under random orders.
+        share: share of the players removed at each count.
+        seed: seed of the resampling.
     """
     rng = np.random.default_rng([seed, 6])
     n_draws = len(random)
@@ -98,11 +102,11 @@ def loop_areas(
 
 
 def loop_interval(value: float, loops: Sequence[float], n: int) -> tuple[float, float]:
-    """The 95 % interval of a cross-fitted number of n clusters, from its bootstrap loops.
+    """Return the 95 % interval of a cross-fitted number of n clusters, from its bootstrap loops.
 
-    The spread of the loops is that of all that was chosen and measured. A bootstrap of n numbers is
-    too narrow by the root of (n - 1) / n, and few prompts or loops say little of the spread, so the
-    quantile is that of a t distribution.
+    The spread of the loops includes the variation of both the rankings and the measurements. A
+    bootstrap of n numbers is too narrow by the root of (n - 1) / n, and with few prompts or loops
+    the spread itself is uncertain, so the quantile is that of a t distribution.
     """
     if n < 2 or len(loops) < 2:
         return math.nan, math.nan

@@ -1,4 +1,4 @@
-"""Several pruning curves of one model and task in one folder and on one page."""
+"""Folder and page with several pruning curves of one model and task."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from interp.draw.page import page
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:
     """Write `pruning.html` and `pruning.csv` with all curves, and each as `pruning-NAME.json`.
 
-    Curves by other names that the folder holds are shown after them; a damaged one is set aside.
+    Curves with other names in the folder are shown after them; a damaged file is moved aside.
 
     Raises:
-        OptionError: curves of different models or tasks.
-        StoreError: the folder or disk refuses.
+        OptionError: the curves have different models or tasks.
+        StoreError: the folder cannot be written.
     """
     import pandas as pd
 

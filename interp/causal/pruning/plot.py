@@ -1,4 +1,4 @@
-"""Pruning curves as plotly figures: curves with their intervals over the band of random orders."""
+"""Plotly figures of pruning curves with intervals, over the band of random orders."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _SAME = ("model_id", "content_hash", "task_hash", "kind", "players", "always_out
 
 
 def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> go.Figure:
-    """Several pruning curves of one model and task in one figure.
+    """Plot several pruning curves of one model and task in one figure.
 
-    Lines are means over prompts with bootstrap intervals at 95 %, and dotted ones the same on
-    prompts that the ranking was not made on, where it was judged by halves; the grey band holds the
-    middle 95 % of random orders (those of the first curve that has some), the grey line their mean;
-    the dotted level line is the undisturbed model.
+    Lines are means over prompts with bootstrap intervals at 95 %; dotted lines are the same on
+    held-out prompts, if the curve was cross-fitted. The grey band holds the middle 95 % of random
+    orders (of the first curve that has some), the grey line their mean; the dotted horizontal line
+    is the undisturbed model.
 
     Raises:
-        OptionError: no curve, or curves of different models, tasks or kinds of ablation.
+        OptionError: there is no curve, or the models, tasks or kinds of ablation differ.
     """
     import plotly.graph_objects as go
 
     if not curves:
-        raise OptionError("no pruning curve given; make one with pruning_curve(...)")
+        raise OptionError("no pruning curve is given; make one with pruning_curve(...)")
     first = curves[0]
     for curve in curves[1:]:
         wrong = [k for k in _SAME if curve.made.get(k) != first.made.get(k)]
         if wrong:
             raise OptionError(
-                f"the curves {first.name!r} and {curve.name!r} differ in {', '.join(wrong)}; "
-                "only curves of one model and task belong in one figure"
+                f"the curves {first.name!r} and {curve.name!r} differ in {', '.join(wrong)}; a "
+                f"figure can only show curves of one model and task"
             )
     figure = go.Figure()
     drawn = next((c for c in curves if len(c.random)), None)
@@ -92,7 +92,7 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
 
 
 def _legend(curve: PruningCurve, curves: Sequence[PruningCurve]) -> str:
-    """The name, with the order where curves go different ways."""
+    """Return the curve's name, with its order if curves have different orders."""
     if len({c.order for c in curves}) == 1:
         return curve.name
     return f"{curve.name}, {curve.order}"

@@ -1,9 +1,9 @@
-"""Take players out one after another and watch the task: how good is a ranking of heads?
+"""Pruning: remove players in the order of a ranking and measure the task.
 
-A ranking that knows which heads matter keeps the task where it is while the least important ones
-go ("least-first"), and breaks it at once when the most important go ("most-first"). How good that
-is shows only beside random orders, which come with every curve, and on prompts that the ranking
-was not made on: see `interp.causal.pruning.folds`.
+With a good ranking the task stays intact while the least important heads are removed
+("least-first"), and fails at once when the most important are removed ("most-first"). The quality
+is judged against random orders, which come with every curve, and on held-out prompts: see
+`interp.causal.pruning.folds`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Ranked = Importance | HeadTable | Sequence[Any]
 HOW, ORDERS = ("one-shot", "greedy"), ("least-first", "most-first")
-MOST = 60_000  # evaluations that greedy starts without being told to
-LOOPS = 20  # bootstrap draws in which prompts are ranked and judged anew
+MOST = 60_000  # maximum evaluations of greedy pruning by default
+LOOPS = 20  # bootstrap draws in which prompts are ranked and judged again
 
 
 @takes_model
@@ -57,39 +57,42 @@ def pruning_curve(
     progress: Progress | None = None,
     **options: Any,
 ) -> PruningCurve:
-    """The task against the number of players taken out, beside random orders.
+    """Measure the task against the number of removed players, beside random orders.
 
-    A ranking made on these very prompts is judged twice: on the same prompts, which flatters it,
-    and cross-fitted (`held_out_per_prompt`, `held_out_area`): ranked on one half of the prompts and
-    judged on the other, and the other way round.
+    A ranking made on the task's prompts is judged twice: on the same prompts, which is biased in
+    its favour, and cross-fitted (`held_out_per_prompt`, `held_out_area`): ranked on one half of the
+    prompts and judged on the other, and vice versa.
 
     Args:
+        model: the model.
+        task: the task to measure.
         ranking: an importance; a table with one metric; or labels or heads, most important first.
-            Needed for "one-shot", refused for "greedy", which makes its own.
+            Required for "one-shot"; not allowed for "greedy", which makes its own.
         how: "one-shot" removes in the ranking's order. "greedy" evaluates every remaining player
-            after each removal and takes out the one whose removal hurts least (with "most-first":
+            after each removal and removes the one whose removal hurts least (with "most-first":
             most): n(n+1)/2 evaluations for n players, three times that with the two halves. It
-            sees who stands in for whom, and is fitted to these very prompts, so its curve is
-            optimistic on them.
-        order: who goes first.
-        kind: what replaces a player that is out; see `interp.causal.game.replacement`.
-        n_random: random orders, drawn with `seed`, on the same prompts; 0 for none.
-        steps: the counts to evaluate, or how many of them in equal steps; all unless given. The
-            undisturbed model is always one; greedy stops after the last.
-        held_out: judge an importance of this very task, or greedy, by halves as well. It needs
-            two prompts (of two clusters, where prompts share something: halves never share one),
-            and the importance's values per prompt, which a table has not.
-        n_loops: bootstrap draws of the prompts in which the halves, the rankings and the judging
-            are repeated, for the interval of the held-out area: two orders each. 0 for none, and
-            none for greedy: then the interval takes both rankings as given.
-        max_evaluations: refuse greedy beyond this many; None for no limit.
-        name: of the curve in legends; the metric of the ranking unless given.
-        options: of `Game`: players, stack, heads, without, ... An importance's own players play
-            unless others are chosen.
+            accounts for redundancy, and is fitted to the task's prompts, so its curve is optimistic
+            on them.
+        order: "least-first" or "most-first", the players removed first.
+        kind: what replaces a removed player; see `interp.causal.game.replacement`.
+        n_random: number of random orders, drawn with `seed`, on the same prompts; 0 for none.
+        seed: seed of the random orders and halves.
+        steps: the counts to evaluate, or a number of equal steps; by default all counts. The
+            undisturbed model is always included; greedy stops after the last count.
+        held_out: cross-fit an importance of this task, or greedy, as well. It needs two prompts
+            (from two clusters, if labelled) and values per prompt, which a table does not have.
+        n_loops: number of bootstrap draws of the prompts in which the halves, the rankings and the
+            judging are repeated, for the interval of the held-out area; two orders each. With 0,
+            and always for greedy, the interval takes both rankings as fixed.
+        max_evaluations: raise if greedy needs more evaluations; None for no limit.
+        name: name of the curve in legends; by default the metric of the ranking.
+        progress: see `Progress`.
+        options: of `Game`: players, stack, heads, without, ... By default the players are those of
+            the importance.
 
     Raises:
-        OptionError, UnknownName: a ranking that lacks players or names unknown ones; options that
-            do not fit; greedy beyond `max_evaluations`.
+        OptionError, UnknownName: the ranking lacks players or names unknown ones, options do not
+            fit, or greedy exceeds `max_evaluations`.
 
     Unit: of the task.
 
@@ -108,8 +111,8 @@ def pruning_curve(
     if how == "greedy" and max_evaluations is not None and plan.evaluations > max_evaluations:
         raise OptionError(
             f"greedy pruning of {len(plan.game)} players takes {plan.evaluations:,} evaluations, "
-            f"more than max_evaluations={max_evaluations:,} ({plan.estimate()}); "
-            "take fewer steps or players, raise the limit, or use how='one-shot'"
+            f"more than max_evaluations={max_evaluations:,} ({plan.estimate()}); use fewer steps "
+            f"or players, raise the limit, or use how='one-shot'"
         )
     told = progress or (lambda what, done, total: None)
     if plan.removed is None:
@@ -173,7 +176,7 @@ def estimate_pruning(
     n_loops: int = LOOPS,
     **options: Any,
 ) -> RunEstimate:
-    """Time and memory that `pruning_curve` will take; the arguments are the same."""
+    """Estimate the time and memory of `pruning_curve`, with the same arguments."""
     plan = _plan(
         model, task, ranking, how, order, kind, n_random, seed, steps, None, options,
         held_out, n_loops,
@@ -185,13 +188,13 @@ def estimate_pruning(
 class _Plan:
     game: Game
     counts: np.ndarray
-    removed: list[int] | None  # in order; None where greedy finds it
+    removed: list[int] | None  # players in order; None if greedy determines it
     orders: list[list[int]]  # random ones
     most_first: bool
     name: str
     ranked_on: str  # "these prompts", "other prompts", or "unknown"
     folds: list[Fold]
-    half_orders: list[list[int]]  # two for each fold, where the ranking can be made from a half
+    half_orders: list[list[int]]  # two orders for each fold, if the ranking can be made from a half
 
     @property
     def greedy_evaluations(self) -> int:
@@ -213,7 +216,7 @@ class _Plan:
     def values(
         self, own: list[list[int]], progress: Progress, before: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`[order, count, prompt]` of the given orders and of the random ones."""
+        """Return `[order, count, prompt]` of the given orders and of the random orders."""
         out, index = self._coalitions(own)
         total = before + len(out)
 
@@ -228,7 +231,7 @@ class _Plan:
         return found[: len(own)], found[len(own) :]
 
     def _coalitions(self, own: list[list[int]]) -> tuple[list[frozenset[int]], list[int]]:
-        """Every set of players that is out, once, and which of them each order needs."""
+        """Return every distinct set of removed players, and the sets that each order needs."""
         number: dict[frozenset[int], int] = {}
         index = []
         for order in (*own, *self.orders):
@@ -245,7 +248,7 @@ class _Plan:
 
 
 def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
-    """The order found, and the task `[order, count, prompt]`: of all prompts, of either half."""
+    """Return the order found and the task `[order, count, prompt]` on all prompts and halves."""
     which = [np.ones(len(plan.game.task), dtype=bool)]
     if plan.folds:
         which += [plan.folds[0].first > 0, plan.folds[0].second > 0]
@@ -257,7 +260,7 @@ def _greedy(plan: _Plan, progress: Progress) -> tuple[list[int], np.ndarray]:
 def _greedy_on(
     plan: _Plan, progress: Progress, which: np.ndarray, evaluated: int
 ) -> tuple[list[int], np.ndarray]:
-    """The order that is best for some prompts, and the task of all `[count, prompt]`."""
+    """Return the best order for some prompts, and the task of all prompts `[count, prompt]`."""
     game = plan.game
     n, last = len(game), int(plan.counts[-1])
     total = plan.evaluations
@@ -275,7 +278,7 @@ def _greedy_on(
 
         values = game.values(table, progress=tell)
         evaluated += len(left)
-        # the first of equals, so that the order does not hang on how rows were batched
+        # the first of equal ones, so that the order does not depend on batching
         best = int(np.argmax(sign * values.numpy()[:, which].mean(1)))
         removed.append(left[best])
         gates[left[best]] = 0
@@ -300,7 +303,7 @@ def _plan(
 ) -> _Plan:
     _check(ranking, how, order, n_random)
     if n_loops < 0 or n_loops == 1:
-        raise OptionError(f"n_loops={n_loops}; an interval needs at least 2 loops, or 0 for none")
+        raise OptionError(f"n_loops={n_loops}; an interval needs at least 2 loops (0 omits it)")
     ranked, given = None, []
     if isinstance(ranking, (Importance, HeadTable)):
         ranked = Ranking.of(ranking)
@@ -320,7 +323,7 @@ def _plan(
     game = Game(model, task, kind=kind, seed=seed, **options)
     labels = game.players.labels
     if len(game) < 2:
-        raise OptionError(f"only {labels[0]} plays, so there is no order to prune in")
+        raise OptionError(f"{labels[0]} is the only player; pruning needs more heads")
     removed, called, place = None, "greedy", []
     if ranked is not None:
         require_all(labels, ranked.labels)
@@ -359,7 +362,7 @@ def _ordered(helps: np.ndarray, order: str) -> list[int]:
 
 
 def _ranked_on(ranked: Ranking | None, how: str, task: Task) -> str:
-    """The prompts that the ranking was made on, as far as they are known."""
+    """Return the prompts that the ranking was made on, if they are known."""
     if how == "greedy":
         return "these prompts"
     of = None if ranked is None else ranked.about.get("prompts_hash")
@@ -375,10 +378,10 @@ def _check(ranking: Ranked | None, how: str, order: str, n_random: int) -> None:
         raise UnknownName("order of pruning", order, ORDERS)
     if (ranking is None) != (how == "greedy"):
         if how == "greedy":
-            raise OptionError("greedy pruning makes its own ranking; leave out ranking=")
+            raise OptionError("greedy pruning makes its own ranking; omit ranking=")
         raise OptionError("one-shot pruning needs a ranking; or use how='greedy'")
     if n_random < 0 or n_random == 1:
-        raise OptionError(f"n_random={n_random}; a band needs at least 2 random orders, or 0")
+        raise OptionError(f"n_random={n_random}; use at least 2 random orders (0 omits the band)")
 
 
 def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
@@ -386,12 +389,12 @@ def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
         return np.arange(n + 1)
     if isinstance(steps, int):
         if steps < 1:
-            raise OptionError(f"steps={steps}; at least one player goes, so it is 1 or more")
+            raise OptionError(f"steps={steps}; remove at least one player (1 or more)")
         return np.unique(np.rint(np.linspace(0, n, steps + 1)).astype(np.int64))
     counts = sorted({0, *(int(x) for x in steps)})
     if counts == [0]:
-        raise OptionError("steps name no player to take out; give counts of 1 or more")
+        raise OptionError("steps do not remove any player; give counts of 1 or more")
     if counts[0] < 0 or counts[-1] > n:
         wrong = counts[0] if counts[0] < 0 else counts[-1]
-        raise OptionError(f"steps hold {wrong}; counts go from 0 to {n} players")
+        raise OptionError(f"steps contain {wrong}; counts must lie between 0 and {n} players")
     return np.array(counts, dtype=np.int64)

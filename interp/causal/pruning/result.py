@@ -1,4 +1,4 @@
-"""What a pruning run gives: the task against the number of players removed, with its errors."""
+"""Pruning curve: the task against the number of removed players, with standard errors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _FORMAT = "interp PruningCurve 2"
-_READS = (_FORMAT, "interp PruningCurve 1")  # the first had nothing held out
+_READS = (_FORMAT, "interp PruningCurve 1")  # version 1 had no held-out values
 
 
 class Measured(NamedTuple):
-    """A number with the ends of its 95 % interval, NaN where there is one prompt only."""
+    """Number with the ends of its 95 % interval, which are NaN if there is only one prompt."""
 
     value: float
     low: float
@@ -49,24 +49,24 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PruningCurve(Result):
-    """The task after each step of a pruning run, beside the same in random orders.
+    """Task after each step of a pruning run, beside random orders.
 
-    Its rows are counts of players removed; their null is the mean over random orders. Intervals are
-    t intervals over clusters of prompts. `top` gives some of the counts, which are no whole curve:
-    they have no area.
+    Its rows are counts of removed players; their null is the mean over random orders. Intervals are
+    t intervals over clusters of prompts. `top` returns some of the counts, which are not a whole
+    curve and have no area.
 
     Args:
-        name: of the ranking, for legends.
-        counts: how many players are out; the first is 0, the undisturbed model.
-        removed: labels in the order in which they were taken out.
+        name: name of the ranking, for legends.
+        counts: numbers of removed players; the first is 0, the undisturbed model.
+        removed: labels in the order of removal.
         per_prompt: the task's value at each count for each prompt.
-        random_per_prompt: the same for every random order, on the same prompts.
+        random_per_prompt: the same values for every random order, on the same prompts.
         order: "least-first" or "most-first".
         made: provenance.
-        held_out_per_prompt: the task at each count for each prompt, with the players removed in
-            the order that the other half of the prompts gave; None where there are no halves.
-        loops: the held-out area in bootstrap draws, each ranked and judged anew.
-        clusters: a label per prompt where prompts share something; errors are over clusters.
+        held_out_per_prompt: the task at each count for each prompt, with the players removed in the
+            order from the other half of the prompts; None without cross-fitting.
+        loops: the held-out area in bootstrap draws, each ranked and judged again.
+        clusters: a label per prompt if prompts are dependent; standard errors are over clusters.
     """
 
     name: str
@@ -91,7 +91,7 @@ class PruningCurve(Result):
 
     @property
     def provenance(self) -> Mapping[str, Any]:
-        """How the curve was made."""
+        """Provenance of the curve."""
         return self.made
 
     @property
@@ -101,12 +101,12 @@ class PruningCurve(Result):
 
     @property
     def clean(self) -> float:
-        """The task of the undisturbed model."""
+        """Value of the task for the undisturbed model."""
         return float(self.per_prompt[0].mean())
 
     @property
     def n_clusters(self) -> int:
-        """The number of clusters that the prompts make up; without labels that of prompts."""
+        """Number of clusters of the prompts; without labels the number of prompts."""
         return cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
@@ -115,8 +115,9 @@ class PruningCurve(Result):
         return self.random_per_prompt.mean(2)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "count 2"]:
-        """Confidence interval over clusters of prompts at each count, by t quantiles; NaN for one
-        cluster.
+        """Return the confidence interval over clusters of prompts at each count, by t quantiles.
+
+        It is NaN for one cluster.
         """
         if self.n_clusters < 2:
             return np.full((len(self.counts), 2), math.nan)
@@ -124,21 +125,21 @@ class PruningCurve(Result):
         return around(self.value, errors, level)
 
     def band(self, level: float = 0.95) -> Float[Array, "count 2"]:
-        """Where the middle `level` of random orders lie at each count; NaN without any."""
+        """Return the range of the middle `level` of random orders at each count; NaN if none."""
         if not len(self.random):
             return np.full((len(self.counts), 2), math.nan)
         return percentile_interval(self.random, tails_of(level), axis=0).T
 
     @cached_property
     def area(self) -> Measured:
-        """By how much the ranking beats random orders, on average over the share removed.
+        """Mean advantage of the ranking over random orders, across the share removed.
 
         The area between the curve and the mean of the random orders over the share of players
         removed (0 to the last count's share, trapezoids), divided by that share: a mean gap in the
-        task's unit. Positive is good for the ranking: with "least-first" the task stays better
-        in random orders, with "most-first" it gets worse sooner. The interval is over
-        prompts and random orders, by t quantiles, for the ranking as it is: one that was made on
-        these very prompts flatters itself; see `held_out_area`.
+        task's unit. Positive is good for the ranking: with "least-first" the task stays better than
+        in random orders, with "most-first" it gets worse sooner. The interval is over prompts and
+        random orders, by t quantiles, for a fixed ranking: one that was made on the same prompts is
+        biased in its favour; see `held_out_area`.
 
         Raises:
             OptionError: the curve was made without random orders.
@@ -147,11 +148,11 @@ class PruningCurve(Result):
 
     @cached_property
     def held_out_area(self) -> Measured | None:
-        """`area` of prompts that the ranking was not made on; None without halves.
+        """Held-out `area`, on prompts that the ranking was not made on; None without cross-fitting.
 
-        Each half of the prompts is judged by the order of the other. The interval is that of the
-        whole loop: prompts are drawn anew, split, ranked and judged; without loops both rankings
-        are taken as given.
+        Each half of the prompts is judged by the order from the other. The interval covers the
+        whole procedure: prompts are drawn, split, ranked and judged again; without loops both
+        rankings are taken as fixed.
 
         Raises:
             OptionError: the curve was made without random orders.
@@ -167,14 +168,17 @@ class PruningCurve(Result):
 
     @property
     def _sign(self) -> int:
-        """Turns a gap to random orders into one that is positive where the ranking is good."""
+        """Sign that makes the gap to random orders positive for a good ranking."""
         return 1 if self.higher_is_better == (self.order == "least-first") else -1
 
     def _area(self, per_prompt: Float[Array, "count prompt"]) -> Measured:
         if not self._whole:
-            raise OptionError("area needs the whole curve, and these are some of its counts only")
+            raise OptionError(
+                "area needs the whole curve, but these are only some of its counts; "
+                "use the curve before top"
+            )
         if not len(self.random):
-            raise OptionError("area needs random orders to compare with; set n_random")
+            raise OptionError("area needs random orders as a baseline; set n_random")
         sign = self._sign
         share = self.counts / self.counts[-1]
         own = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
@@ -189,19 +193,21 @@ class PruningCurve(Result):
         return Measured(value, low, high)
 
     def n_free(self, tolerance: float, *, held_out: bool = False) -> int:
-        """How many players go before the task worsens by more than `tolerance`, in its unit.
+        """Return the number of players removed before the task worsens by over `tolerance`.
 
-        The largest measured count up to which the mean over prompts never is worse than that of
-        the undisturbed model by more than `tolerance`. A later recovery does not count. With
-            `held_out`, of prompts that the ranking was not made on.
+        This is the largest measured count up to which the mean over prompts is never worse than
+        that of the undisturbed model by more than `tolerance` (in the task's unit). A later
+        recovery does not count. With `held_out`, it uses prompts that the ranking was not made on.
 
         Raises:
-            OptionError: a tolerance that is negative or not finite, or nothing is held out.
+            OptionError: the tolerance is negative or not finite, or there are no held-out values.
         """
         if held_out and self.held_out_per_prompt is None:
-            raise OptionError(f"{self.name}: there is no held-out half; see `made['ranked_on']`")
+            raise OptionError(f"{self.name}: there are no held-out values; see `made['ranked_on']`")
         if not (math.isfinite(tolerance) and tolerance >= 0):
-            raise OptionError(f"tolerance={tolerance}; it is a worsening of the task, 0 or more")
+            raise OptionError(
+                f"tolerance={tolerance}; it must be a decrease of the task, 0 or more"
+            )
         sign = 1 if self.higher_is_better else -1
         value = self.value
         if held_out and self.held_out_per_prompt is not None:
@@ -212,7 +218,7 @@ class PruningCurve(Result):
 
     @property
     def _whole(self) -> bool:
-        """False where `top` has left out counts."""
+        """False if `top` has dropped counts."""
         return (
             len(self.counts) > 0 and self.counts[0] == 0 and bool(np.all(np.diff(self.counts) > 0))
         )
@@ -230,7 +236,7 @@ class PruningCurve(Result):
         return part
 
     def _rows(self) -> pd.DataFrame:
-        """One row per count: who went last, the task with its interval, held out, and random."""
+        """Return one row per count: the player removed last, and the task values."""
         import pandas as pd
 
         interval, band = self.bounds(), self.band()
@@ -253,7 +259,7 @@ class PruningCurve(Result):
         )
 
     def plot(self, k: int = 20) -> go.Figure:
-        """The curve with its interval, the random band, and the undisturbed model's value."""
+        """Plot the curve with its interval, the random band, and the undisturbed model's value."""
         if not self._whole:
             return super().plot()
         return behind("PruningCurve.plot")([self])
@@ -262,8 +268,8 @@ class PruningCurve(Result):
         """Write one file in the format of its suffix, or pruning.csv, .json and .html in a folder.
 
         Raises:
-            UnknownName: another suffix than those of `Result.save`.
-            StoreError: the folder or disk refuses.
+            UnknownName: the suffix is not one of those of `Result.save`.
+            StoreError: the file cannot be written.
         """
         if Path(path).suffix and not Path(path).is_dir():
             super().save(path)
@@ -284,10 +290,10 @@ class PruningCurve(Result):
         return paths
 
     def to_json(self) -> bytes:
-        """All values per prompt and how they were made, as one JSON document; see `read`."""
-        from interp.draw.page import json_document
+        """Return all values per prompt and the provenance as one JSON document; see `read`."""
+        from interp.core.json_document import json_document
 
-        # areas are made anew
+        # areas are computed again
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
         if self.clusters is None:
             told.pop("clusters")
@@ -298,7 +304,7 @@ class PruningCurve(Result):
         """Read the `pruning.json` that `save` wrote, or the folder that holds it.
 
         Raises:
-            StoreError: there is none, or it is something else.
+            StoreError: the file does not exist, or has another format.
         """
         path = Path(path)
         path = path / "pruning.json" if path.is_dir() else path
@@ -323,14 +329,14 @@ class PruningCurve(Result):
                 **told,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise StoreError(f"{path} is no pruning curve, or is damaged: {error}") from error
+            raise StoreError(f"{path} is not a pruning curve, or is damaged: {error}") from error
 
     def __repr__(self) -> str:
         return f"PruningCurve({self.summary})"
 
     @property
     def summary(self) -> str:
-        """The curve in one line."""
+        """Return the curve in one line."""
         if not self._whole:
             values = ", ".join(
                 f"{c}: {v:.3g}" for c, v in zip(self.counts, self.value, strict=True)
@@ -347,13 +353,13 @@ class PruningCurve(Result):
 
     @property
     def advantage(self) -> str:
-        """The advantage over random orders in words, with the prompts it was measured on."""
+        """Describe the advantage over random orders, with the prompts it was measured on."""
         if self.held_out_area is not None:
             return (
                 f"{self.held_out_area} on held-out prompts, {self.area} on those it was ranked on"
             )
         where = {
-            "these prompts": ", on the prompts it was ranked on, which flatters it",
+            "these prompts": ", on the prompts it was ranked on, which is biased in its favour",
             "other prompts": ", on prompts it was not ranked on",
         }.get(self.made.get("ranked_on", ""), "")
         return f"{self.area} on average{where}"

@@ -1,4 +1,4 @@
-"""Banzhaf values: what a head adds to a random half of the others."""
+"""Banzhaf values: mean contribution of a head to a random half of the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 METHODS = ("auto", "exact", "sampled")
 DEFAULT_PAIRS = 256
 _AUTO_EXACT = 12
-_ROUND = 32  # pairs between two looks at the error
+_ROUND = 32  # pairs between two checks of the error
 
 
 @takes_model
@@ -49,28 +49,36 @@ def banzhaf(
     progress: Progress | None = None,
     **options: Any,
 ) -> Sampled:
-    """Mean marginal contribution of every player to the coalitions of the others, all alike.
+    """Compute each player's mean marginal contribution to all coalitions of the others.
 
-    It asks what a head adds when each other head is at work or not by the toss of a coin. Nearly
-    all such coalitions hold about half of the heads, so unlike Shapley values it says nothing of
-    what happens near the whole model, and values do not add up to v(all) - v(none)
-    (`notes["efficiency_gap"]` is what they miss). Sampled values need fewer evaluations, since each
+    It measures what a head adds when each other head is active with probability 1/2. Nearly all
+    such coalitions contain about half of the heads, so unlike Shapley values it does not describe
+    the nearly complete model, and values do not add up to v(all) - v(none)
+    (`notes["efficiency_gap"]` is the difference). Sampled values need fewer evaluations, since each
     coalition serves all players (maximum sample reuse: Wang and Jia 2023, "Data Banzhaf").
 
     Args:
+        model: the model.
+        task: the task to measure.
         method: "exact" up to 16 players, "sampled" with coalitions and their complements, or
             "auto": exact up to 12 or where `max_evaluations` allows it.
-        kind, target_sem, max_evaluations, seed, progress, options: as for
-            `interp.causal.shapley`; 256 pairs of coalitions unless one is given.
+        kind: see `interp.causal.shapley`.
+        target_sem: see `interp.causal.shapley`.
+        max_evaluations: see `interp.causal.shapley`; without a target or budget, 256 pairs of
+            coalitions are used.
+        seed: see `interp.causal.shapley`.
+        progress: see `Progress`.
+        **options: options of `Game`.
 
     Raises:
-        OptionError: too many players for the exact mode, or an error or budget that does not fit.
+        OptionError: there are too many players for the exact mode, or the error or budget is
+            invalid.
 
-    Cost: Exact to 12 heads; else 512 forward passes serve all heads.
+    Cost: Exact up to 12 heads; otherwise 512 forward passes serve all heads.
 
     Null: none.
 
-    Not for: shares of a whole: values do not add up, and nearly full or nearly empty models hardly
+    Not for: shares of a total: values do not add up, and nearly full or nearly empty models hardly
     count.
 
     Reference: Banzhaf 1965; Wang and Jia 2023, "Data Banzhaf".
@@ -101,7 +109,7 @@ def banzhaf(
 
 
 def banzhaf_exact(game: Playable, *, progress: Told = None) -> Solution:
-    """From all coalitions, each with the same weight."""
+    """Compute values from all coalitions, each with the same weight."""
     n = len(game)
     return exact_values(game, weights=np.full(n, 2.0 ** (1 - n)), progress=progress)
 
@@ -114,10 +122,10 @@ def banzhaf_sampled(
     seed: int = 0,
     progress: Told = None,
 ) -> Solution:
-    """From random coalitions, each with its complement.
+    """Estimate values from random coalitions, each with its complement.
 
-    A pair (S, complement) estimates every player's value at once: v(S) - v(complement) for those
-    in S, the opposite for the others.
+    A pair (S, complement) estimates every player's value at once: v(S) - v(complement) for those in
+    S, its negative for the others.
     """
     n = len(game)
     check_budget(n, target_sem, max_evaluations, least=2, why="one coalition and its complement")

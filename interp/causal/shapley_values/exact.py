@@ -23,9 +23,10 @@ _CHUNK = 4096
 
 
 def shapley_weights(n: int) -> Float[np.ndarray, " size"]:
-    """Weight of a marginal contribution to each coalition of s = 0 .. n-1 others.
+    """Return the weight of a marginal contribution to coalitions of s = 0 .. n-1 others.
 
-    s! (n-1-s)! / n!, by logarithms: a factorial overflows beyond 170 players.
+    The weight is s! (n-1-s)! / n!, computed by logarithms, since a factorial overflows beyond 170
+    players.
     """
     return np.exp([math.lgamma(s + 1) + math.lgamma(n - s) - math.lgamma(n + 1) for s in range(n)])
 
@@ -36,13 +37,15 @@ def exact_values(
     weights: Float[np.ndarray, " size"] | None = None,
     progress: Told = None,
 ) -> Solution:
-    """Weighted sums of marginal contributions over all 2^n coalitions.
+    """Compute weighted sums of marginal contributions over all 2^n coalitions.
 
     Args:
-        weights: by how many others are in; those of Shapley unless given.
+        game: the game.
+        weights: weights by the number of other members; by default those of Shapley.
+        progress: see `Progress`.
 
     Raises:
-        OptionError: more than 16 players.
+        OptionError: there are more than 16 players.
     """
     n = len(game)
     check_budget(n, None, None, least=0, why="")
@@ -67,7 +70,7 @@ def exact_values(
 def _coefficients(
     gates: Float[np.ndarray, "coalition player"], weights: Float[np.ndarray, " size"]
 ) -> Float[np.ndarray, "coalition player"]:
-    """What each coalition's value counts for each player: for those in, against those out."""
+    """Return the coefficient of each coalition's value for each player, by membership."""
     size = gates.sum(1).astype(int)
     with_it = weights[np.clip(size - 1, 0, None)][:, None]
     without = weights[np.clip(size, None, len(weights) - 1)][:, None]

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 
 
 class Subgame:
-    """A game in which only some players play and the others always work."""
+    """Game in which only some players vary and the others are always active."""
 
     def __init__(self, game: Playable, players: list[int]) -> None:
         self.game, self.players = game, players
@@ -23,23 +23,24 @@ class Subgame:
         return len(self.players)
 
     def values(self, gates: Float[torch.Tensor, "coalition player"]) -> torch.Tensor:
-        """Of the whole game, everybody else at work."""
+        """Return the values of the whole game, with all other players active."""
         whole = torch.ones(len(gates), len(self.game), dtype=torch.double)
         whole[:, self.players] = gates.double()
         return torch.as_tensor(values(self.game, whole))
 
 
 def layer_values(game: Game, *, progress: Told = None) -> Solution:
-    """`exact_values` of the players of every attention, the others at work.
+    """Compute `exact_values` of the players of every attention, with the others active.
 
     Raises:
-        OptionError: players that span several layers, or more than 16 in one.
+        OptionError: players span several layers, or one layer has more than 16.
     """
     member = game.players.member
     layers = [sorted({p for p in index.tolist() if p >= 0}) for index in member.values()]
     if sum(map(len, layers)) > len(game):
         raise OptionError(
-            f"the values of each layer need players inside layers; {game.players.kind} span several"
+            f"values per layer need players within a layer, but {game.players.kind} span several; "
+            f"use players='heads'"
         )
     for players in layers:
         check_exact(len(players), "the exact mode of a layer", "fewer heads= or shapley(...)")
@@ -58,6 +59,6 @@ def layer_values(game: Game, *, progress: Told = None) -> Solution:
         if progress is not None:
             progress(what, done, total)
     v_all, v_none = end_values(game)
-    # of each layer's own sum against what the task loses without the layer's players
+    # difference of each layer's sum from the damage of ablating all its players
     notes = {"efficiency_gap": max(gaps, key=abs)}
     return Solution(found, np.zeros(len(game)), done, v_all, v_none, notes)

@@ -22,7 +22,7 @@ DEFAULT_PAIRS = 16
 LEAST_SAMPLES = 4
 """Samples from which an interval holds the exact value as often as it says
 (benchmarks/interval_coverage.md)."""
-_ROUND = 128  # coalitions that may share batches before the error is looked at again
+_ROUND = 128  # coalitions that may share batches before the error is checked again
 
 
 def permutation_values(
@@ -36,22 +36,24 @@ def permutation_values(
     walk: Walk = "auto",
     progress: Told = None,
 ) -> Solution:
-    """Mean marginal contributions while players leave in random orders (Castro et al. 2009).
+    """Estimate mean marginal contributions over random orders (Castro et al. 2009).
 
-    Every order ends with nobody, so the values of each add up to v(all) - v(none) exactly.
+    Every order ends with the empty coalition, so its values add up to v(all) - v(none) exactly.
 
     Args:
+        game: the game.
         antithetic: each order is followed by its reverse; errors of opposite sign cancel.
         target_sem: stop when the standard error over samples of every player is at most this.
-        max_evaluations: stop before there are more coalitions, all and none not counted. With
-            neither, 16 pairs of orders are drawn.
+        max_evaluations: maximum number of coalitions, besides the full and the empty one. With
+            neither limit, 16 pairs of orders are drawn.
         seed: the k-th order depends on the seed and on k alone.
-        steps: players that leave; contributions of those that stay count as 0, a biased estimate
-            (see `truncated_shapley`).
+        steps: number of players removed per order; contributions of the others count as 0, a biased
+            estimate (see `truncated_shapley`).
         walk: see `interp.causal.game.chain`.
+        progress: see `Progress`.
 
     Raises:
-        OptionError: an error that is not positive, or a budget below one pair.
+        OptionError: the target error is not positive, or the budget is below one pair.
     """
     n, twin = len(game), 2 if antithetic else 1
     whole = steps is None or steps >= n
@@ -94,13 +96,13 @@ def permutation_values(
     if n > 1 and len(means) < LEAST_SAMPLES:
         what = "pairs of orders" if antithetic else "orders"
         notes["few_samples"] = (
-            f"{len(means)} {what}: too few for a trustworthy error, take {LEAST_SAMPLES} or more"
+            f"{len(means)} {what}: too few for a reliable error, use {LEAST_SAMPLES} or more"
         )
     return Solution(total / len(means), sem, len(means) * per_sample, v_all, v_none, notes, df)
 
 
 def samples_at_once(per_sample: int) -> int:
-    """Samples of so many coalitions that share passes before the error is looked at again."""
+    """Return the number of samples that share passes before the error is checked again."""
     return max(1, _ROUND // max(1, per_sample))
 
 
@@ -110,7 +112,7 @@ def contributions(
     inside: Float[np.ndarray, "step prompt"],
     v_none: Float[np.ndarray, " prompt"] | None,
 ) -> Float[np.ndarray, "player prompt"]:
-    """What is lost when each player leaves; 0 for those that never do."""
+    """Return the loss when each player is removed; 0 for those that are never removed."""
     path = np.concatenate([v_all[None], inside, *([] if v_none is None else [v_none[None]])])
     found = np.zeros((len(order), len(v_all)))
     found[order[: len(path) - 1]] = path[:-1] - path[1:]
@@ -118,17 +120,17 @@ def contributions(
 
 
 def standard_error_of(means: list[np.ndarray]) -> Float[np.ndarray, " player"]:
-    """Of the mean of independent samples; NaN for one."""
+    """Compute the standard error of the mean of independent samples; NaN for one."""
     if len(means) < 2:
         return np.full(len(means[0]), math.nan)
     return np.std(means, axis=0, ddof=1) / math.sqrt(len(means))
 
 
 def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " player"]:
-    """Errors none of which is below the root mean square of all players' errors.
+    """Raise all errors to at least the root mean square of all players' errors.
 
-    A player's contribution often takes one of few values, the rare ones after rare coalitions only:
-    a few samples that happen to be alike then give an error that is far too small (measured in
+    A player's contribution often takes one of few values, some of them only for rare coalitions: a
+    few samples that happen to agree then give an error that is far too small (measured in
     benchmarks/interval_coverage.md).
     """
     return np.maximum(sem, np.sqrt((sem**2).mean()))
@@ -137,9 +139,9 @@ def at_least_usual(sem: Float[np.ndarray, " player"]) -> Float[np.ndarray, " pla
 def target_reached(
     means: list[np.ndarray], target_sem: float | None, least: int = MIN_PAIRS
 ) -> bool:
-    """True if every player's error is small enough, estimated from at least so many samples.
+    """Return True if every player's error is small enough, from at least `least` samples.
 
-    An error that few samples tell counts as much larger as its interval is wider than that of many.
+    An error from few samples is enlarged by the ratio of its t interval to that of many samples.
     """
     if target_sem is None or len(means) < least:
         return False
@@ -149,6 +151,6 @@ def target_reached(
 
 
 def sample_orders(n: int, seed: int, k: int, antithetic: bool) -> list[Int[np.ndarray, " player"]]:
-    """The orders of the k-th sample."""
+    """Return the orders of the k-th sample."""
     order = np.random.default_rng([seed, k]).permutation(n)
     return [order, order[::-1]] if antithetic else [order]

@@ -1,15 +1,15 @@
-"""Shapley values: how much of the task each head does, whoever else is at work.
+"""Shapley values: share of each head in the task, averaged over all coalitions of the others.
 
-A head's value is its marginal contribution averaged over all orders in which heads could leave.
-Leaving one out asks what breaks if only this head goes, and finds nobody where heads stand in for
-each other; Shapley values share what is done among those who can do it, so working heads and
-their backups both score, and all values add up to v(all) - v(none). v is the task's value, times -1
-for a loss, so that a positive value is that of a head that helps.
+A head's value is its marginal contribution averaged over all orders in which heads could be
+removed. Leave-one-out measures the damage if only this head is removed, and misses redundant heads;
+Shapley values share the credit among redundant heads, so active heads and their backups both score,
+and all values add up to v(all) - v(none). v is the task's value, times -1 for a loss, so that a
+positive value means that the head helps.
 
     exact          all coalitions, up to 16 players: no sampling error
     permutations   random orders and their reverses: unbiased, any number of players
     surrogate      a model of the game, checked against a few orders: several times fewer
-                   evaluations at the same error, with a bias that is measured and told
+                   evaluations at the same error, with a bias that is measured and reported
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _IN_THE_TASK = {"v_all_minus_v_none", "efficiency_gap", "efficiency_gap_before"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sampled(Importance):
-    """An `Importance` from some coalitions only.
+    """`Importance` from a sample of coalitions.
 
     `sem` is the error over prompts, `sampling_sem` that over samples (from `sampling_df` + 1 of
-    them), and the table's `sem` the root of the sum of both squared. `interval` holds both.
+    them), and the table's `sem` the root of the sum of both squared. `interval` includes both.
     """
 
     sampling_sem: Float[np.ndarray, " player"] = field(default_factory=lambda: np.zeros(0))
@@ -98,34 +98,37 @@ def shapley(
     progress: Progress | None = None,
     **options: Any,
 ) -> Sampled:
-    """Shapley value of every player for the task, with errors over prompts and over samples.
+    """Compute the Shapley value of every player, with errors over prompts and over samples.
 
-    All prompts see the same coalitions (common random numbers). `notes` always hold
-    `v_all_minus_v_none` (mean over prompts), `efficiency_gap` (by how much the values of a prompt
-    miss it at most), `evaluations` and `sampling_sem` (the largest of the players').
+    All prompts use the same coalitions (common random numbers). `notes` always contain
+    `v_all_minus_v_none` (mean over prompts), `efficiency_gap` (the largest difference of a prompt's
+    sum from it), `evaluations` and `sampling_sem` (the largest over players).
 
     Args:
-        method: "exact", "permutations", "surrogate", or "auto": exact up to 12 players or where
+        model: the model.
+        task: the task to measure.
+        method: "exact", "permutations", "surrogate", or "auto": exact up to 12 players or if
             `max_evaluations` allows it, otherwise the surrogate.
-        kind: what replaces a head that is out; see `interp.causal.game.replacement`.
+        kind: what replaces an ablated head; see `interp.causal.game.replacement`.
         target_sem: stop when the error over samples of every player is at most this, in the
             task's unit.
-        max_evaluations: coalitions at most, all and none not counted.
-        seed: of coalitions and orders; the same seed evaluates the same coalitions.
-        null: "random-init" also plays the game on random weights, with as many evaluations.
+        max_evaluations: maximum number of coalitions, besides the full and the empty one.
+        seed: seed of coalitions and orders; the same seed evaluates the same coalitions.
+        null: "random-init" also evaluates the game on random weights, with as many evaluations.
         walk: see `interp.causal.game.chain`.
-        options: of `Game`.
+        progress: see `Progress`.
+        options: options of `Game`.
 
     Raises:
-        OptionError: too many players for the exact mode, an error that is not positive, a budget
-            that is too small, or options that do not fit the game.
+        OptionError: there are too many players for the exact mode, the target error is not
+            positive, the budget is too small, or options do not fit the game.
         NonFiniteError: the task is NaN or infinite.
 
-    Cost: Exact to 12 heads: 2^n coalitions; else 16 per head, with an error of their own.
+    Cost: Exact up to 12 heads: 2^n coalitions; otherwise 16 per head, with a sampling error.
 
-    Null: none unless asked for; then random weights.
+    Null: none by default; random weights on request.
 
-    Not for: what breaks if one head goes: a fair share of shared work is another question. It is
+    Not for: the damage from removing one head: a share of the credit is a different quantity. It is
     too expensive for a first look.
 
     Reference: Shapley 1953; of heads, Held and Yang 2023, "Shapley Head Values".
@@ -152,7 +155,7 @@ def shapley_of(
     walk: Walk = "auto",
     progress: Progress | None = None,
 ) -> Sampled:
-    """`shapley` of a game that exists already; `beside` makes the game of the null."""
+    """Compute `shapley` of an existing game; `beside` makes the game of the null."""
     if null not in NULLS:
         raise UnknownName("null", null, NULLS)
     method = chosen_method(method, len(game), max_evaluations)
@@ -173,7 +176,7 @@ def shapley_of(
         other = beside() if beside is not None else random_game(game)
         try:
             nulls = play(other, None, found.evaluations if len(game) > 1 else None).per_prompt
-        except NonFiniteError as error:  # random weights may overflow where trained ones do not
+        except NonFiniteError as error:  # random weights may overflow when trained weights do not
             notes = {"null": f"none: {error}"}
     told: dict[str, Any] = {"method": method}
     if method != "exact":
@@ -194,23 +197,27 @@ def shapley_per_layer(
     progress: Progress | None = None,
     **options: Any,
 ) -> Sampled:
-    """Exact Shapley values of the heads of each layer among themselves, all other layers at work.
+    """Compute exact Shapley values of the heads of each layer, with other layers intact.
 
-    Each attention is a game of its own, whose values add up to what the task loses without any of
-    its heads. It asks who does the work inside a layer; what layers do for each other is not in it,
-    so values of different layers must not be added. 2^heads coalitions per layer, at most 2^16.
+    Each attention is a separate game, whose values add up to the damage of removing all its heads.
+    It shares the credit inside a layer; interactions between layers are not included, so values of
+    different layers must not be added. It takes 2^heads coalitions per layer, at most 2^16.
 
     Args:
-        kind, progress, options: as for `shapley`.
+        model: the model.
+        task: the task to measure.
+        kind: see `shapley`.
+        progress: see `Progress`.
+        **options: options of `Game`.
 
     Raises:
-        OptionError: more than 16 players in one layer, or players that span layers.
+        OptionError: one layer has more than 16 players, or players span layers.
 
     Cost: 2^heads coalitions of each layer.
 
     Null: none.
 
-    Not for: comparing layers: each layer is a game of its own, and values of two layers must not be
+    Not for: comparing layers: each layer is a separate game, and values of two layers must not be
     added.
 
     Reference: Shapley 1953; this project's games of layers.
@@ -226,7 +233,7 @@ def shapley_per_layer(
 
 
 def chosen_method(method: ShapleyMethod, n: int, max_evaluations: int | None) -> ShapleyMethod:
-    """The method that is meant by "auto"."""
+    """Return the method that "auto" selects."""
     if method not in METHODS:
         raise UnknownName("method of shapley", method, METHODS)
     if method != "auto":
@@ -247,18 +254,18 @@ def estimate_shapley(
     seed: int = 0,
     walk: Walk = "auto",
 ) -> RunEstimate:
-    """Evaluations, seconds and bytes of `shapley` before it runs; upper bounds with a target.
+    """Estimate evaluations, seconds and bytes of `shapley`; upper bounds with a target.
 
-    A few coalitions are run and timed, as the method will run them: sharing passes, or each from
-    the one before it. What a ledger holds takes no time.
+    A few coalitions are run and timed in the way the method runs them: sharing passes, or each
+    reusing the previous one. Coalitions in a ledger take no time.
 
     Raises:
-        OptionError: too many players for the exact mode.
+        OptionError: there are too many players for the exact mode.
     """
     n = len(game)
     method = chosen_method(method, n, max_evaluations)
     table, fitting = np.ones((0, n)), 0.0
-    rounds: list[list[np.ndarray]] = []  # orders that the game is given at once
+    rounds: list[list[np.ndarray]] = []  # orders that the game evaluates at once
     if method == "exact":
         check_exact(n, "the exact mode", "method='permutations' or 'surrogate', or fewer heads=")
         table = subsets(n)[1:-1]
@@ -277,11 +284,11 @@ def estimate_shapley(
     parts = [game.estimate(table)] if len(table) else []
     if n > 1:
         parts += [estimate_walks(game, orders, n - 1, walk) for orders in rounds]
-    parts.append(game.estimate(torch.zeros(1, n)))  # nobody at work
+    parts.append(game.estimate(torch.zeros(1, n)))  # the empty coalition
     seconds = sum(part.seconds for part in parts) + fitting
     runs = sum(part.share * part.coalitions for part in parts[:-1])
     count = sum(part.coalitions for part in parts[:-1])
-    # of the clean run and the one before it, from a mixture, which no ledger holds
+    # seconds with the clean run and the previous one, at a mixture gate that no ledger contains
     n_bytes = 2 * game.estimate(torch.full((1, n), 0.5)).n_bytes
     whole = len(table) + (n - 1) * sum(map(len, rounds))
     if method == "surrogate":
@@ -301,7 +308,7 @@ def as_importance(
     notes: dict[str, Any],
     null: np.ndarray | None,
 ) -> Sampled:
-    """A solution with its table; the table's error is that over prompts and samples together."""
+    """Convert a solution to an importance, with the error over prompts and samples."""
     sampling = found.sampling_sem
     largest = float(sampling.max()) if np.isfinite(sampling).all() else math.nan
     told: dict[str, Any] = {
@@ -311,7 +318,7 @@ def as_importance(
         "sampling_sem": largest,
     }
     told |= found.notes
-    for name in _IN_THE_TASK & set(told):  # a solution knows no task: its sums are of raw values
+    for name in _IN_THE_TASK & set(told):  # a solution has no task, so its sums are of raw values
         told[name] = game.task.sign * told[name] + 0.0
     plain = make_importance(
         game,

@@ -1,4 +1,4 @@
-"""What every sampler of a game gives back, and the checks they share."""
+"""Result type of every sampler of a game, and their shared checks."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from interp.core.errors import OptionError
 from interp.core.intervals import around
 
 Told = Callable[[str, int, int], None] | None
-"""As `interp.causal.game.game.Progress`, or None."""
+"""See `interp.causal.game.game.Progress`; or None."""
 
 Array = np.ndarray
 EXACT = 16
-"""Players up to which all coalitions may be enumerated."""
+"""Maximum number of players whose coalitions may be enumerated."""
 MIN_PAIRS = 8
-"""Pairs of permutations before their spread is trusted to stop the sampling."""
+"""Minimum number of permutation pairs before their spread may stop the sampling."""
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The value of each player on each prompt, and how well it is known.
+    """Value of each player on each prompt, with its errors.
 
     Args:
         per_prompt: in the task's unit.
-        sampling_sem: of the mean over prompts, because only some coalitions were seen; 0 where all
-            were, NaN where it cannot be told.
-        evaluations: coalitions that were evaluated besides all and none.
-        notes: what else to know.
-        sampling_df: degrees of freedom of `sampling_sem`: samples less one.
+        sampling_sem: error of the mean over prompts because only some coalitions were evaluated; 0
+            if all were, NaN if it is unknown.
+        evaluations: evaluated coalitions besides the full and the empty one.
+        notes: additional diagnostics.
+        sampling_df: degrees of freedom of `sampling_sem`: samples minus one.
     """
 
     per_prompt: Float[Array, "player prompt"]
@@ -55,26 +55,27 @@ class Solution:
 
     @property
     def sem(self) -> Float[Array, " player"]:
-        """Over prompts and samples together: the root of the sum of both squared errors.
+        """Error over prompts and samples: the root of the sum of both squared errors.
 
-        What prompts and samples vary together is in both, so it is counted twice, to the safe side.
+        Variation common to prompts and samples is in both, so it is counted twice, which is
+        conservative.
         """
         return np.sqrt(standard_error(self.per_prompt) ** 2 + self.sampling_sem**2)
 
     @property
     def sampling_interval(self) -> Float[Array, "player 2"]:
-        """The 95 % interval of values on these very prompts: of the error over samples alone."""
+        """95 % interval of values on the given prompts, from the error over samples alone."""
         return around(self.score, [(self.sampling_sem, self.sampling_df)])
 
     @property
     def efficiency_gap(self) -> float:
-        """Sum of the values less v(all) - v(none), on the prompt where it is largest."""
+        """Largest difference over prompts between the sum of values and v(all) - v(none)."""
         gap = self.per_prompt.sum(0) - (self.v_all - self.v_none)
         return float(gap[np.abs(gap).argmax()])
 
 
 def end_values(game: Playable) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
-    """The game's values with everybody and with nobody."""
+    """Return the game's values with all players and with none."""
     gates = torch.stack([torch.ones(len(game)), torch.zeros(len(game))]).double()
     both = values(game, gates)
     return both[0], both[1]
@@ -83,7 +84,7 @@ def end_values(game: Playable) -> tuple[Float[Array, " prompt"], Float[Array, " 
 def values(
     game: Playable, gates: Any, done: Callable[[int], None] | None = None
 ) -> Float[Array, "coalition prompt"]:
-    """Values of the game as numpy; `done` hears how many coalitions are finished."""
+    """Return values of the game as numpy; `done` receives the number of finished coalitions."""
     gates = torch.as_tensor(gates)
     if not isinstance(game, Game) or done is None:
         return np.asarray(game.values(gates), dtype=float)
@@ -91,41 +92,43 @@ def values(
 
 
 def subsets(n: int) -> Float[Array, "coalition player"]:
-    """All coalitions of n players, the first player changing slowest."""
+    """Return all coalitions of n players, with the first player changing slowest."""
     return ((np.arange(2**n)[:, None] >> np.arange(n)[::-1]) & 1).astype(float)
 
 
 def game_name(game: Playable) -> str:
-    """What is played, for progress."""
+    """Return the name of the game, for progress."""
     return f"{game.task.name}, {game.kind}" if isinstance(game, Game) else "game"
 
 
 def check_exact(n: int, what: str, instead: str) -> None:
-    """Refuse to enumerate more coalitions than fit into reasonable time.
+    """Raise if enumerating all coalitions would take too long.
 
     Raises:
-        OptionError: more than 16 players.
+        OptionError: there are more than 16 players.
     """
     if n > EXACT:
         raise OptionError(
-            f"{what} enumerates all 2^{n} coalitions of {n} players, at most {EXACT} can be; "
-            f"use {instead}"
+            f"{what} enumerates all 2^{n} coalitions of {n} players, but the limit is {EXACT} "
+            f"players; use {instead}"
         )
 
 
 def check_budget(
     n: int, target_sem: float | None, max_evaluations: int | None, *, least: int, why: str
 ) -> None:
-    """Refuse an error that is not positive and a budget that does not reach.
+    """Raise if the target error is not positive or the budget is too small.
 
     Raises:
-        OptionError: either.
+        OptionError: one of the two.
     """
     if n < 1:
-        raise OptionError("there is no player, so there is nothing to value")
+        raise OptionError(
+            "there is no player, so there is nothing to compute; choose at least one head"
+        )
     if target_sem is not None and not target_sem > 0:
         raise OptionError(
-            f"target_sem={target_sem}; a standard error to reach is above 0, in the task's unit"
+            f"target_sem={target_sem}; a target standard error must be above 0, in the task's unit"
         )
     if max_evaluations is not None and max_evaluations < least:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Shapley values of a model of the game, checked against the game itself."""
+"""Shapley values from a surrogate model of the game, checked against the game itself."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from interp.core.errors import OptionError
 
 Array = np.ndarray
 MOST = 8192
-"""Coalitions that a surrogate is fitted on at most: its time grows with their cube."""
+"""Maximum number of coalitions of a surrogate: its time grows with their cube."""
 _TRIES = 8
-_CHECK_SHARE = 4  # one evaluation in so many goes into the check
+_CHECK_SHARE = 4  # one in this many evaluations is used for the check
 
 
 def surrogate_values(
@@ -37,26 +37,31 @@ def surrogate_values(
     walk: Walk = "auto",
     progress: Told = None,
 ) -> Solution:
-    """Fit a Gaussian process to sampled coalitions and take its Shapley values.
+    """Fit a Gaussian process to sampled coalitions and return its Shapley values.
 
     Most evaluations are coalitions of uniform size, each with its complement. About a quarter, and
-    one pair at least, are a few antithetic permutations which the first fit has not seen: by how
-    much its values miss theirs is its bias and the noise of so few (`surrogate_bias`, the root mean
-    square over players, `surrogate_bias_sem`, what the noise alone would give, and `bias_check`,
-    which says whether the one can be told from the other). Then they join the fit. What the sum
-    still misses of v(all) - v(none) is spread over the players in proportion to their variance.
+    at least one pair, are antithetic permutations that the first fit does not use: the difference
+    of its values from theirs consists of bias and sampling noise (`surrogate_bias`, the root mean
+    square over players, `surrogate_bias_sem`, the value expected from noise alone, and
+    `bias_check`, whether the bias exceeds the noise). Then they are added to the fit. The remaining
+    difference of the sum from v(all) - v(none) is distributed over the players in proportion to
+    their variance.
 
-    The error over samples is the standard deviation which the process has left, enlarged where the
-    check finds the game further from the fit than the process expects (`calibration`).
+    The error over samples is the posterior standard deviation of the process, enlarged if the check
+    finds larger differences than the process expects (`calibration`).
 
     Args:
-        target_sem: stop when that error of every player is at most this; evaluations double from
-            round to round.
-        max_evaluations: at most so many, all and none not counted; 16 per player unless given.
-        seed: of the coalitions; those of a smaller budget come first in a larger one.
+        game: the game.
+        target_sem: stop when this error of every player is at most the target; evaluations double
+            from round to round.
+        max_evaluations: maximum number of coalitions, besides the full and the empty one; by
+            default 16 per player.
+        seed: seed of the coalitions; those of a smaller budget come first in a larger one.
+        walk: see `interp.causal.game.chain`.
+        progress: see `Progress`.
 
     Raises:
-        OptionError: an error that is not positive, or a budget too small for a check.
+        OptionError: the target error is not positive, or the budget is too small for a check.
     """
     n = len(game)
     pair = max(1, 2 * (n - 1))
@@ -68,8 +73,8 @@ def surrogate_values(
     most = min(most, MOST)
     if most < 2 * pair:
         raise OptionError(
-            f"{n} players are too many for a surrogate of at most {MOST} coalitions; "
-            "use method='permutations'"
+            f"{n} players are too many for a surrogate with at most {MOST} coalitions; use "
+            f"method='permutations'"
         )
     budget = most if target_sem is None else min(most, max(128, 4 * n, 2 * pair))
     sampled = _Sampled(game, seed, walk, progress, most)
@@ -82,17 +87,17 @@ def surrogate_values(
 
 
 def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pairs: int) -> str:
-    """The surrogate's bias in words, as far as so many pairs of permutations can show it.
+    """Describe the surrogate's bias, as far as the pairs of permutations can detect it.
 
-    The root mean square over players of by how much the fit misses the check holds the noise of
-    the check itself, which is most of it with few pairs. A bias is detected where its square is
-    beyond the 95 % quantile of what that noise gives: of F, with the players' degrees of freedom
-    over those of their errors.
+    The root mean square difference between fit and check, over players, includes the noise of the
+    check itself, which dominates with few pairs. A bias is detected if its square exceeds the 95 %
+    quantile under noise alone: of an F distribution, with the players' degrees of freedom over
+    those of their errors.
     """
     size, noise = (float(np.sqrt((x**2).mean())) for x in (bias, sem))
     told = f"{size:.3g} ± {noise:.3g} from {pairs} pair{'s' * (pairs != 1)} of permutations"
     if pairs < 2:
-        return f"{size:.3g} from one pair of permutations, which cannot tell bias from its noise"
+        return f"{size:.3g} from one pair of permutations, which cannot separate bias from noise"
     from scipy.stats import f
 
     most = noise**2 * float(f.isf(0.05, len(bias), len(bias) * (pairs - 1)))
@@ -102,39 +107,39 @@ def bias_check(bias: Float[Array, " player"], sem: Float[Array, " player"], pair
 
 
 def default_size(n: int) -> int:
-    """Coalitions that are evaluated for n players unless a number is given."""
+    """Return the default number of evaluated coalitions for n players."""
     return max(128, 16 * n, 4 * (n - 1))
 
 
 def antithetic_checks(n: int, budget: int) -> int:
-    """Antithetic pairs of permutations, of so many coalitions in all, that check the fit."""
+    """Return the number of antithetic pairs, within a budget of coalitions, that check the fit."""
     per_pair = max(1, 2 * (n - 1))
     pairs = max(1, budget // _CHECK_SHARE // per_pair)
-    return max(2, pairs) if budget >= 6 * per_pair else pairs  # its bias needs an error of its own
+    return max(2, pairs) if budget >= 6 * per_pair else pairs  # its bias needs a standard error
 
 
 def check_orders(n: int, seed: int, have: int, pairs: int) -> list[Array]:
-    """The orders of the pairs after the first `have`, each followed by its reverse."""
+    """Return the orders of the pairs after the first `have`, each followed by its reverse."""
     orders = [np.random.default_rng([seed, 1, k]).permutation(n) for k in range(have, pairs)]
     return [way for order in orders for way in (order, order[::-1])]
 
 
 class Draws:
-    """Coalitions of uniform size, each with its complement; the k-th depends on the seed and k."""
+    """Coalitions of uniform size with their complements; the k-th depends on the seed and k."""
 
     def __init__(self, n: int, seed: int) -> None:
         self.n, self.seed = n, seed
         self.drawn: set[bytes] = set()
 
     def pairs(self, have: int, wanted: int) -> Float[Array, "coalition player"]:
-        """Those after the first `have` pairs; to be asked for in order."""
+        """Return the pairs after the first `have`; they must be requested in order."""
         new = [self._one(k) for k in range(have, wanted)]
         return np.concatenate([np.zeros((0, self.n)), *(np.stack([z, 1 - z]) for z in new)])
 
     def _one(self, k: int) -> Float[Array, " player"]:
         rng = np.random.default_rng([self.seed, 2, k])
         gates = np.zeros(self.n)
-        for _ in range(_TRIES):  # small sizes have few coalitions, and one is not worth two runs
+        for _ in range(_TRIES):  # small sizes have few coalitions, so repeats are skipped
             gates = np.zeros(self.n)
             gates[rng.permutation(self.n)[: rng.integers(1, max(2, self.n))]] = 1
             if gates.tobytes() not in self.drawn:
@@ -144,7 +149,7 @@ class Draws:
 
 
 class _Sampled:
-    """Coalitions evaluated so far: those of a smaller budget serve a larger one."""
+    """Coalitions evaluated so far; those of a smaller budget are reused in a larger one."""
 
     def __init__(self, game: Playable, seed: int, walk: Walk, progress: Told, most: int) -> None:
         self.game, self.seed = game, seed
@@ -173,7 +178,7 @@ class _Sampled:
         share = sem**2 / (sem**2).sum() if sem.any() else np.full(n, 1 / n)
         found = found + share[:, None] * gap
         sem = sem * max(1.0, notes["calibration"])
-        # how far the process is off is told by the orders of the check, of which there are few
+        # the calibration is estimated from the few orders of the check
         df = max(3, len(self.orders) - 1)
         return Solution(found, sem, len(gates) - 2, self.v_all, self.v_none, notes, sampling_df=df)
 
@@ -200,7 +205,7 @@ class _Sampled:
         self.progress(game_name(self.game), self.done + done, self.most)
 
     def _bias(self, first: Surrogate) -> dict[str, Any]:
-        """What the fit says of the permutations it has not seen, against what the game says."""
+        """Compare the fit with the game on permutations that it has not used."""
         n = len(self.game)
         misses, errors, expected, spread = [], [], [], []
         ends_of = first.predict(np.stack([np.ones(n), np.zeros(n)]))[0]

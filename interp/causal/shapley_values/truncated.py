@@ -1,4 +1,4 @@
-"""The truncated Shapley estimator of Held and Yang, which estimates something else."""
+"""Truncated Shapley estimator of Held and Yang, which differs from the Shapley value."""
 
 from __future__ import annotations
 
@@ -35,29 +35,37 @@ def truncated_shapley(
     progress: Progress | None = None,
     **options: Any,
 ) -> Sampled:
-    """Mean contribution while a first `share` of the players leaves; later ones count as 0.
+    """Estimate mean contributions over a first `share` of removals; later ones count as 0.
 
-    Held and Yang 2023, "Shapley Head Values", with share 0.5 and single permutations. It asks who
-    is missed while at least half of the heads still work. This is not the Shapley value and no
-    number of samples makes it so: heads whose work shows only when many others are gone, such as
-    redundant ones, score too low. `notes["efficiency_gap"]` is what the sum misses of
-    v(all) - v(none), and `notes["bias"]` says so.
+    Held and Yang 2023, "Shapley Head Values", with share 0.5 and single permutations. It measures
+    contributions while at least half of the heads are active. This is not the Shapley value and
+    does not converge to it: heads whose effect appears only when many others are removed, such as
+    redundant ones, score too low. `notes["efficiency_gap"]` is the difference of the sum from
+    v(all) - v(none), and `notes["bias"]` states the bias.
 
     Args:
-        share: of the players that leave before contributions count as 0.
-        max_evaluations: 32 permutations unless it or `target_sem` is given.
-        kind, target_sem, seed, walk, progress, options: as for `interp.causal.shapley`.
+        model: the model.
+        task: the task to measure.
+        kind: see `interp.causal.shapley`.
+        share: share of the players removed before contributions count as 0.
+        target_sem: see `interp.causal.shapley`.
+        max_evaluations: maximum number of coalitions; without it and `target_sem`, 32 permutations
+            are used.
+        seed: see `interp.causal.shapley`.
+        walk: see `interp.causal.game.chain`.
+        progress: see `Progress`.
+        **options: options of `Game`.
 
     Raises:
-        OptionError: a share outside (0, 1), an error that is not positive, or a budget below one
-            truncated permutation.
+        OptionError: the share lies outside (0, 1), the target error is not positive, or the budget
+            is below one truncated permutation.
 
-    Cost: 32 half permutations unless told otherwise.
+    Cost: 32 half permutations by default.
 
     Null: none.
 
-    Not for: a replacement of Shapley values: it is biased, and more samples do not help. It is kept
-    to compare with published numbers.
+    Not for: replacing Shapley values: it is biased, and more samples do not help. It is included to
+    compare with published numbers.
 
     Reference: Held and Yang 2023, "Shapley Head Values".
     """
@@ -87,9 +95,9 @@ def truncated_values(
     walk: Walk = "auto",
     progress: Told = None,
 ) -> Solution:
-    """`truncated_shapley` of any game."""
+    """Compute `truncated_shapley` of any game."""
     if not 0 < share < 1:
-        raise OptionError(f"share={share}; the part of the players that leaves is between 0 and 1")
+        raise OptionError(f"share={share}; the share of removed players must lie between 0 and 1")
     return permutation_values(
         game, antithetic=False, steps=max(1, int(len(game) * share)), target_sem=target_sem,
         max_evaluations=max_evaluations, seed=seed, walk=walk, progress=progress,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, _pattern, _Scaled, as_is, ruled
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.circuits.attention_parts import (
     AttentionTensors,
     attention_tensors,

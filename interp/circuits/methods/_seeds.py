@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from interp.causal.gradient import frozen
+from interp.causal.gate_derivatives import frozen
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import OptionError, UnreadableAttention

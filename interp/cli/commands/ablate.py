@@ -1,4 +1,4 @@
-"""`interp ablate`: what the task loses when each head is taken out."""
+"""Command `interp ablate`: effect of ablating each head on a task."""
 
 from __future__ import annotations
 
@@ -16,23 +16,30 @@ if TYPE_CHECKING:
 
 @click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
-@click.option("--all-but-one", is_flag=True, help="Keep one head per layer instead.")
+@click.option(
+    "--all-but-one",
+    is_flag=True,
+    help="Keep only one head per layer, and ablate the others of the layer.",
+)
 @click.option(
     "--null",
     default="random-init",
     show_default=True,
     type=click.Choice(["random-init", "none"]),
-    help="The same on random weights: what ablation does to any network of this shape.",
+    help="Null baseline: the same on random weights, the effect of ablation on any network of "
+    "this shape.",
 )
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Number of heads to print."
+)
 @causal_options
 def ablate(
     causal: Causal, sources: tuple[str, ...], all_but_one: bool, null: Any, top: int
 ) -> None:
-    """Take each head of each MODEL out and measure what the task loses, exactly.
+    """Ablate each head of each MODEL and measure the exact effect on the task.
 
-    The score is the change of the task, with its standard error over prompts: what breaks if only
-    this head goes. It is blind to heads that others stand in for; `interp shapley` is not.
+    The score is the change of the task when only this head is ablated, with its standard error over
+    prompts. It misses redundant heads; `interp shapley` does not.
     """
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:

@@ -1,4 +1,4 @@
-"""`interp attribute`: which tokens of a text a number of the model comes from."""
+"""Command `interp attribute`: attribution of a model output to the tokens of a text."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     type=MODEL_NAME,
     required=True,
     metavar="MODEL",
-    help="As for `interp score`.",
+    help="Model to load, as for `interp score`.",
 )
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts, one per line, in place of TEXT.",
+    help="File with one text per line, in place of TEXT.",
 )
 @click.option(
     "-m",
@@ -47,7 +47,7 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     type=ATTRIBUTION_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`, several with commas between, or a .py file that declares "
+    help="A method of `interp methods`, several separated by commas, or a .py file that declares "
     "one. Repeatable; "
     f"{' and '.join(DEFAULT)} by default.",
 )
@@ -55,15 +55,15 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     "-t",
     "--target",
     metavar="TARGET",
-    help="WORD or token:WORD, token:WORD|OTHER for a difference, id:N, class:N, or "
-    "similarity:TEXT; the model's own first choice by default.",
+    help="Number to explain: WORD or token:WORD, token:WORD|OTHER for a logit difference, id:N, "
+    "class:N, or similarity:TEXT; by default the model's top prediction.",
 )
 @click.option(
     "--position",
     default=-1,
     show_default=True,
     type=int,
-    help="Output position of the target, negative from the end.",
+    help="Output position of the target; negative counts from the end.",
 )
 @file_options
 @loading_options
@@ -82,11 +82,11 @@ def attribute(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Explain a number of MODEL by the tokens of TEXT.
+    """Attribute an output of MODEL to the tokens of TEXT.
 
-    Scores in the target's unit are parts of it: above zero a token speaks for the target. What
-    they miss of the whole is printed, and flagged as incomplete above a tenth of it. Compare
-    methods with `interp faithfulness`.
+    Scores in the target's unit are parts of it: a positive score means that the token increases the
+    target. The difference of their sum from the target is printed, and flagged as incomplete if it
+    exceeds a tenth of the target. Compare methods with `interp faithfulness`.
     """
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
@@ -122,7 +122,7 @@ def attribute(
     if warning:
         voice.note(warning)
     if found:
-        title = f"{model.name}: where the number comes from"
+        title = f"{model.name}: attribution of the output"
         write_attributions(
             found, html=html, json_file=json_file, csv=csv, title=title, warning=warning
         )

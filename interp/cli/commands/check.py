@@ -1,4 +1,4 @@
-"""`interp check`: does what is read from a model's heads reproduce the model's own output?"""
+"""Command `interp check`: comparison of the heads read from a model with its own output."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 @device_map_option
 @loading_options
 def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) -> None:
-    """Check that the heads of a model are read right, layer by layer.
+    """Check that the heads of a model are read correctly, layer by layer.
 
-    Two equalities per attention, on a few random tokens: the pattern times the values is what the
-    model's own attention returned, and the heads' results plus the bias are the attention's
-    output. Errors are relative to the largest entry. Exit code 1 if a model fails.
+    Two equalities are tested per attention, on a few random tokens: the pattern times the values
+    equals the head outputs in the model, and the heads' results plus the bias equal the attention
+    output. Errors are relative to the largest entry. The exit code is 1 if a model fails.
     """
     from interp.model.check import check_model
 
@@ -58,7 +58,7 @@ def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) 
 
 
 def check_text(found: SelfCheck) -> str:
-    """The check as text: a line per layer, then the largest error and what was not read."""
+    """Format the check: a line per layer, then the largest error and the modules not read."""
     width = max(len(s.site.name) for s in found.sites)
     lines = [f"  {'':<{width}}  pattern·v = z  heads = output"]
     for s in found.sites:
@@ -69,7 +69,7 @@ def check_text(found: SelfCheck) -> str:
             f"  {s.site.name:<{width}}  {s.pattern_error:>13.1e}  {result:>14}  {verdict}{note}"
         )
     largest = max(max(s.pattern_error, s.result_error or 0.0) for s in found.sites)
-    verdict = "passed" if found.passed else "FAILED: its scores would not be the model's own"
+    verdict = "passed" if found.passed else "FAILED: its scores would not describe this model"
     lines.append(f"  {verdict}; largest error {largest:.1e}, allowed {found.tolerance:.0e}")
     if found.unread:
         lines.append(f"  not read (no softmax attention seen there): {', '.join(found.unread)}")

@@ -1,4 +1,4 @@
-"""`interp circuit`: the heads and edges that do a task, found by one method and evaluated."""
+"""Command `interp circuit`: heads and edges that perform a task, found and evaluated."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 KEPT = {
-    True: "the same command goes on from what is finished",
-    False: "nothing is kept without --out, with which the same command goes on",
+    True: "the same command resumes from the finished steps",
+    False: "nothing is stored without --out, which allows the same command to resume",
 }
 ABLATIONS = (
     "corrupted",
@@ -56,44 +56,48 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option(
     "--method", default="screen_verify", show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="How the circuit is found: a method as below, or a .py file that declares one.",
+    help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
 @click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]))
-@click.option("-n", default=64, show_default=True, type=click.IntRange(4), help="Pairs of prompts.")
+@click.option(
+    "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
+)
 @click.option("--ablation", default="corrupted", show_default=True, type=click.Choice(ABLATIONS),
-              help="What replaces heads outside the circuit when it is evaluated.")  # fmt: skip
+              help="Replacement for heads outside the circuit in the evaluation.")  # fmt: skip
 @reference_option("--ablation")
 @click.option(
     "--truth", metavar="NAME",
-    help="A published circuit of this model to compare with: a file of circuits/ by name, or a "
-    ".toml of your own, also one that this command wrote.",
+    help="A published circuit of this model to compare with: the name of a file in circuits/, or "
+        "a user-supplied .toml file, such as one that this command wrote.",
 )  # fmt: skip
 @click.option(
     "--circuit", "given", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="Evaluate this circuit, a circuit.toml or .json of before, in place of finding one.",
+    help="Evaluate an existing circuit (circuit.toml or .json) instead of finding one.",
 )  # fmt: skip
 @click.option("--same-templates", is_flag=True,
-              help="Evaluate on the templates it was found on; others are held out.")  # fmt: skip
+              help="Evaluate on the templates of the search, not held-out ones.")  # fmt: skip
 @click.option(
     "--top",
     default=10,
     show_default=True,
     type=click.IntRange(1),
-    help="Nodes (and edges) to print, and to patch on held-out pairs.",
+    help="Number of nodes (and edges) to print, and to patch on held-out pairs.",
 )
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
-              metavar="N", help="Random orders of heads beside.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Of prompts, methods and random orders.")
+              metavar="N", help="Number of random orders of heads, as a baseline.")  # fmt: skip
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of prompts, methods and random orders."
+)
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
     "patched.csv, evaluation.csv, "
-    ".json, .svg and a page for each model here; a broken-off run goes on where it was: what was "
-    "found and measured by then is kept in DIR/ledger.",
+    ".json, .svg and a page for each model to this folder; an interrupted run resumes, since "
+    "finished steps are stored in DIR/ledger.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
-              help="Print tasks, methods and published circuits, and stop.")  # fmt: skip
+              help="Print tasks, methods and published circuits, and exit.")  # fmt: skip
 @loading_options
 def circuit(
     task: str,
@@ -114,30 +118,30 @@ def circuit(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Find the circuit of each MODEL for a TASK, and measure it on pairs it was not found on.
+    """Find the circuit of each MODEL for a TASK, and evaluate it on held-out pairs.
 
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
-    FILE.jsonl: pairs of your own, lines of {"prompt": ..., "corrupted": ...,
+    FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
     "answer": ..., "wrong": ...}; FILE.py: a function task(model) that returns
-    a Task with corrupted prompts and a metric of its own, or a ContrastTask.
-    Those of several templates hold some of them out: a circuit is found on
-    some and measured on others, as on other pairs of a file. `interp circuit
-    --list` has them all.
-    Methods: screen_verify (gradients choose, real forwards measure, then
-    backups, in a column of their own), exact_patching, attribution_patching,
-    integrated_patching, gim_patching; svd_trace follows what made heads attend, then
-    patches what it found; codes finds heads whose output varies with the
-    contrast, not heads that are causally needed: its controls are printed
-    below the scores. --list says which of them score edges.
+    a Task with corrupted prompts and a metric, or a ContrastTask. Tasks with
+    several templates hold some of them out: a circuit is found on some and
+    evaluated on the others; for a file, on other pairs of the file.
+    `interp circuit --list` lists all tasks.
+    Methods: screen_verify (gradients select, forward passes measure, and
+    backup heads get a separate column), exact_patching, attribution_patching,
+    integrated_patching, gim_patching; svd_trace traces what makes heads
+    attend, then patches the heads it finds; codes finds heads whose output
+    varies with the contrast, not heads that are causally needed: check its
+    controls, printed below the scores. --list shows which methods score edges.
     """  # fmt: skip
     from interp.circuits.tasks import known_task, split_templates
 
     require_reference(ablation, reference, "--ablation")
     task = known_task(task)
     way, options = _method(method)
-    split_templates(task, seed)  # a file that cannot be read is told before a model is loaded
+    split_templates(task, seed)  # an unreadable file is reported before a model is loaded
     against = _against(truth)
     loading.require_device()
     import_first(imports)
@@ -200,7 +204,7 @@ def _against(truth: str | None) -> Published | None:
 
 
 def _prepared(out: Path | None) -> Path | None:
-    """The folder that keeps finished steps, in one that can be written."""
+    """Return the folder for finished steps, inside a writable folder."""
     if out is None:
         return None
     from interp.core.store import Store
@@ -210,13 +214,13 @@ def _prepared(out: Path | None) -> Path | None:
 
 
 def _of(told: dict[str, Any]) -> tuple[str, ...]:
-    """Weights, task, method and level of a circuit.json."""
+    """Return weights, task, method and level of a circuit.json."""
     made = str(told["made"].get("content_hash"))
     return made, told["task"], told["method"], told["level"]
 
 
 def _method(text: str) -> tuple[Discovery, dict[str, Any]]:
-    """The method and the options given; raises UnknownName before a model is loaded."""
+    """Return the method and its options; raise UnknownName before a model is loaded."""
     name, given = parse_name(text)
     if not name.endswith(".py"):
         name = name.replace("-", "_")
@@ -236,7 +240,7 @@ def _found(
 
 
 def _read(path: Path, model: Model, task: str) -> Circuit:
-    """A circuit of before, if it is of this model and task."""
+    """Read an existing circuit, if it belongs to this model and task."""
     from interp.circuits.result import Circuit
     from interp.circuits.tasks import is_file
 
@@ -244,23 +248,25 @@ def _read(path: Path, model: Model, task: str) -> Circuit:
     found.require(model)
     name = Path(task).stem if is_file(task) else task
     if found.task != name:
-        raise OptionError(f"{path} is a circuit for {found.task}, and not for {name}")
+        raise OptionError(
+            f"{path} is a circuit for {found.task}, not for {name}; give another circuit"
+        )
     return found
 
 
 def _doubt(model: Model, fresh: ContrastTask) -> str:
-    """What to say where the pairs that it is measured on do not show the behaviour."""
+    """Return a note if the evaluation pairs do not show the behaviour."""
     try:
         fresh.gap(model)
     except OptionError as error:
-        return f"  note: on the pairs it is measured on: {error}\n"
+        return f"  note: on the evaluation pairs: {error}\n"
     return ""
 
 
 def _patched(
     model: Model, found: Circuit, fresh: ContrastTask, top: int, **kept: Any
 ) -> Patched | str:
-    """The listed nodes, patched on other pairs; or why that cannot be."""
+    """Patch the listed nodes on other pairs, or return the reason why that is impossible."""
     from interp.circuits.patched import patch_first
 
     try:
@@ -268,19 +274,19 @@ def _patched(
     except (
         OptionError,
         UnreadableAttention,
-    ) as error:  # a model whose writers do not add up to its stream
+    ) as error:  # a model whose components do not add up to its residual stream
         return str(error)
 
 
 def _edges(
     model: Model, found: Circuit, fresh: ContrastTask, **kept: Any
 ) -> EdgeEvaluation | str | None:
-    """The first edges alone, by real forwards; why that cannot be; None where there are none."""
+    """Patch the first edges alone, or return the reason; None if there are none."""
     from interp.circuits.edge_evaluation import evaluate_edges
 
     if not found.edges:
         return None
     try:
         return evaluate_edges(model, found, fresh, **kept)
-    except OptionError as error:  # codes scores pairs of heads, which are no edges of the graph
+    except OptionError as error:  # codes scores pairs of heads, which are not edges of the graph
         return f"not evaluated: {error}"

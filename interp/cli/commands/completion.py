@@ -1,10 +1,10 @@
-"""`interp completion`: the script that completes commands, options and names in a shell."""
+"""Command `interp completion`: script that completes commands, options and names in a shell."""
 
 from __future__ import annotations
 
 import click
 
-# Or bash would take bundled:induction for three words.
+# Otherwise bash would split bundled:induction into three words.
 _WORDS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n"
 
 
@@ -23,6 +23,6 @@ def completion(context: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"click knows no completion for {shell}")
+        raise click.UsageError(f"click has no completion for {shell}; use bash, zsh or fish")
     script = kind(context.find_root().command, {}, "interp", "_INTERP_COMPLETE").source()
     click.echo((_WORDS if shell == "bash" else "") + script, nl=False)

@@ -1,4 +1,4 @@
-"""`interp faithfulness`: which attributions agree with what happens when tokens are taken away."""
+"""Command `interp faithfulness`: agreement of attributions with the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
     type=MODEL_NAME,
     required=True,
     metavar="MODEL",
-    help="As for `interp score`.",
+    help="Model to load, as for `interp score`.",
 )
 @click.option(
     "-m",
@@ -41,45 +41,47 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
     default=DEFAULT,
     show_default=True,
     metavar="A,B:OPTION=VALUE,...",
-    help="Methods of `interp methods`. Random scores, the length of embeddings and the ranking by "
-    "occlusion are always there.",
+    help="Methods of `interp methods`. Random scores, the norm of embeddings and the ranking by "
+    "occlusion are always included.",
 )
 @click.option(
     "-t",
     "--target",
     metavar="TARGET",
-    help="As for `interp attribute`, or nearest: similarity with the nearest other text of FILE.",
+    help="Number to explain, as for `interp attribute`, or nearest: the similarity with the "
+    "nearest other text of FILE.",
 )
 @click.option(
     "--how",
     default="",
     metavar="delete|mask|mean|ID",
-    help="How tokens are taken away; mask where there is a mask token, else mean.",
+    help="How tokens are removed; by default mask if there is a mask token, otherwise mean.",
 )
-@click.option("--special", is_flag=True, help="Count tokens that the tokenizer adds, too.")
+@click.option("--special", is_flag=True, help="Include tokens that the tokenizer adds.")
 @click.option(
     "--draws",
     default=8,
     show_default=True,
     type=click.IntRange(0),
-    help="Random draws of the soft measures; 0 leaves them out.",
+    help="Number of random draws of the soft measures; 0 omits these measures.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of these draws.")
+@click.option("--seed", default=0, show_default=True, help="Seed of these draws.")
 @click.option(
     "--batch-size",
     default=16,
     show_default=True,
     type=click.IntRange(1),
-    help="Inputs per forward pass; changes no number beyond rounding.",
+    help="Inputs per forward pass; affects numbers only by rounding.",
 )
 @click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write a page, tables and finished rows here; the same command goes on where it stopped.",
+    help="Folder for a page, tables and finished rows; the same command resumes an interrupted "
+    "run.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def faithfulness(
     file: Path,
@@ -96,11 +98,12 @@ def faithfulness(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Hold attribution methods to interventions, over the texts of FILE (one per line).
+    """Test how faithful attribution methods are, over the texts of FILE (one per line).
 
-    Means and standard errors over texts, best first. "Beats" lists what a method is better than in
-    a paired permutation test, corrected for all pairs of methods (Holm, 5 %). With few texts no
-    difference can pass that test; the table then says how many texts could.
+    Means and standard errors are over texts, best method first. "Beats" lists the methods that a
+    method is better than in a paired permutation test, corrected for all pairs of methods (Holm, 5
+    %). With few texts no difference can be significant; the table then gives the number of texts
+    needed.
     """
     from interp.attribution.evaluation.run import faithfulness as measure
     from interp.attribution.evaluation.run import read_texts
@@ -123,7 +126,7 @@ def faithfulness(
     if found.warning:
         voice.note(found.warning)
     if out is not None:
-        found.save(out, command=shlex.join(["interp", *context.meta[COMMAND]]))
+        found.save_folder(out, command=shlex.join(["interp", *context.meta[COMMAND]]))
         voice.note(f"{out}: faithfulness.html (open it in a browser), .csv, .json")
     for method, text, error in found.failures:
         voice.error(f"text {text + 1}, {method}: {error}")
@@ -132,7 +135,7 @@ def faithfulness(
 
 
 def measure_table(found: Faithfulness, measure: str) -> str:
-    """One measure as text: methods, the best first, with what each beats."""
+    """Format one measure: methods, the best first, with the methods that each beats."""
     rows = [r for r in found.summary(measure) if r[3]]
     what, more = found.measures[measure]
     lines = [f"{measure}: {what}{'' if more else ' (lower is better)'}; {len(found.texts)} texts"]

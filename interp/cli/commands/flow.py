@@ -1,4 +1,4 @@
-"""`interp flow`: rollout and attention flow of chosen outputs."""
+"""Command `interp flow`: attention rollout and attention flow of chosen outputs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     type=MODEL_NAME,
     required=True,
     metavar="MODEL",
-    help="As for `interp score`.",
+    help="Model to load, as for `interp score`.",
 )
 @click.option(
     "--file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Texts, one per line, in place of TEXT.",
+    help="File with one text per line, in place of TEXT.",
 )
 @click.option(
     "--output",
     "outputs",
     multiple=True,
     metavar="POSITION",
-    help="Output position, negative from the end, or mean for all alike. Repeatable; the last by "
-    "default, and mean for encoders.",
+    help="Output position (negative counts from the end), or mean for the average over all. "
+    "Repeatable; by default the last, and mean for encoders.",
 )
 @click.option(
     "--residual",
     default=0.5,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="Share of the residual stream in every layer.",
+    help="Share of the residual connection in every layer.",
 )
 @click.option("--start-layer", default=0, show_default=True, type=click.IntRange(0))
 @click.option(
@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     default="numba",
     show_default=True,
     type=click.Choice(["numba", "scipy", "ortools", "networkx"]),
-    help="Solver of the maximum flows.",
+    help="Solver for the maximum flows.",
 )
-@click.option("--stack", default="", help="Where a model has several.")
+@click.option("--stack", default="", help="Stack to use if a model has several.")
 @file_options
 @loading_options
 def flow(
@@ -84,10 +84,11 @@ def flow(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Rollout and attention flow from outputs of MODEL to the tokens of TEXT.
+    """Compute attention rollout and attention flow from outputs of MODEL to the tokens of TEXT.
 
-    Both read attention alone: where tokens could have come from, not what they did. The share of
-    saturated flows says how much of the flow is no more than what the first layer attends to.
+    Both use attention alone: they show possible paths of information, not effects on the output.
+    The share of saturated flows is the part of the flow that only reflects the attention of the
+    first layer.
     """
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
@@ -121,11 +122,11 @@ def _position(text: str) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        raise OptionError(f"output {text!r} is no position; give a number, or mean") from error
+        raise OptionError(f"output {text!r} is not a position; give a number, or mean") from error
 
 
 def _output(model: Model, position: int | None) -> Target:
-    """An output as a target: flow reads its row, and the number is the length of what is there."""
+    """Return an output as a target: flow reads its row, and its value is the norm of the output."""
     from interp.attribution.target import Target
 
     def read(output, real):

@@ -1,4 +1,4 @@
-"""`interp importance`: several importances of the same heads, side by side."""
+"""Command `interp importance`: several importances of the same heads, side by side."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ DEFAULT = "ablation,gate_gradient,aumann_shapley,shapley"
     default=(DEFAULT,),
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="An importance, several with commas between; repeatable.",
+    help="An importance method, or several separated by commas; repeatable.",
 )
 @click.option(
     "--null",
     default="none",
     show_default=True,
     type=click.Choice(["random-init", "none"]),
-    help="The same on random weights beside each score.",
+    help="Null baseline: the same on random weights, beside each score.",
 )
 @click.option(
     "--prune",
     "pruned",
     is_flag=True,
-    help="Also a pruning curve for each ranking, with the band of random orders.",
+    help="Also compute a pruning curve for each ranking, with the band of random orders.",
 )
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Number of heads to print."
+)
 @causal_options
 def importance(
     causal: Causal,
@@ -54,10 +56,10 @@ def importance(
     pruned: bool,
     top: int,
 ) -> None:
-    """Score the heads of each MODEL by several methods, and say how far they agree.
+    """Score the heads of each MODEL by several methods, and report their agreement.
 
     The methods answer different questions, so a low agreement is a finding: the page that --out
-    writes says which question each answers, with scatter plots of every pair.
+    writes gives the question of each method, with scatter plots of every pair.
     """
     asked = [name for text in methods for name in split_names(text)]
 
@@ -81,7 +83,7 @@ def importance(
 
 
 def agreement(compared: Comparison) -> str:
-    """Rank correlations of every pair, as text."""
+    """Format the rank correlations of every pair."""
     import numpy as np
 
     lines = ["  rank correlation (Spearman, 95 % over prompts)"]

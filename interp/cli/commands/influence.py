@@ -1,4 +1,4 @@
-"""`interp influence`: which texts need a set of heads."""
+"""Command `interp influence`: effect of a set of heads on the loss of texts."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ if TYPE_CHECKING:
 )
 @click.argument("source", metavar="MODEL", type=MODEL_NAME)
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--heads", metavar="L1H0,...", help="The heads that are masked.")
+@click.option("--heads", metavar="L1H0,...", help="Heads to mask.")
 @click.option(
     "-m",
     "--metric",
     type=METRIC_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="Or: those that a metric ranks first, on random tokens repeated twice.",
+    help="Alternatively, mask the heads that a metric ranks first, on random tokens repeated "
+    "twice.",
 )
 @click.option(
     "--top",
     default=4,
     show_default=True,
     type=click.IntRange(1),
-    help="How many of these.",
+    help="Number of heads taken from --metric.",
 )
 @click.option(
     "--kind",
     default="uniform-attention",
     show_default=True,
     type=click.Choice(["uniform-attention", "zero"]),
-    help="What masking is.",
+    help="Form of masking.",
 )
-@click.option("--stack", help="Whose heads, where a model has several stacks.")
+@click.option("--stack", help="Stack of the heads, if a model has several.")
 @click.option(
     "--random",
     "n_random",
@@ -54,24 +55,29 @@ if TYPE_CHECKING:
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Random sets of as many heads of the same layers; 0 for none.",
+    help="Number of random sets of as many heads of the same layers; 0 for none.",
 )
-@click.option("--context", type=click.IntRange(2), metavar="N", help="Tokens run at once.")
+@click.option(
+    "--context",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Maximum tokens of a text per run; by default the model's context.",
+)
 @click.option(
     "--long",
     default="truncate",
     show_default=True,
     type=click.Choice(["truncate", "windows"]),
-    help="What becomes of longer texts.",
+    help="Handling of longer texts.",
 )
 @click.option(
     "--max-tokens",
     default=4096,
     show_default=True,
     type=click.IntRange(1),
-    help="Tokens per forward pass.",
+    help="Maximum tokens per forward pass.",
 )
-@click.option("--seed", default=0, show_default=True, help="Of the random sets.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random sets.")
 @click.option(
     "-o",
     "--out",
@@ -80,9 +86,9 @@ if TYPE_CHECKING:
     help="Write rows to this file of JSON lines once all texts are scored; an interrupted command "
     "resumes.",
 )
-@click.option("--json", "form", flag_value="json", help="Print a JSON line per text, no more.")
-@click.option("--csv", "form", flag_value="csv", help="Print CSV and nothing else.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("--json", "form", flag_value="json", help="Print only a JSON line per text.")
+@click.option("--csv", "form", flag_value="csv", help="Print only CSV.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def influence(
     source: str,
@@ -97,10 +103,11 @@ def influence(
     seed: int,
     **options: Any,
 ) -> None:
-    """Score each text of FILE (.txt or .jsonl) by how much worse MODEL predicts it without heads.
+    """Score each text of FILE by the increase of MODEL's loss without some heads.
 
-    The relative rise of the loss is the score of AttentionInfluence (Hua et al. 2025), which
-    selects data that exercises those heads; z compares it with random sets of heads.
+    FILE is a .txt or .jsonl file. The relative increase of the loss is the score of
+    AttentionInfluence (Hua et al. 2025), which selects data that depends on those heads; z compares
+    it with random sets of heads.
     """  # fmt: skip
     from interp.causal import attention_influence
 
@@ -111,7 +118,7 @@ def influence(
     loading.require_device()
     import_first(imports)
     if options["n_random"] == 1:
-        raise OptionError("--random 1 gives no spread to compare with; give 2 or more, or 0")
+        raise OptionError("--random 1 gives no standard deviation; give 2 or more, or 0")
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     [(path, name)] = source_labels([source]).items()
     with goes_on(voice, options["out"]), voice.bars(name) as tell:
@@ -142,18 +149,19 @@ def influence(
 
 
 def text_lines(found: TextScores, k: int = 10) -> list[str]:
-    """The k texts that need the heads most, with what the columns are."""
+    """Format the k texts that depend on the heads most, with the meaning of the columns."""
     made, rows = found.settings, list(found.top(k))
     sets = len(made["random_sets"])
     lines = [
         f"{made['model']} without {', '.join(made['heads'])} ({made['kind']}): the first"
         f" {len(rows)} of {len(found)} texts",
-        "  rise: of the loss per predicted token without these heads, as a share of the loss",
+        "  rise: increase of the loss per predicted token without these heads, as a share of the "
+        "loss",
     ]
     if sets:
         lines.append(
-            f"  z: the rise minus its mean over {sets} random sets of as many heads of the same"
-            " layers, in their standard deviations"
+            f"  z: the rise minus its mean over {sets} random sets of as many heads of the same "
+            f"layers, in units of their standard deviation"
         )
     names = ("rise", *(["z"] if sets else []), "loss, nats/token", "tokens", "text")
     table = [names, *(_cells(row, bool(sets)) for row in rows)]
@@ -165,7 +173,7 @@ def text_lines(found: TextScores, k: int = 10) -> list[str]:
 
 
 def _cells(row: dict[str, Any], compared: bool) -> tuple[str, ...]:
-    """One text; of one that has no score, why."""
+    """Format one text; for one without a score, give the reason."""
     name = str(row["number"] if row["id"] is None else row["id"])
     if math.isnan(row["relative"]):
         name += f": {row['reason']}"

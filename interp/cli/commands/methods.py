@@ -1,4 +1,4 @@
-"""`interp methods`: how inputs can be attributed, read from the files that declare it."""
+"""Command `interp methods`: list of attribution methods, read from the files that declare them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS
 
-# What a method asks of a model, in order of cost.
+# Requirements of a method, in order of cost.
 NEEDS = {
-    "nothing": "Baselines that read nothing",
-    "patterns": "From attention patterns (and, where said, values): no target, no gradient",
+    "nothing": "Baselines that use no model data",
+    "patterns": "From attention patterns (and values, where stated): no target, no gradient",
     "forward": "From forward passes",
     "gradients": "From gradients of the target",
 }
@@ -24,8 +24,8 @@ NEEDS = {
 def methods(name: str | None) -> None:
     """List the attribution methods, or explain one.
 
-    They say which tokens of the input a number of the model comes from: see `interp attribute`.
-    NAME is a method, or a .py file of your own that declares one.
+    They attribute a model output to the tokens of the input: see `interp attribute`. NAME is a
+    method, or a user-supplied .py file that declares one.
     """
     if name is None:
         click.echo(method_listing())
@@ -34,7 +34,7 @@ def methods(name: str | None) -> None:
 
 
 def method_listing() -> str:
-    """Every method by what it needs: name, one sentence, options with their defaults."""
+    """Format every method by requirement: name, one sentence, options with their defaults."""
     width = max(map(len, ATTRIBUTION_METHODS))
     lines: list[str] = []
     for kind, title in NEEDS.items():
@@ -50,7 +50,7 @@ def method_listing() -> str:
 
 
 def method_text(e: Entry) -> str:
-    """One method in full: what it computes, options, unit, needs and source."""
+    """Format one method in full: definition, options, unit, needs and source."""
     text, _, _ = e.doc.partition("Reference:")
     lines = [f"{e.name} (attribution)", "", text.strip(), ""]
     lines += [

@@ -1,4 +1,4 @@
-"""`interp metrics`: what can be scored, read from the files that declare it."""
+"""Command `interp metrics`: list of metrics, read from the files that declare them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from interp.core.calibration import chance_of
 from interp.core.entry import Entry
 from interp.core.registry import METRICS
 
-# Which heads are shown first; --by asks for another order.
+# Heads that are shown first; --by selects another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
 # Title of each group of metrics.
 TITLES = {
-    "detectors": "Where heads attend, from attention patterns on prompts",
-    "weights": "What heads compute, from the weights alone",
-    "experiments": "Kinds of head that show in an experiment with prompts of its own",
+    "detectors": "Attention patterns: where heads attend on prompts",
+    "weights": "Weights: what heads compute, from the weights alone",
+    "experiments": "Experiments: kinds of head that appear on specially made prompts",
 }
 
 
@@ -28,7 +28,7 @@ TITLES = {
 def metrics(name: str | None) -> None:
     """List the metrics, or explain one.
 
-    NAME is a metric, or a .py file of your own that declares one.
+    NAME is a metric, or a user-supplied .py file that declares one.
     """
     if name is None:
         click.echo(metric_listing())
@@ -37,7 +37,7 @@ def metrics(name: str | None) -> None:
 
 
 def metric_listing() -> str:
-    """Every metric by group: name, one sentence, options with their defaults."""
+    """Format every metric by group: name, one sentence, options with their defaults."""
     width, lines = max(map(len, METRICS)), []
     for group in METRICS.groups:
         lines += ["", f"{TITLES[group]}:"] if lines else [f"{TITLES[group]}:"]
@@ -52,7 +52,7 @@ def metric_listing() -> str:
 
 
 def metric_text(e: Entry) -> str:
-    """One metric in full: definition, options, unit, range, source and picture."""
+    """Format one metric in full: definition, options, unit, range, source and picture."""
     text, _, example = e.doc.partition("\n>>> ")
     call, _, drawn = example.partition("\n")
     text, _, source = text.partition("Reference:")
@@ -72,7 +72,7 @@ def metric_text(e: Entry) -> str:
         median, low, high = found
         lines.append(
             f"Chance: heads of small random models score {median:g} (95 % of them {low:g} to"
-            f" {high:g}); that of your model is the null of its scores"
+            f" {high:g}); for your model, see the null of its scores"
         )
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
     lines.append(f"File: {e.path.parent.name}/{e.path.name}")

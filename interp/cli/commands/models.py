@@ -1,4 +1,4 @@
-"""`interp models`: the models that come with the package."""
+"""Command `interp models`: list of the models that come with the package."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ def models() -> None:
     from interp import bundled, planted
 
     width = max(map(len, [*bundled.names(), *planted.PLANTED]))
-    click.echo("Trained here from scratch, heads learned (interp score bundled:NAME):")
+    click.echo("Trained from scratch, with learned heads (interp score bundled:NAME):")
     for name in bundled.names():
         click.echo(f"  {name:<{width}}  {first_sentence(bundled.path(name))}")
     click.echo(
-        "\nAssembled by hand, so that what each head does is known (interp score planted:NAME):"
+        "\nBuilt by hand, so that the function of each head is known (interp score planted:NAME):"
     )
     for name, summary in planted.PLANTED.items():
         click.echo(f"  {name:<{width}}  {summary}")
-    click.echo("\nAlso: a folder with config.json and safetensors, or a Hugging Face hub id.")
+    click.echo(
+        "\nOther models: a folder with config.json and safetensors, or a Hugging Face hub id."
+    )
 
 
 def first_sentence(folder: Path) -> str:
-    """The first sentence of a model card, below its title and its YAML."""
+    """Return the first sentence of a model card, below its title and its YAML."""
     card = folder / "README.md"
     if not card.is_file():
         return ""

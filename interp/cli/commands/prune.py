@@ -1,4 +1,4 @@
-"""`interp prune`: the task against the number of heads taken out, beside random orders."""
+"""Command `interp prune`: task against the number of removed heads, beside random orders."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`, or greedy, which evaluates every "
-    "remaining head after each removal. Several with commas between; repeatable.",
+    "remaining head after each removal. Several are separated by commas; repeatable.",
 )
 @click.option(
     "--order",
     default="least-first",
     show_default=True,
     type=click.Choice(["least-first", "most-first"]),
-    help="Which heads go first.",
+    help="Heads that are removed first.",
 )
 @click.option(
     "--random",
@@ -41,14 +41,19 @@ if TYPE_CHECKING:
     show_default=True,
     type=click.IntRange(0),
     metavar="N",
-    help="Random orders, for the band.",
+    help="Number of random orders, for the band.",
 )
-@click.option("--steps", type=click.IntRange(2), metavar="N", help="Counts to evaluate, not all.")
+@click.option(
+    "--steps",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Number of counts to evaluate; by default all.",
+)
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    help="Worsening of the task that is let pass, in its unit; by default a tenth of what taking "
-    "out the last head of the curve comes to.",
+    help="Tolerated decrease of the task, in its unit; by default a tenth of the decrease at the "
+    "end of the curve.",
 )
 @causal_options
 def prune(
@@ -60,12 +65,12 @@ def prune(
     steps: int | None,
     tolerance: float | None,
 ) -> None:
-    """Take heads of each MODEL out one after another, the least important first.
+    """Remove heads of each MODEL one after another, the least important first.
 
-    A ranking that knows which heads matter keeps the task where it is for long. How long says
-    little without the band of random orders, which comes with every curve, and on the prompts that
-    it was ranked on, which it knows too well: it is ranked on one half of the prompts and judged on
-    the other as well, and that number stands first.
+    With a good ranking the task stays intact for long. Compare with the band of random orders,
+    which comes with every curve. Prompts used for the ranking bias the result in its favour, so
+    heads are also ranked on one half of the prompts and judged on the other; that number is printed
+    first.
     """
     asked = [name for text in by for name in split_names(text)]
 

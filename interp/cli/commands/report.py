@@ -1,4 +1,4 @@
-"""`interp report`: one page from results, or straight from a model."""
+"""Command `interp report`: one page from results, or directly from a model."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _MB = 1_000_000
     default=Path("report.html"),
     show_default=True,
     metavar="FILE",
-    help="The page, with .html added to a name without it, or report.html in a folder; its "
-    "numbers lie beside it, as .csv and .json of the same name.",
+    help="File of the page (.html is added to a name without it), or a folder for report.html; "
+    "its numbers are written beside it, as .csv and .json of the same name.",
 )
 @click.option(
     "-m",
@@ -40,7 +40,8 @@ _MB = 1_000_000
     type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="Of results: only these. Of models: what to score, as for `interp score`.",
+    help="For results, show only these metrics; for models, the metrics to score, as for `interp "
+    "score`.",
 )
 @click.option(
     "--keep",
@@ -48,11 +49,15 @@ _MB = 1_000_000
     default=Path("results"),
     show_default=True,
     metavar="DIR",
-    help="Where the scores of a MODEL are kept, so that another run continues.",
+    help="Folder that stores the scores of a MODEL, so that another run can resume.",
 )
 @click.option("--title", default="Attention heads", show_default=True)
 @click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(0), help="Heads to list per metric."
+    "--top",
+    default=5,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Number of heads to list per metric.",
 )
 @click.option(
     "--budget",
@@ -60,10 +65,10 @@ _MB = 1_000_000
     show_default=True,
     type=click.FloatRange(0, min_open=True),
     metavar="MB",
-    help="Size of the page; with more heads than fit, its maps are drawn with less detail, and it "
-    "says so.",
+    help="Maximum size of the page in MB; with more heads than fit, its maps are drawn with less "
+    "detail, which the page states.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def report(
     sources: tuple[str, ...],
@@ -79,8 +84,8 @@ def report(
 ) -> None:
     """Write one self-contained page that works offline.
 
-    Each argument is a folder that `interp score` wrote, a table (.parquet, .csv, .json), or a
-    MODEL, which is scored first. Several models are shown beside each other.
+    Each argument is a folder written by `interp score`, a table (.parquet, .csv, .json), or a
+    MODEL, which is scored first. Several models are shown side by side.
     """
     from interp.cli.progress import Voice
     from interp.cli.stopping import goes_on
@@ -118,7 +123,7 @@ def report(
         failed = batch.failed
         colours |= {b.label: (b.analysis.low, b.analysis.high) for b in batch.metrics}
     elif asked:
-        for name in asked:  # results may hold a metric of someone's own, with a range of its own
+        for name in asked:  # results may contain a user-supplied metric, with its own range
             if Path(name.partition(":")[0]).suffix == ".py":
                 bound = METRICS.parse(name)
                 colours[bound.label] = (bound.analysis.low, bound.analysis.high)
@@ -143,30 +148,30 @@ def report(
 
 
 def _require_apart(sources: Sequence[str], numbers: Sequence[Path]) -> None:
-    """Refuse to write over what is read: a table given, or one in a folder of results given."""
+    """Refuse to overwrite an input: a given table, or one in a given results folder."""
     for source in sources:
         path = Path(source).expanduser()
         for number in numbers:
             inside = path.is_dir() and number.exists() and number.resolve().parent == path.resolve()
             if inside or number.resolve() == path.resolve():
                 raise OptionError(
-                    f"the page's numbers would be written over {number}; give --out another name"
+                    f"the page's numbers would overwrite {number}; give --out another name"
                 )
 
 
 def is_results(path: Path) -> bool:
-    """Whether this is a table of scores or a folder of them, and no model."""
+    """Return True for a table of scores or a folder of them, False for a model."""
     if path.is_file():
         if path.suffix.lower() in _TABLES:
             return True
         raise OptionError(
-            f"{path} is no table of scores ({', '.join(_TABLES)}) and no model folder"
+            f"{path} is neither a table of scores ({', '.join(_TABLES)}) nor a model folder"
         )
     return path.is_dir() and not (path / "config.json").exists() and any(path.glob("*.parquet"))
 
 
 def read_scores(path: Path) -> HeadTable:
-    """The scores of a file, or all of a folder; raises StoreError."""
+    """Read the scores of a file, or all of a folder; raise StoreError."""
     from interp.core.store import Store
     from interp.core.table import HeadTable
 
@@ -179,7 +184,7 @@ def read_scores(path: Path) -> HeadTable:
 
 
 def _together(tables: Mapping[str, HeadTable], voice: Voice) -> HeadTable:
-    """One table of all sources, by name; models that differ get names of their own."""
+    """Combine the tables of all sources; models that differ get distinct names."""
     from interp.core.merge import merged, renamed, told_apart
 
     parts, notes = told_apart(tables.values())
@@ -192,7 +197,7 @@ def _together(tables: Mapping[str, HeadTable], voice: Voice) -> HeadTable:
                 twice[key[0]] = None
     if twice:
         notes.append(
-            f"{', '.join(twice)}: scored in several ways, so each is named with where it is from"
+            f"{', '.join(twice)}: scored with different settings, so each name includes its source"
         )
         parts = [
             renamed(part, {model: f"{model} ({source})" for model in twice})
@@ -204,7 +209,7 @@ def _together(tables: Mapping[str, HeadTable], voice: Voice) -> HeadTable:
 
 
 def _only(tables: Mapping[str, HeadTable], names: list[str]) -> dict[str, HeadTable]:
-    """The rows of these metrics; every one must be in one of the tables."""
+    """Select the rows of these metrics; each must be in one of the tables."""
     from interp.core.errors import UnknownName
 
     there = list(dict.fromkeys(m for table in tables.values() for m in table.metrics))

@@ -1,4 +1,4 @@
-"""`interp safety`: which heads a model declines with, and what taking them out costs."""
+"""Command `interp safety`: heads behind a model's refusals, and the cost of ablating them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interp.safety.overview import SafetyStudy
 
 OWN = "bundled:refusal"
-BUILT_IN = 64  # requests of each kind where no files are given
+BUILT_IN = 64  # number of requests of each kind if no files are given
 
 
 @click.command(
@@ -31,11 +31,11 @@ BUILT_IN = 64  # requests of each kind where no files are given
 @click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
 @click.option(
     "--harmful", type=click.Path(path_type=Path), metavar="FILE",
-    help="Prompts that the model should decline: .txt with one per line, .jsonl or .json.",
+    help="File of prompts that the model should refuse: .txt with one per line, .jsonl or .json.",
 )  # fmt: skip
 @click.option(
     "--harmless", type=click.Path(path_type=Path), metavar="FILE",
-    help="Prompts that it should answer.",
+    help="File of prompts that the model should answer.",
 )  # fmt: skip
 @click.option(
     "--template", metavar="TEXT",
@@ -44,28 +44,29 @@ BUILT_IN = 64  # requests of each kind where no files are given
 )  # fmt: skip
 @click.option(
     "--refuses", "tokens", multiple=True, metavar="TOKEN",
-    help="A token that begins a refusal, as text. Repeatable; those that the model states by "
-    "default.",
+    help="A token that begins a refusal, as text. Repeatable; by default those that the model "
+        "declares.",
 )  # fmt: skip
 @click.option(
-    "-n", type=click.IntRange(2), metavar="N", help="Prompts of each set; all by default."
+    "-n", type=click.IntRange(2), metavar="N", help="Number of prompts of each set; all by default."
 )
 @click.option("--kind", default="zero", show_default=True, type=click.Choice(KINDS),
-              help="What replaces a head that is out.")  # fmt: skip
+              help="Replacement for the output of an ablated head.")  # fmt: skip
 @reference_option()
 @click.option("-k", "--heads", "k", default=6, show_default=True, type=click.IntRange(1),
-              help="Heads to take out, one after another.")  # fmt: skip
+              help="Number of heads to ablate, one after another.")  # fmt: skip
 @click.option("--by", "ranking", type=click.Choice(["projection", "ships"]), show_default=True,
-              default="projection", help="The score that ranks them.")  # fmt: skip
+              default="projection", help="Score that ranks the heads.")  # fmt: skip
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
-              metavar="N", help="Orders of random heads beside.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Of splits and random orders.")
+              metavar="N", help="Number of random orders, as a baseline.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of splits and random orders.")
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-    help="Write heads.csv, directions.csv, curves.csv, safety.json and a page safety.html for each "
-    "model here; a broken-off run goes on from the last finished forward.",
+    help="Write heads.csv, directions.csv, curves.csv, safety.json and a page safety.html for "
+        "each model to this folder; an interrupted run resumes after the last finished forward "
+        "pass.",
 )  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def safety(
     sources: tuple[str, ...],
@@ -81,16 +82,18 @@ def safety(
     imports: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Refusal of each MODEL: its direction, the heads that write it, and what they are needed for.
+    """Find the refusal direction of each MODEL, the heads that write it, and their effect.
 
-    Without a MODEL, bundled:refusal, which learned to decline requests with a marker in them. Its
-    requests are used where no files are given. A model that declines nothing is an error, and no
-    heads are reported for it.
+    Without a MODEL, bundled:refusal is used, which learned to refuse requests that contain a
+    marker. Its requests are used if no files are given. A model that refuses nothing is reported as
+    an error, without heads.
     """
     if (harmful is None) != (harmless is None):
-        raise OptionError("--harmful and --harmless belong together; give both, or neither")
+        raise OptionError("--harmful and --harmless must be given together, or neither")
     if template is not None and harmful is None:
-        raise OptionError("--template frames the prompts of --harmful and --harmless; give both")
+        raise OptionError(
+            "--template applies to the prompts of --harmful and --harmless; give both"
+        )
     require_reference(options["kind"], reference)
     sources = sources or (OWN,)
     loading.require_device()
@@ -121,7 +124,7 @@ def safety(
     try:
         failed = each_model(source_labels(sources), voice, work)
     except KeyboardInterrupt:
-        goes_on = "the same command goes on from what is finished"
+        goes_on = "the same command resumes from the finished steps"
         voice.error(f"interrupted; {goes_on if out is not None else f'with --out {goes_on}'}")
         context.exit(130)
     context.exit(int(bool(failed)))
@@ -149,24 +152,25 @@ def _sets(
     if template is None:
         return given[0], given[1]
     if not all(isinstance(p, str) for prompts in given for p in prompts):
-        raise OptionError("--template frames texts, and these prompts are token ids")
+        raise OptionError("--template applies to texts, but these prompts are token ids")
     bad, fine = (templated(model, prompts, template) for prompts in given)
     return bad, fine
 
 
 def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
-    """Tables, one JSON document and a page, each whole or not at all."""
+    """Write tables, one JSON document and a page, each atomically."""
     from interp.core.files import write_atomically
-    from interp.draw.page import json_document, page
+    from interp.core.json_document import json_document
+    from interp.draw.page import page
     from interp.draw.svg import element
 
     heads = found.table.to_pandas()
-    directions, curves = found.search.to_pandas(), found.curves.to_pandas()
+    directions, curves = found.search.to_pandas(), found.curves.wide()
     made = found.made | {"command": command}
     document = {
         "heads": heads.to_dict("records"), "directions": directions.to_dict("records"),
         "curves": curves.to_dict("records"),
-        "sahara": {s.form: list(s.heads) for s in found.sahara},
+        "sahara": {s.form: list(s.taken) for s in found.sahara},
         "spread": {name: vars(one) for name, one in found.spread.items()},
         "refused": list(found.search.refused), "provenance": made,
     }  # fmt: skip

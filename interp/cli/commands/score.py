@@ -1,4 +1,4 @@
-"""`interp score`: every head of every model, each number with its error and its null."""
+"""Command `interp score`: scores of every head of every model, with errors and null baselines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEFAULT_OUT = Path("results")
     type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A metric, several with commas between, a group (detectors, weights, experiments), 'all', "
+    help="A metric, several separated by commas, a group (detectors, weights, experiments), 'all', "
     "or a .py file that declares one. Repeatable; detectors and weights by default.",
 )
 @click.option(
@@ -43,55 +43,56 @@ DEFAULT_OUT = Path("results")
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Keep results here: one file per model and metric, table.parquet, table.csv, heads.html. "
-    "The same command continues where it was interrupted. Without it results are only printed, "
-    "or kept in ./results if no model is named.",
+    help="Folder for results: one file per model and metric, table.parquet, table.csv, "
+    "heads.html. The same command resumes an interrupted run. Without it results are only "
+    "printed, or stored in ./results if no model is named.",
 )
 @click.option(
     "--prompt-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Prompts, one per line; with --context, the beginning of the file as one prompt.",
+    help="File of prompts, one per line; with --context, the beginning of the file is one prompt.",
 )
 @click.option(
     "--context",
     type=click.IntRange(2),
     metavar="N",
-    help="Tokens: the first N of --prompt-file, or up to N per random prompt.",
+    help="Number of tokens: the first N of --prompt-file, or up to N per random prompt.",
 )
 @click.option(
     "--null",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "shuffled-tokens", "random-init", "none"]),
-    help="Where there is nothing to find: auto shuffles tokens for metrics that read them and "
-    "takes random weights for the rest.",
+    help="Null baseline: auto shuffles tokens for metrics that read them and uses random weights "
+    "for the rest.",
 )
 @click.option(
     "--null-draws",
     default=DRAWS,
     show_default=True,
     type=click.IntRange(1),
-    help="Draws of random weights: the null is their mean, and from three on they say how far a "
-    "head of random weights may score from it.",
+    help="Number of draws of random weights: the null is their mean, and with three or more they "
+    "give the p-value of each head.",
 )
 @click.option(
-    "--seed", default=0, show_default=True, help="Of prompts, shuffling and random weights."
+    "--seed", default=0, show_default=True, help="Seed of prompts, shuffling and random weights."
 )
 @click.option(
     "--batch-size",
     default=16,
     show_default=True,
     type=click.IntRange(1),
-    help="Prompts per forward pass; changes no number.",
+    help="Prompts per forward pass; does not affect the numbers.",
 )
 @click.option(
     "--engine",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "stored", "streamed", "fused"]),
-    help="Form attention patterns, or stream over them; auto decides by size. Fused streams in one "
-    "pass in place of the model's own kernel: fastest, and exact to float rounding only.",
+    help="Store attention patterns, or stream them in tiles; auto decides by size. Fused streams "
+    "in a single pass in place of the model's own kernel: fastest, but exact only up to float "
+    "rounding.",
 )
 @click.option(
     "--top",
@@ -99,7 +100,7 @@ DEFAULT_OUT = Path("results")
     show_default=True,
     type=click.IntRange(0),
     metavar="K",
-    help="Heads to print per metric.",
+    help="Number of heads to print per metric.",
 )
 @click.option(
     "--by",
@@ -107,28 +108,27 @@ DEFAULT_OUT = Path("results")
     show_default=True,
     type=click.Choice(BY),
     help="Order of the heads: 'end' as the metric declares it (the highest first, the lowest, or "
-    "both ends of a signed metric), or the highest score, the largest either way, the farthest "
-    "from the null, the lowest score.",
+    "both ends of a signed metric), or by the highest score, the largest absolute value, the "
+    "distance from the null, or the lowest score.",
 )
 @click.option(
     "--by-cluster",
     is_flag=True,
-    help="Also the score on each cluster of prompts that share something (a period, a needle, an "
+    help="Also report the score on each cluster of dependent prompts (a common period, needle or "
     "order), as metrics such as 'induction [period 12]'.",
 )
+@click.option("--json", "form", flag_value="json", help="Print only the table, as JSON, on stdout.")
+@click.option("--csv", "form", flag_value="csv", help="Print only the table, as CSV, on stdout.")
 @click.option(
-    "--json", "form", flag_value="json", help="Print the table as JSON, and nothing else on stdout."
-)
-@click.option(
-    "--csv", "form", flag_value="csv", help="Print the table as CSV, and nothing else on stdout."
-)
-@click.option(
-    "-q", "--quiet", is_flag=True, help="No progress and no notes; errors are still reported."
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Do not print progress and notes; errors are still reported.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Load the models, time one prompt, and print what scoring would take; score nothing.",
+    help="Load the models, time one prompt, and print the estimated cost without scoring.",
 )
 @config_option()
 @source_option
@@ -146,8 +146,8 @@ def score(
 
     MODEL is a folder, a hub id, bundled:NAME or planted:NAME; without it, all bundled models.
     Prompts are random tokens repeated twice unless --prompt-file is given. A model that fails is
-    reported and skipped; files among the arguments are passed over, so that
-    `interp score models/*` works.
+    reported and skipped; plain files among the arguments are ignored, so that `interp score
+    models/*` works.
 
     \b
     Exit codes: 0 all scored; 1 a model or a write failed, the rest was done;

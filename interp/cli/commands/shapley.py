@@ -1,4 +1,4 @@
-"""`interp shapley`: each head's fair share of the work."""
+"""Command `interp shapley`: Shapley and Banzhaf values of heads for a task."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     default="shapley",
     show_default=True,
     type=click.Choice(["shapley", "per-layer", "banzhaf", "truncated"]),
-    help="per-layer: each layer's heads among themselves, exactly. banzhaf: a random half of the "
-    "others at work. truncated: Held and Yang's estimator, which is biased.",
+    help="Kind of value. per-layer: exact values within each layer. banzhaf: contribution to a "
+    "random half of the others. truncated: Held and Yang's estimator, which is biased.",
 )
 @click.option(
     "--sem",
@@ -42,7 +42,10 @@ if TYPE_CHECKING:
     help="Stop when the sampling error of every head is at most this, in the task's unit.",
 )
 @click.option(
-    "--evaluations", "max_evaluations", type=click.IntRange(1), help="Sets of heads run at most."
+    "--evaluations",
+    "max_evaluations",
+    type=click.IntRange(1),
+    help="Maximum number of sets of heads to run.",
 )
 @click.option(
     "--interactions",
@@ -50,17 +53,18 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     default=0,
     metavar="K",
-    help="Also the interactions of every pair of the first K heads.",
+    help="Also compute the interactions of every pair of the first K heads.",
 )
 @click.option(
     "--null",
     default="none",
     show_default=True,
     type=click.Choice(["random-init", "none"]),
-    help="The same on random weights beside each value, with as many sets of heads: twice the "
-    "time.",
+    help="Null baseline: the same on random weights, with as many sets of heads; doubles the time.",
 )
-@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="Heads to print.")
+@click.option(
+    "--top", default=5, show_default=True, type=click.IntRange(1), help="Number of heads to print."
+)
 @causal_options
 def shapley(
     causal: Causal,
@@ -73,18 +77,19 @@ def shapley(
     null: Any,
     top: int,
 ) -> None:
-    """Share the task out among the heads of each MODEL, over every order of taking them out.
+    """Compute the Shapley value of each head of each MODEL for the task.
 
-    A backup head shares the credit with the head it backs up. The values add up to what all heads
-    do together; by how much they miss it is printed. The error is over prompts and samples.
+    The value is the contribution averaged over all orders of ablating heads, so redundant heads
+    share the credit. The values add up to the joint effect of all heads; any difference is printed.
+    The error is over prompts and samples.
     """
     budget = {"target_sem": target_sem, "max_evaluations": max_evaluations}
     if value == "per-layer" and any(x is not None for x in budget.values()):
-        raise OptionError("per-layer values are exact: --sem and --evaluations say nothing there")
+        raise OptionError("per-layer values are exact; omit --sem and --evaluations")
     if value != "shapley" and null != "none":
-        raise OptionError(f"--null is of Shapley values; {value} ones have none")
+        raise OptionError(f"--null applies to Shapley values only; omit it for {value} values")
     if value != "shapley" and method != "auto":
-        raise OptionError(f"--method chooses how Shapley values are found, not {value} ones")
+        raise OptionError(f"--method applies to Shapley values only; omit it for {value} values")
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp import causal as room
@@ -133,7 +138,7 @@ def shapley(
 
 
 def interacting(between: Interactions) -> str:
-    """A line per pair, the strongest first."""
+    """Format a line per pair, the strongest first."""
     from interp.core.columns import with_error
 
     lines = [f"  interactions ({between.index}, {between.method}; {between.unit})"]

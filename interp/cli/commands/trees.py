@@ -1,4 +1,4 @@
-"""`interp trees`: dependency trees from attention heads, beside what needs no model at all."""
+"""Command `interp trees`: dependency trees from attention heads, with baselines."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     "treebank",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Sentences with their trees, in CoNLL-U; by default the few that come with interp.",
+    help="Treebank file in CoNLL-U; by default the small one that comes with interp.",
 )
 @click.option(
     "--train",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Another treebank, on which heads, offsets and ensembles are chosen; by default half of "
+    help="Another treebank, used to choose heads, offsets and ensembles; by default half of "
     "--treebank, and numbers are from the other half.",
 )
 @click.option(
@@ -39,68 +39,70 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     "n",
     type=click.IntRange(2),
     metavar="N",
-    help="The first N sentences of each file; all by default.",
+    help="Use the first N sentences of each file; all by default.",
 )
 @click.option(
     "--on-error",
     default="refuse",
     show_default=True,
     type=click.Choice(["refuse", "skip"]),
-    help="What a treebank's errors do: stop, or skip the sentence and count it.",
+    help="Handling of errors in a treebank: stop, or skip the sentence and count it.",
 )
-@click.option("--stack", help="Which stack, such as encoder or decoder; all by default.")
+@click.option("--stack", help="Stack to use, such as encoder or decoder; all by default.")
 @click.option(
     "--to",
     default="sum",
     show_default=True,
     type=click.Choice(JOINS),
-    help="What a word receives of the pieces it is made of.",
+    help="How attention to the pieces of a word is joined.",
 )
 @click.option(
     "--attending",
     default="mean",
     show_default=True,
     type=click.Choice(JOINS),
-    help="How the pieces of the word that attends are joined.",
+    help="How the rows of the pieces of an attending word are joined.",
 )
 @click.option(
     "--by",
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "words", "offsets"]),
-    help="How pieces are known to be of a word: the tokenizer gets words, or the text and its "
-    "characters are followed; auto gives decoders the text.",
+    help="How pieces are assigned to words: the tokenizer receives words, or receives the text "
+    "and pieces are matched by character; auto gives decoders the text.",
 )
 @click.option(
     "--controls/--no-controls",
     default=True,
     show_default=True,
-    help="Also read random weights and shuffled words, which takes twice as long.",
+    help="Also run random weights and shuffled words, which takes twice as long.",
 )
 @click.option(
     "--pairs",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Minimal pairs, JSONL with sentence_good and sentence_bad as BLiMP has: what the model "
-    "loses on them without the heads above their baselines, beside random heads.",
+    help="Minimal pairs (JSONL with sentence_good and sentence_bad, as in BLiMP): effect of "
+    "ablating the heads above their baselines, beside random heads.",
 )
-@click.option("--heads", metavar="L0H1,...", help="With --pairs: take out these heads instead.")
-@click.option("--seed", default=0, show_default=True, help="Of random weights, orders and draws.")
+@click.option("--heads", metavar="L0H1,...", help="With --pairs: ablate these heads instead.")
+@click.option(
+    "--seed", default=0, show_default=True, help="Seed of random weights, orders and draws."
+)
 @click.option(
     "--top", default=12, show_default=True, type=click.IntRange(0), metavar="K",
-    help="Relations to print, by the lower end of the interval of their difference from the "
-    "baseline; relations with fewer than 10 dependents last.",
+    help="Number of relations to print, ordered by the lower end of the interval of their "
+        "difference from the baseline; relations with fewer than 10 dependents come last.",
 )  # fmt: skip
 @click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write trees.json, relations.csv, trees.csv and a page trees.html here, and keep finished "
-    "models: the same command goes on where it was interrupted.",
+    help="Folder for trees.json, relations.csv, trees.csv and a page trees.html, and for finished "
+    "models; the same command resumes an interrupted run.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and nothing else on stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("--json", "as_json", is_flag=True, help="Print only JSON on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @config_option()
 @loading_options
 def trees(
@@ -112,22 +114,22 @@ def trees(
     imports: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Look for dependency relations and trees in the attention of each MODEL.
+    """Find dependency relations and trees in the attention of each MODEL.
 
-    For every relation the best head is chosen on one part of the treebank and reported on the
-    other, beside the best fixed offset, random weights and shuffled words; trees beside chains of
-    neighbours.
+    For every relation the best head is chosen on one part of the treebank and evaluated on the
+    other, beside the best fixed offset, random weights and shuffled words. Trees are compared with
+    chains of adjacent words.
     """
     from interp.cli.tree_search import TreeSearch
 
     loading.require_device()
     import_first(imports)
     if options["heads"] is not None and options["pairs"] is None:
-        raise OptionError("--heads says which heads --pairs takes out; give --pairs")
+        raise OptionError("--heads selects the heads that --pairs ablates; give --pairs")
     treebank = treebank or _own()
     for path in (treebank, train):
         if path is not None and not path.is_file():
-            raise OptionError(f"{path} is no file; give a treebank in CoNLL-U")
+            raise OptionError(f"{path} is not a file; give a treebank in CoNLL-U")
     context = click.get_current_context()
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     asked = {name: options.pop(name) for name in OF_SEARCH}

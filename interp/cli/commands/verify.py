@@ -1,4 +1,4 @@
-"""`interp verify`: the causal check beside every score."""
+"""Command `interp verify`: causal check of every score."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
     multiple=True,
     required=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="The score whose top heads are checked, several with commas between; repeatable.",
+    help="Metric whose top heads are checked, or several separated by commas; repeatable.",
 )
-@click.option("--top", default=3, show_default=True, type=click.IntRange(1), help="Heads to check.")
+@click.option(
+    "--top", default=3, show_default=True, type=click.IntRange(1), help="Number of heads to check."
+)
 @click.option(
     "--by",
     default="score",
     show_default=True,
     type=click.Choice(["score", "lowest", "null"]),
-    help="Which heads come first: the highest, the lowest, or the farthest above the null.",
+    help="Order of the heads: the highest first, the lowest, or the farthest above the null.",
 )
 @click.option(
     "--random",
@@ -46,8 +48,8 @@ if TYPE_CHECKING:
     show_default=True,
     type=click.IntRange(1),
     metavar="N",
-    help="Random sets of as many heads in the same layers, and as many of any layers; all of them "
-    "where there are fewer.",
+    help="Number of random sets of as many heads in the same layers, and of sets of any layers; "
+    "all of them if there are fewer.",
 )
 @causal_options
 def verify(
@@ -58,14 +60,15 @@ def verify(
     by: str,
     n_random: int,
 ) -> None:
-    """Take the top heads of a score out of each MODEL, beside random heads of the same layers.
+    """Ablate the top heads of a score in each MODEL, beside random heads of the same layers.
 
-    A score says where heads attend; this says whether they do anything. Measured is the task that
-    such heads are said to serve (or --task) and, beside it, the loss on plain text. A ratio of 1
-    and a large p: these heads matter no more than others of their layers. Random heads of any
-    layers stand beside. Where a check cannot tell, because the model does the task no better than
-    chance or because too few sets exist for a small p, it says so. Heads for retrieval are checked
-    on needles beside those scored, in the task of the score, unless the model answers none of them.
+    A score shows where heads attend; this tests whether they have an effect. It measures the task
+    associated with the metric (or --task) and the loss on plain text. A ratio of 1 and a large p
+    mean that these heads matter no more than others of their layers. Random heads of any layers are
+    reported as well. If a check is not conclusive, because the model does the task no better than
+    chance or because too few sets exist for a small p, this is reported. Retrieval heads are
+    checked on needles other than those scored, in the task of the score, unless the model answers
+    none of them.
     """
     from interp.core.registry import METRICS
 
@@ -84,7 +87,7 @@ def verify(
             **game,
         )  # fmt: skip
         found.append(confirmed)
-        if causal.form is not None:  # rows have no place for it
+        if causal.form is not None:  # rows have no column for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
         return ModelOutcome(text=_text(confirmed), frame=confirmed.wide())
@@ -96,7 +99,7 @@ def verify(
 
 
 def _text(confirmed: Confirmation) -> str:
-    """A block for one model: the heads of each score, then what became of each task."""
+    """Format one model: the heads of each score, then the result of each task."""
     lines = [confirmed.checks[0].model]
     seen = None
     for check in confirmed:
@@ -114,9 +117,9 @@ def _text(confirmed: Confirmation) -> str:
 
 
 def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """Documents and, after them, what a file has of other models, scores and tasks.
+    """Return documents followed by those of other models, scores and tasks in a file.
 
-    Models of one name that have other weights get names of their own; a damaged file is set aside.
+    Models with the same name but other weights get distinct names; a damaged file is moved aside.
     """
     import json
 
@@ -148,7 +151,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
 
 
 def _of(document: dict[str, Any], row: dict[str, Any]) -> tuple[str, ...]:
-    """Identity of a row: the model by name and weights, the score, and the task."""
+    """Return the identity of a row: the model by name and weights, the score, and the task."""
     name = str(row["model"]).removesuffix(f"@{_weights(document)}")
     return name, _weights(document), row["metric"], row["purpose"], row["task"]
 
@@ -158,7 +161,7 @@ def _weights(document: dict[str, Any]) -> str:
 
 
 def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
-    """verify.csv, verify.json and a page of all models."""
+    """Write verify.csv, verify.json and a page of all models."""
     import json
 
     import pandas as pd

@@ -1,4 +1,4 @@
-"""`interp view`: attention to look at, on one page."""
+"""Command `interp view`: attention patterns on one page."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from interp.cli.written import page_file
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
+    from interp.heads.patterns import View
     from interp.model.model import Model
-    from interp.report.viewer import View
 
-LONG = 512  # tokens from which on a prompt is shown in blocks unless asked otherwise
+LONG = 512  # number of tokens above which a prompt is shown in blocks by default
 _MB = 1_000_000
 
 
@@ -25,57 +25,57 @@ _MB = 1_000_000
     epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"
 )
 @click.argument("source", metavar="MODEL", type=MODEL_NAME)
-@click.option("--text", help="The text to show attention over.")
+@click.option("--text", help="Text to show attention over.")
 @click.option(
     "--text-b",
     metavar="TEXT",
-    help="A second sentence, to see attention within and between the two; of an "
-    "encoder-decoder, what the decoder reads.",
+    help="A second sentence, to show attention within and between the two; for an "
+    "encoder-decoder, the decoder input.",
 )
 @click.option(
     "--prompt-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The whole of a file in place of --text.",
+    help="File whose text is used in place of --text.",
 )
 @click.option(
     "--image",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="An image for a vision model; needs pillow.",
+    help="Image for a vision model; needs pillow.",
 )
 @click.option(
     "--context",
     type=click.IntRange(1),
     metavar="N",
-    help="Only the first N tokens; an error if there are fewer.",
+    help="Use only the first N tokens; an error if there are fewer.",
 )
 @click.option(
     "--heads",
     metavar="L1H3,...",
-    help="Heads to open first, and to keep in full where a page would be too large.",
+    help="Heads to open first, and to keep in full detail if the page would be too large.",
 )
-@click.option("--stack", help="Only this stack, such as encoder, decoder or cross.")
+@click.option("--stack", help="Show only this stack, such as encoder, decoder or cross.")
 @click.option(
     "--show",
     type=click.Choice(["auto", "tokens", "blocks"]),
     default="auto",
     show_default=True,
-    help=f"Weights between tokens, or exact masses of blocks; auto takes blocks above {LONG} "
+    help=f"Weights between tokens, or exact masses of blocks; auto uses blocks above {LONG} "
     "tokens.",
 )
 @click.option(
     "--block",
     type=click.IntRange(1),
     metavar="N",
-    help="Tokens of a block; by default as many as make at most 256 blocks.",
+    help="Tokens per block; by default chosen to give at most 256 blocks.",
 )
 @click.option(
     "--tile",
     "tiles",
     multiple=True,
     metavar="L1H3:Q-Q,K-K",
-    help="Show a piece of a map in blocks token by token, such as L1H3:4000-4256,0-256 (ends not "
+    help="Show a part of a block map token by token, such as L1H3:4000-4256,0-256 (ends not "
     "included). Repeatable.",
 )
 @click.option(
@@ -85,7 +85,7 @@ _MB = 1_000_000
     default=Path("view.html"),
     show_default=True,
     metavar="FILE",
-    help="The page, with .html added to a name without it, or view.html in a folder.",
+    help="File of the page (.html is added to a name without it), or a folder for view.html.",
 )
 @click.option(
     "--budget",
@@ -93,10 +93,11 @@ _MB = 1_000_000
     show_default=True,
     type=click.FloatRange(0, min_open=True),
     metavar="MB",
-    help="Size of the page; what does not fit is shown with less detail, and the page says so.",
+    help="Maximum size of the page in MB; maps that do not fit are shown with less detail, which "
+    "the page states.",
 )
-@click.option("--title", help="Of the page.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress and no notes.")
+@click.option("--title", help="Title of the page.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def view(
     source: str,
@@ -119,7 +120,7 @@ def view(
 ) -> None:
     """Show the attention of MODEL over a text: all heads, one head, one pair by dimension.
 
-    A long text is shown as exact masses of blocks, with pieces of it token by token.
+    A long text is shown as exact masses of blocks, with parts of it token by token.
     """
     from interp.core.declaration import split_names
     from interp.core.head import Head
@@ -133,15 +134,19 @@ def view(
     for option, is_given in in_blocks.items():
         if is_given and (show == "tokens" or text_b is not None):
             other = "--text-b" if text_b is not None else "--show tokens"
-            raise OptionError(f"{option} is about a map in blocks; it does not go with {other}")
+            raise OptionError(
+                f"{option} applies to a block map; it cannot be combined with {other}"
+            )
     if text_b is not None and (show == "blocks" or context is not None):
         other = "--show blocks" if show == "blocks" else "--context"
-        raise OptionError(f"--text-b does not go with {other}; give one long text, or a short pair")
+        raise OptionError(
+            f"--text-b cannot be combined with {other}; give one long text, or a short pair"
+        )
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     if given is None:
-        from interp.report.viewer import view as view_of
-        from interp.report.viewer.image_file import image_inputs
+        from interp.heads.patterns import view as view_of
+        from interp.heads.patterns.image_file import image_inputs
 
         if image is None:
             raise OptionError("nothing to show; give a text or --image FILE")
@@ -151,7 +156,7 @@ def view(
         made = _of_one(model, given, show, any(in_blocks.values()), voice, context=context,
                        block=block, stack=stack, heads=named, tiles=tiles, title=title)  # fmt: skip
     else:
-        from interp.report.viewer import view as view_of
+        from interp.heads.patterns import view as view_of
 
         made = view_of(model, given, text_b=text_b, stack=stack, heads=named, title=title)
     made.save_html(out, budget=round(budget * _MB))
@@ -166,24 +171,24 @@ def _require_alone(
     context: int | None,
     in_blocks: bool,
 ) -> None:
-    """Raise OptionError for what goes with a text and not with an image."""
+    """Raise OptionError for options that apply to a text but not to an image."""
     given = {"--text": text, "--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
     wrong = [name for name, value in given.items() if value is not None]
     if in_blocks:
         wrong.append("--block and --tile")
     if wrong:
-        raise OptionError(f"--image does not go with {', '.join(wrong)}")
+        raise OptionError(f"--image cannot be combined with {', '.join(wrong)}")
 
 
 def _text(text: str | None, prompt_file: Path | None) -> str:
-    """The text to show.
+    """Return the text to show.
 
     Raises:
-        OptionError: neither a text nor a file, or both.
-        PromptError: there is no text in it, or the file cannot be read.
+        OptionError: neither a text nor a file is given, or both.
+        PromptError: the text is empty, or the file cannot be read.
     """
     if (text is None) == (prompt_file is None):
-        raise OptionError("give --text, --prompt-file or --image, one of them")
+        raise OptionError("give exactly one of --text, --prompt-file and --image")
     if prompt_file is not None:
         try:
             text = prompt_file.read_text(encoding="utf-8")
@@ -211,19 +216,22 @@ def _of_one(
     title: str | None,
 ) -> View:
     from interp.core.prompts import Prompts
-    from interp.report.viewer import long_view
-    from interp.report.viewer import view as view_of
+    from interp.heads.patterns import long_view
+    from interp.heads.patterns import view as view_of
 
     ids = Prompts.of(text, model).ids[0]
     if context is not None:
         if len(ids) < context:
-            raise PromptError(f"the text has {len(ids)} tokens; --context {context} asks for more")
+            raise PromptError(f"the text has {len(ids)} tokens, fewer than --context {context}")
         ids = ids[:context]
     blocks = show == "blocks" or needs_blocks or (show == "auto" and len(ids) > LONG)
     if not blocks:
         return view_of(model, ids, stack=stack, heads=heads, title=title)
     if show == "auto" and not needs_blocks:
-        voice.note(f"{len(ids):,} tokens are more than {LONG}: shown in blocks; --show tokens not")
+        voice.note(
+            f"{len(ids):,} tokens are more than {LONG}: shown in blocks; use --show tokens "
+            f"for single tokens"
+        )
     with voice.bars(model.name) as tell:
         return long_view(
             model, ids, block=block, stack=stack, heads=heads, tiles=tiles, title=title,

@@ -1,5 +1,4 @@
 // Reads the numbers in the page. Blocks are unpacked when a head is opened, not before.
-"use strict";
 const page = JSON.parse(document.getElementById("data").textContent);
 
 async function unpacked(item, Kind) {

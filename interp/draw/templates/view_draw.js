@@ -1,19 +1,6 @@
-// Makes elements, colours and the matrix of a head. Canvases are drawn as for a white page; the
+// Draws the colours and the matrix of a head. Canvases are drawn as for a white page; the
 // style sheet turns their lightness round on a dark one.
 const INK = "#1b1f23", SOFT = "#5b6570", MARK = "#c2410c";
-const SVG = "http://www.w3.org/2000/svg";
-
-function make(tag, attributes = {}, ...children) {
-  const drawn = ["svg", "rect", "path", "text", "title", "g"].includes(tag);
-  const element = drawn ? document.createElementNS(SVG, tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null) element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
 
 let spread = "root";
 function share(weight) {
@@ -24,7 +11,7 @@ function colour(weight) {
 }
 function signedColour(part) { // from -1 to 1
   const n = page.signed.length;
-  return page.signed[Math.round(((Math.max(-1, Math.min(1, part)) + 1) / 2) * (n - 1))];
+  return page.signed[Math.round(((within(part, -1, 1) + 1) / 2) * (n - 1))];
 }
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 

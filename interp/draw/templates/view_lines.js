@@ -10,10 +10,14 @@ class Lines {
       const list = this.columns[side];
       list.className = side;
       list.setAttribute("aria-label", side === "query" ? "queries" : "keys");
-      list.addEventListener("mouseover", (e) => this.point(side, e.target));
-      list.addEventListener("focusin", (e) => this.point(side, e.target));
+      const on = (event, act) => list.addEventListener(event, (e) => {
+        const button = e.target.closest("button");
+        if (button) act.call(this, side, Number(button.dataset.at));
+      });
+      on("mouseover", this.point);
+      on("focusin", this.point);
+      on("click", this.choose);
       list.addEventListener("mouseleave", () => this.leave());
-      list.addEventListener("click", (e) => this.choose(side, e.target));
       list.addEventListener("keydown", (e) => this.keys(side, e));
     }
     this.said = make("output", { "aria-live": "polite" });
@@ -27,27 +31,15 @@ class Lines {
       this.columns[side].replaceChildren();
       for (let i = from; i < to; i++) {
         const name = this.shown.label(side, i), text = this.shown.token(side, i);
-        const button = make("button", { type: "button", "data-at": i, title: name, "aria-label": `${side} ${name}`,
-          tabindex: i === from ? 0 : -1 }, short(text, 18));
-        this.columns[side].append(make("li", {}, button));
+        const about = { "data-at": i, title: name, "aria-label": `${side} ${name}`, tabindex: i === from ? 0 : -1 };
+        this.columns[side].append(make("li", {}, control(short(text, 18), null, about)));
       }
     }
     this.draw();
   }
-  at(target) {
-    const button = target.closest("button");
-    return button ? Number(button.dataset.at) : null;
-  }
-  point(side, target) {
-    const i = this.at(target);
-    if (i === null) return;
-    this.over = [side, i];
-    this.draw();
-  }
+  point(side, i) { this.over = [side, i]; this.draw(); }
   leave() { this.over = null; this.draw(); }
-  choose(side, target) {
-    const i = this.at(target);
-    if (i === null) return;
+  choose(side, i) {
     if (this.pinned && this.pinned[0] !== side) {
       const [query, key] = side === "key" ? [this.pinned[1], i] : [i, this.pinned[1]];
       this.onpair(query, key);
@@ -118,8 +110,7 @@ class OverImage {
     this.others = make("p", { class: "controls" });
     const { skip } = shown.stack.picture;
     for (let i = 0; i < skip; i++) {
-      const button = make("button", { type: "button", onclick: () => this.show(i) }, `query ${shown.token("query", i)}`);
-      this.others.append(button);
+      this.others.append(control(`query ${shown.token("query", i)}`, () => this.show(i)));
     }
     this.canvas.addEventListener("click", (e) => this.show(this.patch(e)));
     this.canvas.addEventListener("keydown", (e) => this.keys(e));

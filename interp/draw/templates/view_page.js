@@ -4,7 +4,7 @@ const panel = make("div", { class: "panel", hidden: true });
 let turns = 0;
 let opened = null; // { stack, head, tile, shown, redraw }
 
-function control(name, input) { return make("label", {}, `${name} `, input); }
+const labelled = (name, input) => make("label", {}, `${name} `, input);
 
 async function open(s, h, tile = null, focus = true) {
   const stack = page.stacks[s], head = stack.heads[h];
@@ -13,7 +13,7 @@ async function open(s, h, tile = null, focus = true) {
   section.querySelector(".opened").append(panel);
   panel.hidden = false;
   if (typeof DecompressionStream === "undefined") {
-    panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need nothing."));
+    panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need no script."));
     return;
   }
   const turn = ++turns, weights = await weightsOf(item);
@@ -62,11 +62,11 @@ function fill(shown, section, name) {
     if (cell) { shown.cursor = cell; tell(); onpair(...cell); }
   });
   matrix.addEventListener("keydown", (event) => {
-    const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+    const move = STEPS[event.key];
     const [q0, q1, k0, k1] = shown.ranges;
     if (move) {
       const [y, x] = shown.cursor ? [shown.cursor[0] + move[0], shown.cursor[1] + move[1]] : [q0, k0];
-      shown.cursor = [Math.max(q0, Math.min(q1 - 1, y)), Math.max(k0, Math.min(k1 - 1, x))];
+      shown.cursor = [within(y, q0, q1 - 1), within(x, k0, k1 - 1)];
       tell();
       draw();
       event.preventDefault();
@@ -92,13 +92,13 @@ function toolbar(shown, side, draw) {
   const bar = make("p", { class: "controls" });
   if (tile === null && heads > 1) {
     bar.append(
-      make("button", { type: "button", onclick: () => open(s, (h + heads - 1) % heads) }, "‹ head before"),
-      make("button", { type: "button", onclick: () => open(s, (h + 1) % heads) }, "next head ›"));
+      control("‹ head before", () => open(s, (h + heads - 1) % heads)),
+      control("next head ›", () => open(s, (h + 1) % heads)));
   }
   const colours = make("select", { onchange: () => { spread = colours.value; draw(); side.draw(); } },
     make("option", { value: "root", selected: spread === "root" }, "√ weight"),
     make("option", { value: "even", selected: spread === "even" }, "weight"));
-  bar.append(control("Colour", colours));
+  bar.append(labelled("Colour", colours));
   if (side instanceof Lines) {
     const least = make("input", { type: "range", min: 0, max: 1, step: 0.01, value: side.least, oninput: () => {
       side.least = Number(least.value);
@@ -115,9 +115,9 @@ function toolbar(shown, side, draw) {
       side.fill();
       draw();
     } }, ...Object.entries(PARTS).map(([value, text]) => make("option", { value }, text)));
-    bar.append(control("Sentences", parts));
+    bar.append(labelled("Sentences", parts));
   }
-  bar.append(make("button", { type: "button", class: "close", onclick: close }, "Close"));
+  bar.append(control("Close", close, { class: "close" }));
   return bar;
 }
 
@@ -141,7 +141,7 @@ for (const map of document.querySelectorAll("svg.thumbs")) {
     places.set(`${y},${x}`, rect);
     rect.addEventListener("click", () => open(Number(stack), h));
     rect.addEventListener("keydown", (event) => {
-      const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      const move = STEPS[event.key];
       if (event.key === "Enter" || event.key === " ") {
         event.preventDefault();
         open(Number(stack), h);
@@ -160,7 +160,7 @@ for (const map of document.querySelectorAll("svg.thumbs")) {
 for (const figure of document.querySelectorAll("figure.tile")) {
   const { stack, tile } = figure.dataset, s = Number(stack);
   const h = page.stacks[s].heads.findIndex((head) => head.name === page.stacks[s].tiles[tile].of);
-  figure.append(make("button", { type: "button", onclick: () => open(s, h, Number(tile)) }, "Open"));
+  figure.append(control("Open", () => open(s, h, Number(tile))));
 }
 document.querySelector("p.keys").hidden = false;
 panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.target.closest(".lines")) close(); });

@@ -1,23 +1,16 @@
 // One query and one key by dimension: q, k, their product, what is added, and the row's softmax.
 const TOP = 12; // keys of a row that are listed
 
+function bar(x, width, negative, ...marks) {
+  const rect = make("rect", { x, y: 2, width, height: 9, class: negative ? "below" : "above" });
+  return make("svg", { viewBox: "0 0 90 13", width: 90, height: 13, class: "signed", "aria-hidden": "true" }, rect, ...marks);
+}
 function signedBar(value, size) {
-  const part = size ? value / size : 0, x = 45 + Math.min(0, part) * 44;
-  const rect = make("rect", { x, y: 2, width: Math.abs(part) * 44, height: 9, class: part < 0 ? "below" : "above" });
-  return make("svg", { viewBox: "0 0 90 13", width: 90, height: 13, class: "signed", "aria-hidden": "true" },
-    rect, make("path", { d: "M45 0v13", class: "null" }));
+  const part = size ? value / size : 0;
+  return bar(45 + Math.min(0, part) * 44, Math.abs(part) * 44, part < 0, make("path", { d: "M45 0v13", class: "null" }));
 }
-function weightBar(value) {
-  const rect = make("rect", { x: 0, y: 2, width: Math.max(0, Math.min(1, value)) * 89, height: 9, class: "above" });
-  return make("svg", { viewBox: "0 0 90 13", width: 90, height: 13, class: "signed", "aria-hidden": "true" }, rect);
-}
-function row(...cells) {
-  return make("tr", {}, ...cells.map((c, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, c)));
-}
-function table(caption, heads, rows) {
-  const head = make("tr", {}, ...heads.map((h) => make("th", { scope: "col" }, h)));
-  return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...rows));
-}
+const weightBar = (value) => bar(0, within(value, 0, 1) * 89, false);
+const largest = (values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
 
 // Rows of coloured cells, one per dimension: what stands out stands out at a glance.
 function strips(parts) {
@@ -28,7 +21,7 @@ function strips(parts) {
   pen.font = "11px system-ui, sans-serif";
   pen.textBaseline = "middle";
   [["q", parts.q], ["k", parts.k], ["q × k", parts.products]].forEach(([name, values], y) => {
-    const size = values.reduce((a, b) => Math.max(a, Math.abs(b)), 0) || 1;
+    const size = largest(values) || 1;
     pen.fillStyle = INK;
     pen.fillText(name, 0, y * 24 + 10);
     values.forEach((value, x) => {
@@ -40,14 +33,11 @@ function strips(parts) {
 }
 
 function dimensions(parts, sorted) {
-  const size = (values) => values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
-  const sizes = [size(parts.q), size(parts.k), size(parts.products)];
+  const columns = [parts.q, parts.k, parts.products], sizes = columns.map(largest);
   const order = [...parts.q.keys()];
   if (sorted) order.sort((a, b) => Math.abs(parts.products[b]) - Math.abs(parts.products[a]));
-  const rows = order.map((i) => {
-    const values = [parts.q[i], parts.k[i], parts.products[i]];
-    return row(String(i), ...values.flatMap((value, at) => [signedBar(value, sizes[at]), spoken(value)]));
-  });
+  const rows = order.map((i) =>
+    row(String(i), ...columns.flatMap((values, at) => [signedBar(values[i], sizes[at]), spoken(values[i])])));
   return table("By dimension", ["dimension", "q", "", "k", "", "q × k × scale", ""], rows);
 }
 
@@ -55,7 +45,7 @@ function sum(terms, parts, weight, sink) {
   const steps = [`Σ q × k × ${spoken(terms.scale)} = ${spoken(parts.product)}`];
   if (terms.softcap !== null) steps.push(`soft cap at ${terms.softcap}: ${spoken(parts.capped)}`);
   if (terms.biases) steps.push(`bias ${parts.bias < 0 ? "−" : "+"} ${spoken(Math.abs(parts.bias))}`);
-  steps.push(Number.isFinite(parts.score) ? `score ${spoken(parts.score)}` : "hidden: this query may not see this key");
+  steps.push(Number.isFinite(parts.score) ? `score ${spoken(parts.score)}` : "hidden: this key is masked for this query");
   steps.push(`softmax over the row${sink ? " and the sink" : ""}: ${spoken(weight)}`);
   return steps.join(" → ");
 }
@@ -97,7 +87,7 @@ async function showPair(place, shown, query, key) {
   const terms = shown.tile || shown.step > 1 ? null : await termsOf(shown.item);
   if (!terms) {
     const why = shown.tile || shown.step > 1 ? "a map in blocks and a tile hold weights only"
-      : shown.stack.why || "this page had no room for the queries and keys of this head; name it with heads=";
+      : shown.stack.why || "this page has no room for the queries and keys of this head; name it with heads=";
     place.append(make("p", { class: "note" }, `No products by dimension: ${why}.`));
     if (shown.stack.block > 1 && !shown.tile) place.append(zoom(shown, query, key));
     place.append(make("div", { class: "scroll" }, softmaxTable(shown, query, key, null)));
@@ -109,9 +99,9 @@ async function showPair(place, shown, query, key) {
     body.replaceChildren(dimensions(parts, sorted.checked)) });
   place.append(
     make("p", { class: "sum" }, sum(terms, parts, found.weights[key], found.sink)),
-    make("p", { class: "note" }, "q and k as they enter the product: after rotary positions and norms, if the model has them."),
+    make("p", { class: "note" }, "q and k are the vectors of the product: after rotary positions and norms, if the model has them."),
     make("div", { class: "scroll" }, strips(parts)),
-    make("p", { class: "note" }, "Every row of colours, and every column of bars, ends at its own largest size."),
+    make("p", { class: "note" }, "Each row of colours and each column of bars is scaled to its largest absolute value."),
     make("label", {}, sorted, " largest products first"),
     make("div", { class: "two" }, body, make("div", { class: "scroll" }, softmaxTable(shown, query, key, found))),
   );

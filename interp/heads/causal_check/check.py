@@ -1,11 +1,12 @@
-"""The causal check beside every detector: are the heads that score high the ones that matter?
+"""Causal check of head scores: ablate the top-scoring heads and compare with random sets.
 
     confirm(model, ["induction", "previous_token"], k=3)
 
-takes the top k heads of a score out together and compares what the task loses with what it loses
-without other heads: random sets with as many heads in every layer, and random sets of any layers.
-A score that says "attends" and heads that do nothing give a ratio of 1 and a large p. Every check
-says how small p can get at all, and whether the model does the task better than chance.
+ablates the top k heads of a score together and compares the damage to a task with the damage from
+ablating other heads: random sets with as many heads in every layer, and random sets from any
+layers. Heads that attend as the score describes but have no effect give a ratio of 1 and a large p.
+Every check reports the smallest p that is possible, and whether the model does the task better than
+chance.
 """
 
 from __future__ import annotations
@@ -54,37 +55,43 @@ def confirm(
     announce: Callable[[Any], None] | None = None,
     **options: Any,
 ) -> Confirmation:
-    """Take the top heads of each score out, beside random sets of the same size and layers.
+    """Ablate the top heads of each score, beside random sets of the same size and layers.
 
     Args:
+        model: the model whose heads are ablated.
         scores: a table of head scores (every metric in it), names of metrics (scored here), or a
             mapping of names to heads, such as `{"my heads": ["L5H1", "L5H5"]}`.
-        k: how many heads of each score go out together; not needed with heads given.
-        task: what is measured; unless given, the task of that kind of head (`OWN_TASK` in
-            confirm_tasks.py).
-        plain: what is measured beside it, for damage to everything; loss on plain text
-            unless given.
-        by: "score" takes the highest, "lowest" the lowest, "null" the farthest above the null.
-        n_random: random sets per score. Where fewer exist, all of them: then the p-value is that
-            of the exact permutation test.
-        kind: what stands in for a head that is out; see `interp.causal.game.replacement`.
-        n, longest: prompts of the default tasks, and tokens of each at most.
-        seed: of scores and random sets; the prompts of default tasks have a seed of their own, so
-            that heads are never chosen and tested on the same ones (see `Check.same_prompts`).
-        level: of the intervals, by bootstrap over prompts and random sets.
-        announce: told the time and memory of each game before it is played.
-        options: of `Game`: stack, heads (who may be chosen), without, ledger, max_tokens, ...
+        k: number of heads of each score that are ablated together; not needed where heads are
+            given.
+        task: the measured task; by default the task of that kind of head (see
+            `interp.heads.causal_check.tasks.own_task`).
+        plain: a second task that shows general damage; by default the loss on plain text.
+        by: order of the heads: "score" takes the highest scores, "lowest" the lowest, "null" those
+            farthest above the null.
+        n_random: random sets per score. If fewer exist, all are run and the p-value is that of the
+            exact permutation test.
+        kind: replacement for the output of an ablated head; see `interp.causal.game.replacement`.
+        n: number of prompts of the default tasks.
+        longest: maximum number of tokens per prompt of the default tasks.
+        seed: seed of the scores and random sets; the prompts of default tasks use a different seed,
+            so that heads are never chosen and tested on the same prompts (see
+            `CausalCheck.same_prompts`).
+        level: level of the confidence intervals, by bootstrap over prompts and random sets.
+        progress: see `Progress`.
+        announce: called with the estimated time and memory of each game before it runs.
+        options: options of `Game`: stack, heads (candidates for the random sets), without, ledger,
+            max_tokens, ...
 
-    A set is drawn from all heads (of the layers, or of the model), the top ones included, since
-    only then is the rank of the top set uniform where the score means nothing.
+    Random sets are drawn from all heads (of the layers, or of the model), the top ones included,
+    because only then is the rank of the top set uniform under the null hypothesis.
 
-    A score of retrieval is checked on needles beside those scored, in the task of the score; a
-    model that answers none of them is not checked on needles, and `Confirmation.notes` says so.
+    A retrieval score is checked on needles other than those scored, in the task of the score. If
+    the model answers none of them, this check is omitted and `Confirmation.notes` gives the reason.
 
     Raises:
-        OptionError: more heads than there are, no other set of the same shape, a constant task, or
-            scores that have no value for any head.
-        UnknownName: no such metric or order.
+        OptionError: k exceeds the number of heads, no other set of the same shape exists, the task
+            is constant, or the scores have no value for any head.
+        UnknownName: the metric or order does not exist.
 
     Unit: of the task.
 
@@ -92,15 +99,21 @@ def confirm(
 
     Null: random sets of as many heads in the same layers.
 
-    Not for: a task that the heads do not serve: then it says only that plain loss does not need
+    Not for: a task unrelated to the heads: the check then shows only that plain loss does not need
     them.
 
     Reference: this project; permutation test of head sets.
     """
     if n_random < 1 or not 0 < level < 1:
-        raise OptionError(f"n_random={n_random}, level={level}; at least 1, and between 0 and 1")
+        raise OptionError(
+            f"n_random={n_random}, level={level}: n_random must be at least 1 and "
+            f"level must lie between 0 and 1"
+        )
     if options.get("players", "heads") != "heads":
-        raise OptionError(f"players={options['players']!r}: heads are confirmed one by one")
+        raise OptionError(
+            f"players={options['players']!r}: the causal check ablates single "
+            f"heads; use players='heads'"
+        )
     table = _table(model, scores, seed)
     names = list(table) if isinstance(table, Mapping) else list(table.metrics)
     tasks: dict[str, tuple[Task, str, list[str]]] = {}
@@ -117,7 +130,7 @@ def confirm(
                 model, name, seed=seed, scored=_scored(table, model, name), **sizes
             )
         except Unanswered as error:
-            notes[name] = f"not checked on needles: {error}, so no head can be needed for one"
+            notes[name] = f"not checked on needles: {error}, so no head can be necessary"
             own = None
         for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
             if each is None:
@@ -157,7 +170,7 @@ def confirm(
 
 
 def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
-    """The reason that the score itself gives for having no value for any head."""
+    """Return the reason that the score itself gives for having no value for any head."""
     if isinstance(table, Mapping):
         return None
     headline = table.provenance.get((model.name, name), {}).get("headline")
@@ -166,7 +179,7 @@ def _nothing_scored(table: Any, model: Model, name: str) -> str | None:
 
 
 def _scored(table: Any, model: Model, name: str) -> dict[str, Any]:
-    """Options and seed of a score, with what it settled in place of "auto"."""
+    """Return the options and seed of a score, with the values chosen in place of "auto"."""
     if isinstance(table, Mapping):
         return {}
     made = table.provenance.get((model.name, name), {})
@@ -175,7 +188,7 @@ def _scored(table: Any, model: Model, name: str) -> dict[str, Any]:
 
 
 def _chosen_on(table: Any, model: Model, name: str) -> str | None:
-    """The hash of the prompts on which the heads were scored; None where that is not known."""
+    """Return the hash of the prompts on which the heads were scored; None if it is not known."""
     if isinstance(table, Mapping):
         return None
     made = table.provenance.get((model.name, name), {})
@@ -183,18 +196,22 @@ def _chosen_on(table: Any, model: Model, name: str) -> str | None:
 
 
 def _table(model: Model, scores: Any, seed: int) -> Any:
-    """A table of this model alone, or heads by name."""
+    """Return the table of this model alone, or a mapping of names to heads."""
     from interp.core.table import HeadTable
 
     if isinstance(scores, Mapping):
         if not scores:
-            raise OptionError("no heads are given, so there is nothing to confirm")
+            raise OptionError(
+                "no heads are given, so there is nothing to check; give at least one head"
+            )
         return scores
     if not isinstance(scores, HeadTable):
         given: Iterable[Any] = [scores] if not isinstance(scores, (list, tuple)) else scores
         return score(model, [bound(m) for m in given], null="auto", seed=seed)
     if not len(scores):
-        raise OptionError("the table has no rows, so there is nothing to confirm")
+        raise OptionError(
+            "the table has no rows, so there is nothing to check; score at least one metric"
+        )
     if len(scores.models) > 1:
         return scores.where(model=model.name)
     return scores
@@ -206,7 +223,7 @@ def _values(
     progress: Progress | None,
     announce: Callable[[Any], None] | None,
 ) -> Tensor:
-    """The task's value for each set on each prompt; sets that are the same run once."""
+    """Return the task's value for each set on each prompt; equal sets are run once."""
     index: dict[tuple[int, ...], int] = {}
     where = [index.setdefault(s.players, len(index)) for s in sets]
     gates = torch.ones(len(index), len(game), dtype=torch.double)

@@ -1,4 +1,4 @@
-"""The needles on which heads for retrieval are checked: the task of their scores, other needles."""
+"""Needle prompts for the causal check of retrieval heads, different from those scored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACES = 4
 
 
 class Unanswered(PromptError):
-    """No needle that the model answers and that its heads were not chosen on."""
+    """Absence of needles that the model answers and that were not used to choose its heads."""
 
 
 def needle_task(
@@ -35,20 +35,21 @@ def needle_task(
     seed: int = 0,
     scored: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Loss on a needle's answer, in nats per token, in the task of the scores.
+    """Return the loss on a needle's answer, in nats per token, in the task of the scores.
 
-    Each prompt has a needle of its own, none of them one of those scored; where it stands changes
-    from prompt to prompt. Without a task in `scored`, it is the one that the model answers best.
+    Each prompt has a different needle, none of them among those scored; its depth changes from
+    prompt to prompt. If `scored` names no task, the task that the model answers best is used.
 
     Args:
-        n: needles; fewer where fewer are left beside those scored.
-        longest: tokens of a prompt; those of the scores unless given.
-        seed: of the scores, where `scored` names none.
-        scored: options and seed of the score that chose the heads, with the task that it took.
+        model: the model to test.
+        n: number of needles; fewer if fewer remain after those scored.
+        longest: maximum number of tokens per prompt; by default that of the scores.
+        seed: seed of the scores, used if `scored` has none.
+        scored: options and seed of the score that chose the heads, with the task it used.
 
     Raises:
-        Unanswered: the model answers none of these needles, or there are no others.
-        PromptError: the model has no room for such prompts, or too few tokens.
+        Unanswered: the model answers none of these needles, or no others are left.
+        PromptError: the prompts exceed the model's positions, or its vocabulary is too small.
     """
     scored = scored or {}
     seed = scored.get("seed", seed)
@@ -73,7 +74,7 @@ def needle_task(
 def _others(
     model: Model, seed: int, task: str, scored: int, n: int, longest: int, answer: int
 ) -> list[Instance]:
-    """The needles that come after those scored, one instance each."""
+    """Return the needles that follow those scored, one instance each."""
     most = None
     if task in OF_SENTENCES:
         most = MOST
@@ -83,8 +84,8 @@ def _others(
         n = min(n, most - scored)
         if n < 1:
             raise Unanswered(
-                f"all {most} needles of the task {task} were scored, so none is left to check the "
-                f"heads on; score fewer with needles={max(1, most // 2)}"
+                f"all {most} needles of the task {task} were scored, so none is left for the "
+                f"causal check; score fewer with needles={max(1, most // 2)}"
             )
     places = min(n, PLACES)
     every = instances_of(model, seed, task, scored + n, (longest, longest, 1), places, answer)

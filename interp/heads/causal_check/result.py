@@ -1,4 +1,4 @@
-"""What a causal check found: one row per score and task."""
+"""Result of a causal check: one row per score and task."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CausalCheck:
-    """The top heads of one score on one task, beside random sets of the same shape.
+    """Damage from ablating the top heads of one score on one task, beside random sets.
 
     Args:
         purpose: "own" task of that kind of head, "plain" loss, or "given" by the caller.
-        clean, out: the task's value with every head (`clean_sem` its error over prompts), and
-            without the top ones.
-        chance: its value for uniform guessing; NaN where the measure has none.
-        random: the median of its value without a random set of the same layers; `random_low` and
-            `random_high` hold the given level of the sets.
-        any_random: the same for sets of any layers, with `any_low`, `any_high`.
-        damage: how much worse the task is without the top heads, positive = worse.
-        difference, ratio: `out` less and over `random`, with bootstrap intervals; NaN where a ratio
-            means nothing because the task's value is not above zero.
-        times_clean: `out` over `clean`.
-        rank, p: how many sets of the same layers do as much damage, the top included, and their
-            share; `any_rank`, `any_p` for sets of any layers.
-        least_p, any_least_p: the smallest p that so many sets allow.
-        n_prompts, n_clusters: of the task; intervals draw whole clusters of prompts that share
-            something.
-        n_random, n_possible: sets of the same layers that were run, and that there are; `n_any`,
-            `n_any_possible` of any layers.
-        same_prompts: the heads were chosen by a score on the very prompts of this task.
+        clean, out: the task's value with all heads (`clean_sem` is its standard error over
+            prompts), and with the top heads ablated.
+        chance: its value under uniform guessing; NaN if the measure has none.
+        random: median of its value with a random set of the same layers ablated; `random_low` and
+            `random_high` are quantiles over the sets at the given level.
+        any_random: as `random`, for sets of any layers, with `any_low`, `any_high`.
+        damage: decrease in task performance without the top heads; positive is worse.
+        difference, ratio: `out` minus `random` and `out` divided by `random`, with bootstrap
+            intervals; the ratio is NaN if the task's value is not above zero.
+        times_clean: `out` divided by `clean`.
+        rank, p: number of sets of the same layers that do at least as much damage, the top set
+            included, and their share; `any_rank`, `any_p` for sets of any layers.
+        least_p, any_least_p: the smallest p possible with that number of sets.
+        n_prompts, n_clusters: prompts and clusters of the task; the bootstrap resamples whole
+            clusters of dependent prompts.
+        n_random, n_possible: sets of the same layers that were run, and that exist; `n_any`,
+            `n_any_possible` for sets of any layers.
+        same_prompts: True if the score that chose the heads used the prompts of this task.
     """
 
     model: str
@@ -85,11 +85,11 @@ class CausalCheck:
     same_prompts: bool
 
     def told(self) -> str:
-        """In words: the task with and without the heads, against what, and how sure that is."""
+        """Describe the task with and without the heads, the comparison and its p-values."""
         return "; ".join(self.parts())
 
     def parts(self) -> tuple[str, str, str]:
-        """The task with and without the heads; sets of the same layers; sets of any layers."""
+        """Return three texts: with and without the heads, same-layer sets, any-layer sets."""
         own = f"{self.task} {self.clean:.3g} {self.unit} with all heads, {self.out:.3g} without"
         return f"{own} these", self._same_layers(), self._any_layers()
 
@@ -116,8 +116,9 @@ class CausalCheck:
     def at_chance(self) -> bool:
         """True if the whole model does the task no better than uniform guessing.
 
-        Not better by more than two standard errors over prompts; False where there is no chance
-        level to compare with.
+        Not better by more than two standard errors over prompts; False if no chance level is known.
+
+
         """
         if math.isnan(self.chance):
             return False
@@ -125,19 +126,19 @@ class CausalCheck:
         return better <= 2 * (0.0 if math.isnan(self.clean_sem) else self.clean_sem)
 
     def doubts(self) -> list[str]:
-        """Reasons for which this check cannot tell whether the heads matter; whole sentences."""
+        """Reasons why this check cannot show that the heads matter, as whole sentences."""
         found = []
         if self.at_chance:
             found.append(
                 f"The model does not do this task: {self.clean:.3g} {self.unit} with all heads is "
-                f"no better than uniform guessing ({self.chance:.3g}), so no head can be needed "
-                "for it."
+                f"no better than uniform guessing ({self.chance:.3g}), so no head can be "
+                f"necessary for it."
             )
         if self.n_random and self.least_p > LEVEL:
             only = "; sets of any layers can show more" if self.any_least_p <= LEVEL else ""
             found.append(
                 f"There are only {self.n_random} other sets of the same layers, so p cannot be "
-                f"below {self.least_p:.2g} whatever the heads do{only}."
+                f"below {self.least_p:.2g}, whatever the effect of the heads{only}."
             )
         if self.any_least_p > LEVEL:
             found.append(
@@ -146,15 +147,15 @@ class CausalCheck:
             )
         if self.same_prompts:
             found.append(
-                "The heads were chosen on these very prompts, which flatters them; give a task "
-                "with other prompts."
+                "The heads were chosen on the prompts of this task, which biases the check in "
+                "their favour; give a task with other prompts."
             )
         return found
 
 
 _CHECKED = [f.name for f in fields(CausalCheck)]
 LEVEL = 0.05
-"""A p value that cannot get this small cannot show anything."""
+"""If the smallest possible p-value exceeds this, the check cannot reach significance."""
 
 
 def _sets(n: int, possible: int) -> str:
@@ -167,17 +168,17 @@ def _range(low: float, high: float) -> str:
 
 @dataclass(frozen=True)
 class Confirmation(Result):
-    """Every score on every task, in the order asked for, and how it was made.
+    """Causal checks of every score on every task, with their provenance.
 
-    Its rows are checks: the score is the damage without the top heads, the null that without a
-    random set of the same layers (the median). Bootstrap intervals, at the level of the check, are
-    those of `difference` and `ratio`; the damage itself has none.
+    Each row is a check: its score is the damage from ablating the top heads, its null the median
+    damage from a random set of the same layers. `difference` and `ratio` have bootstrap intervals
+    at the level of the check; the damage itself has none.
     """
 
     checks: tuple[CausalCheck, ...]
     provenance: Mapping[str, Any] = field(repr=False)
     per_prompt = None
-    why_no_per_prompt = "checks keep intervals over prompts, not the values of each prompt"
+    why_no_per_prompt = "a causal check stores intervals over prompts, not per-prompt values"
     _units = ("task", "purpose", "heads")
     _per_row = ("checks",)
     _holds = (CausalCheck,)
@@ -191,11 +192,11 @@ class Confirmation(Result):
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """By score, the reason for which it was not checked on its own task."""
+        """Reason, by score, for which it was not checked on its own task."""
         return self.provenance.get("notes", {})
 
     def of(self, metric: str, purpose: str) -> CausalCheck:
-        """One row; raises KeyError where there is none."""
+        """Return one row; raise KeyError if there is none."""
         found = [c for c in self.checks if (c.metric, c.purpose) == (metric, purpose)]
         if not found:
             raise KeyError(f"{metric} was not checked on its {purpose} task")
@@ -209,7 +210,7 @@ class Confirmation(Result):
         return super()._completed(rows.assign(null=worse.astype(float) * sign))
 
     def _rows(self) -> pd.DataFrame:
-        """One row per score and task."""
+        """Return one row per score and task."""
         import pandas as pd
 
         rows = [
@@ -220,7 +221,7 @@ class Confirmation(Result):
         return pd.DataFrame(rows)
 
     def to_json(self) -> str:
-        """Rows and provenance; NaN as null."""
+        """Return rows and provenance as JSON-compatible data, with NaN as null."""
         rows = [
             {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(c).items()}
             | {"at_chance": c.at_chance, "doubts": c.doubts()}

@@ -1,4 +1,4 @@
-"""Which heads go out: the top of a score, and the random sets it is compared with."""
+"""Sets of heads to ablate: the top heads of a score, and matched random sets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDERS = ("score", "lowest", "null")
 
 @dataclass(frozen=True)
 class Chosen:
-    """Players of a game that go out together, in rising order."""
+    """Players of a game that are ablated together, in rising order."""
 
     name: str
     players: tuple[int, ...]
@@ -41,35 +41,40 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Matched:
-    """Other sets of the same shape; `possible` counts all there are."""
+    """Random sets of the same shape; `possible` is the number that exist."""
 
     sets: tuple[Chosen, ...]
     possible: int
 
     @property
     def all_of_them(self) -> bool:
-        """Whether none is left out."""
+        """True if every possible set is included."""
         return len(self.sets) == self.possible
 
 
 def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
-    """The heads of one score that go out.
+    """Return the heads of one score that are ablated.
 
     Raises:
-        OptionError: k is missing or larger than the number of heads with a score.
-        UnknownName: no such order.
+        OptionError: k is missing or exceeds the number of heads with a score.
+        UnknownName: the order does not exist.
     """
     if isinstance(table, Mapping):
         given = Players.of(game.model, {name: table[name]})
         heads = {(site.stack, site.layer, h) for site, h in given.heads_of(0)}
         found = {p for p, at in _places(game).items() if at in heads}
         if len(found) < len(heads):
-            raise OptionError(f"{name}: {len(heads) - len(found)} of its heads do not play")
+            raise OptionError(
+                f"{name}: {len(heads) - len(found)} of its heads are not among the "
+                f"players of the game"
+            )
         return Chosen(name, tuple(sorted(found)))
     if by not in ORDERS:
         raise UnknownName("order", by, ORDERS)
     if k is None or k < 1:
-        raise OptionError(f"k is how many heads go out together, at least 1, not {k}")
+        raise OptionError(
+            f"k={k} is not valid: k is the number of heads ablated together, at least 1"
+        )
     rows = table.where(metric=name).to_pandas()
     value = rows["score"] - (rows["null"].fillna(0.0) if by == "null" else 0.0)
     value = -value if by == "lowest" else value
@@ -77,21 +82,21 @@ def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> C
     scored = {key: v for key, v in zip(keys, value.tolist(), strict=True) if not math.isnan(v)}
     players = {p: scored[at] for p, at in _places(game).items() if at in scored}
     if k > len(players):
-        raise OptionError(f"{name}: top {k} of {len(players)} heads with a score; lower k")
+        raise OptionError(f"{name}: k={k} exceeds the {len(players)} heads with a score; lower k")
     best = sorted(players, key=lambda p: (-players[p], p))[:k]
     return Chosen(name, tuple(sorted(best)))
 
 
 def matched_sets(game: Game, top: Chosen, n: int, seed: int) -> Matched:
-    """Up to n different sets with as many heads in each layer, none of them the top itself.
+    """Draw up to n different sets with as many heads in each layer, none equal to the top set.
 
     Raises:
-        OptionError: the top heads are all heads that play, so there is no other set at all.
+        OptionError: the top heads are all players of the game, so no other set exists.
     """
     if len(top.players) == len(game):
         raise OptionError(
             f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
-            "the model, so there is no other set; lower k"
+            f"the model, so no other set exists; lower k"
         )
     layers: list[tuple[list[int], int]] = []
     for index in game.players.member.values():
@@ -103,12 +108,12 @@ def matched_sets(game: Game, top: Chosen, n: int, seed: int) -> Matched:
 
 
 def anywhere(game: Game, top: Chosen, n: int, seed: int) -> Matched:
-    """Up to n different sets of as many heads, whatever their layers, none the top itself."""
+    """Draw up to n different sets of as many heads from any layers, none equal to the top set."""
     return _drawn([(list(range(len(game))), len(top.players))], top, n, seed)
 
 
 def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) -> Matched:
-    """Sets with so many players of each group; no set where the top is the only one."""
+    """Draw sets with so many players of each group; none if the top is the only one."""
     possible = math.prod(math.comb(len(here), out) for here, out in groups) - 1
     if possible <= n:
         parts = [itertools.combinations(here, out) for here, out in groups]
@@ -137,11 +142,18 @@ def judged(
     seed: int,
     same_prompts: bool,
 ) -> CausalCheck:
-    """The numbers of one score on one task.
+    """Return the statistics of one score on one task.
 
     Args:
-        others, free: random sets of the same layers, and of any.
-        values: those of the top, then those of both kinds of sets, in that order.
+        game: the game whose players were ablated.
+        purpose: "own", "plain" or "given"; see `CausalCheck`.
+        top: the top set.
+        others: random sets of the same layers.
+        free: random sets of any layers.
+        values: task values of the top set, then of both kinds of random sets, in that order.
+        level: level of the confidence intervals.
+        seed: seed of the bootstrap.
+        same_prompts: True if the heads were chosen on these prompts.
     """
     worse = -1.0 if game.task.higher_is_better else 1.0
     clean, every = game.clean.numpy(), values.numpy()
@@ -181,7 +193,7 @@ def judged(
 
 
 def _middle(rows: np.ndarray, tails: tuple[float, float]) -> tuple[float, float, float]:
-    """Median of the sets' means, and where the middle of them lies; NaN without sets."""
+    """Return the median of the sets' means and the quantiles around it; NaN without sets."""
     if not len(rows):
         return math.nan, math.nan, math.nan
     means = rows.mean(1)
@@ -190,7 +202,7 @@ def _middle(rows: np.ndarray, tails: tuple[float, float]) -> tuple[float, float,
 
 
 def _compared(out: np.ndarray, random: np.ndarray, clean: Any) -> dict[str, np.ndarray]:
-    """Against random sets and against the clean run; a ratio only of numbers above zero."""
+    """Compare with random sets and the clean run; the ratio needs values above zero."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where((out >= 0) & (random > 0), out / random, math.nan)
         times = np.where((out >= 0) & (clean > 0), out / clean, math.nan)
@@ -213,7 +225,7 @@ def _redrawn(
     weight = draw_weights(redraw_counts(n, DRAWS, rng), which)
     means = rows @ weight.T  # [set, draw]
     random = means[1:]
-    if sets:  # the sets are a sample too, unless they are all there are
+    if sets:  # the sets are resampled too, unless every possible set was run
         which = redraw_columns(len(random), DRAWS, rng)
         random = np.take_along_axis(random, which, axis=0)
     return _compared(means[0], np.median(random, axis=0), weight @ clean)
@@ -227,7 +239,7 @@ def _edges(x: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
 
 
 def _places(game: Game) -> dict[int, tuple[str, int, int]]:
-    """Stack, layer and head of each player."""
+    """Return the stack, layer and head of each player."""
     return {
         number: (site.stack, site.layer, h)
         for site, index in game.players.member.items()

@@ -1,6 +1,6 @@
-"""What a kind of head is said to be for, as a task; and plain text, which no kind is for.
+"""Tasks for each kind of head, and plain text as a control task for every kind.
 
-A metric that is not named here has no task of its own, and its heads are checked on plain loss.
+Heads of a metric that is not listed here are checked on plain loss.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN_TASK: dict[str, Callable[..., Task]] = {
     "retrieval_gates": needle_task,
 }
 HELD_OUT = 1000
-"""Added to the seed for the prompts of default tasks, which are not those of the scores."""
+"""Offset added to the seed, so that default tasks do not use the prompts of the scores."""
 PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
 
 
@@ -44,15 +44,18 @@ def own_task(
     scored: Mapping[str, Any] | None = None,
     **sizes: int,
 ) -> Task | None:
-    """The task that heads of this kind are said to serve; None where none is declared.
+    """Return the task associated with this kind of head; None if none is declared.
 
     Args:
-        seed: of the scores. Prompts of the task are others than those of the scores.
-        scored: options and seed of the score, which a task of needles follows.
-        sizes: how many prompts (`n`) and how long at most (`longest`), where not the task's own.
+        model: the model to test.
+        metric: name of the metric.
+        seed: seed of the scores; the task draws different prompts.
+        scored: options and seed of the score; a needle task uses the same ones.
+        sizes: number of prompts (`n`) and maximum tokens per prompt (`longest`), in place of the
+            task's defaults.
 
     Raises:
-        Unanswered: the model answers no needle, so no head can be needed to retrieve it.
+        Unanswered: the model answers no needle, so no head can be necessary to retrieve it.
     """
     make = OWN_TASK.get(metric.partition(":")[0])
     if make is None:
@@ -64,12 +67,12 @@ def own_task(
 def plain_task(
     model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
 ) -> Task:
-    """Loss on every next token of plain text; of random tokens for a model without a tokenizer."""
+    """Return the loss on next tokens of plain text; random tokens if there is no tokenizer."""
     longest = min(x for x in (longest, model.limit, model.context) if x)
     if model.tokenizer is not None:
         lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
         task = next_token_task(model, [x for x in lines if x][:n], longest=longest)
     else:
         task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
-        task = replace(task, chance=None)  # nobody beats chance on random tokens
+        task = replace(task, chance=None)  # no model can beat chance on random tokens
     return replace(task, name="plain_loss")

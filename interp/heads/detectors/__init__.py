@@ -1,4 +1,7 @@
-"""Kinds of head by where an ideal one attends, and statistics of attention rows: one per file."""
+"""Detectors, by the positions an ideal head attends to, and statistics of attention rows.
+
+Each file declares one metric.
+"""
 
 from interp.core.room import furnish
 

@@ -5,10 +5,10 @@ from interp.heads.declaration import detector
 
 @detector
 def current_token(query, key):
-    """Attends to the current token itself.
+    """Attend to the current token itself.
 
-    Not for: encoders with a mask token, and calling a head inactive: attending to oneself can write
-    as much as any other attention.
+    Not for: encoders with a mask token, and calling a head inactive: a head that attends to its own
+    position can write as much as any other.
 
     >>> picture(current_token, "a b c")
       a b c

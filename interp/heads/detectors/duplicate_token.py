@@ -5,7 +5,7 @@ from interp.heads.declaration import detector
 
 @detector
 def duplicate_token(query, key, tokens):
-    """Attends to earlier copies of the current token.
+    """Attend to earlier copies of the current token.
 
     Not for: texts whose tokens repeat for other reasons (spaces, punctuation, `the`): the targets
     are then everywhere and the score is mostly the base rate. Compare with the null.

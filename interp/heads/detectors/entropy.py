@@ -5,10 +5,11 @@ from interp.heads.declaration import statistic
 
 @statistic(unit="nats", low=0.0)
 def entropy():
-    """How widely a query's attention is spread: minus the sum of p ln p over keys.
+    """Entropy of attention per query: minus the sum of p ln p over keys.
 
-    A head that attends uniformly to everything before it has mean ln(T!)/T over T rows; a head
-    that attends to one token has 0. A sink's share (softmax weight on no token) is left out.
+    A head that attends uniformly to everything before it has mean ln(T!)/T over T rows; a head that
+    attends to one token has 0. The share of a learned sink (softmax weight on no token) is left
+    out.
 
     Not for: comparing prompts of different lengths (even attention has a larger entropy on longer
     prompts), or measuring importance.

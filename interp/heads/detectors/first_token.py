@@ -5,16 +5,16 @@ from interp.heads.declaration import detector
 
 @detector
 def first_token(query, key, *, tokens_of_sink: int = 1):
-    """Attends to the first tokens of the prompt, where heads park attention they do not use.
+    """Attend to the first tokens of the prompt, where unused attention often rests.
 
-    The first query rows, which see nothing else, do not count: a row has a target only when it
-    also has a key that is none.
+    The first query rows, which see only targets, are not counted: a row must also have a key that
+    is not a target.
 
-    Not for: finding sinks: they can stand on any token (`sink` looks everywhere), and in prompts
-    without BOS the first token is a word.
+    Not for: finding all sinks: they can be at any token (`sink` searches all positions), and in
+    prompts without BOS the first token is a word.
 
     Options:
-        tokens_of_sink: how many tokens count as first.
+        tokens_of_sink: number of tokens that count as first.
 
     Reference: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks".
 

@@ -5,13 +5,13 @@ from interp.heads.declaration import detector
 
 @detector
 def induction(query, key, tokens):
-    """Attends to the token after an earlier copy of the current token.
+    """Attend to the token after an earlier copy of the current token.
 
-    Also called prefix matching. A high score says that the head attends there, not that it
-    copies: pair it with `ov_copying` and an ablation.
+    Also called prefix matching. A high score shows that the head attends there, not that it copies:
+    combine it with `ov_copying` and an ablation.
 
     Not for: showing that a head copies, or that the model needs it. On prompts of one period, heads
-    of a fixed offset score as well; the default prompts vary the period.
+    with a fixed offset score high too; the default prompts vary the period.
 
     Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
 

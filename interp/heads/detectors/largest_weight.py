@@ -5,10 +5,10 @@ from interp.heads.declaration import statistic
 
 @statistic(unit="attention weight", low=0.0, high=1.0)
 def largest_weight():
-    """How sure a head is: the largest weight of each row, averaged (a head's confidence).
+    """Largest weight of each row, averaged (a head's confidence).
 
-    Not for: measuring importance by itself: a head can be sure of a token that it does nothing
-    with, such as a sink.
+    Not for: measuring importance by itself: a head can put its full weight on a token that it does
+    not use, such as a sink.
 
     Reference: Voita et al. 2019, "Analyzing Multi-Head Self-Attention".
     """

@@ -5,15 +5,15 @@ from interp.heads.declaration import detector
 
 @detector
 def local_window(query, key, *, width: int = 4):
-    """Attends within the last few tokens, the current one included.
+    """Attend within the last few tokens, the current one included.
 
-    Rows that see no more than the window do not count: every head would score 1 there.
+    Rows that see only the window are not counted: every head would score 1 there.
 
     Not for: comparing prompts of different lengths: a fixed window holds a smaller share of a
     longer prompt. `recency` grows with the prompt.
 
     Options:
-        width: tokens in the window.
+        width: number of tokens in the window.
 
     >>> picture(local_window, "a b c d", width=2)
       a b c d

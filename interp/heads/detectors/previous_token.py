@@ -5,9 +5,9 @@ from interp.heads.declaration import detector
 
 @detector
 def previous_token(query, key):
-    """Attends to the token just before the current one.
+    """Attend to the token just before the current one.
 
-    Not for: showing that a head serves induction: `k_composition` and an ablation ask that.
+    Not for: showing that a head takes part in induction: `k_composition` and an ablation test that.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
 

@@ -5,17 +5,17 @@ from interp.heads.declaration import detector
 
 @detector
 def recency(query, key, *, share: float = 0.25):
-    """Attends to the most recent part of what it sees: a window that grows with the context.
+    """Attend to the most recent part of the visible tokens, in a window that grows with them.
 
-    `local_window` asks for a fixed number of tokens; this asks for a share of them, so that an
-    even spread scores about the share at any length. Rows with only one token in the window, and
-    rows that see nothing beyond it, do not count.
+    `local_window` uses a fixed number of tokens; this uses a share of them, so that uniform
+    attention scores about the share at any length. Rows with only one token in the window, and rows
+    that see nothing beyond it, are not counted.
 
     Not for: choosing the size of a cache, which is a number of tokens: use `local_window` or
     `streaming`.
 
     Options:
-        share: part of the visible tokens that is recent, the current one included.
+        share: share of the visible tokens that counts as recent, the current one included.
 
     Reference: Liu et al. 2024, "RecurFormer: Not All Transformer Heads Need Self-Attention" (there
     with a fixed window).
@@ -28,7 +28,7 @@ def recency(query, key, *, share: float = 0.25):
     d . . # # .
     e . . # # #
     """
-    # whole numbers, so that every kind of array rounds alike
+    # integers, so that every kind of array rounds identically
     part = round(1000 * share)
     window = (part * (query + 1) + 999) // 1000
     return (key <= query) & (key > query - window) & (window >= 2) & (window <= query)

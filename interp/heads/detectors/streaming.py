@@ -5,17 +5,17 @@ from interp.heads.declaration import detector
 
 @detector
 def streaming(query, key, *, first: int = 1, last: int = 4):
-    """Attends to the first tokens and the last few alone: a cache of these would be enough.
+    """Attend only to the first tokens and the last few, so that a cache of these is enough.
 
-    Rows that see no more than these do not count: every head would score 1 there. For long
-    prompts the papers take 4 and 256, or 64 and 256.
+    Rows that see only these are not counted: every head would score 1 there. For long prompts the
+    papers use 4 and 256, or 64 and 256.
 
     Not for: prompts hardly longer than the window, where few rows count. The default of 1 and 4
-    tokens is for short prompts; caches take hundreds.
+    tokens is for short prompts; real caches hold hundreds.
 
     Options:
-        first: tokens at the start, where attention is parked.
-        last: tokens at the end, the current one included.
+        first: number of tokens at the start, where unused attention often rests.
+        last: number of tokens at the end, the current one included.
 
     Reference: Xiao et al. 2024, "DuoAttention: Efficient Long-Context LLM Inference with Retrieval
     and Streaming Heads".

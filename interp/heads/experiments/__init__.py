@@ -1,6 +1,6 @@
-"""Kinds of head that show in an experiment: prompts made for them, or a change of the model.
+"""Metrics measured in experiments: specially made prompts, or interventions on the model.
 
-A new one is a file here with one function of its name under `@experiment`.
+To add one, add a file here with one function of the same name, decorated with `@experiment`.
 """
 
 from interp.core.room import furnish

@@ -1,7 +1,8 @@
-"""Interleaved Markov chains: x_t depends on x_{t-k}, with one lag k per sequence, to be found out.
+"""Interleaved Markov chains: x_t depends on x_{t-k}, with one unknown lag k per sequence.
 
-With lag k the sequence is k chains of one law, taken in turn. Whoever knows the law P must infer
-the lag from the sequence: the likelihood of lag k is the product of P[x_{t-k}, x_t].
+With lag k the sequence is k chains with one transition matrix, interleaved. A model that knows the
+matrix P must infer the lag from the sequence: the likelihood of lag k is the product of P[x_{t-k},
+x_t].
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from interp.core.errors import OptionError
 
 
 def transition(states: int, rng: np.random.Generator) -> Float[np.ndarray, "state state"]:
-    """A random law: every row from a flat Dirichlet distribution.
+    """Draw a random transition matrix, each row from a flat Dirichlet distribution.
 
     Raises:
-        OptionError: fewer than two states.
+        OptionError: there are fewer than two states.
     """
     if states < 2:
-        raise OptionError(f"states={states}: at least 2")
+        raise OptionError(f"states={states}: a chain needs at least 2 states")
     return rng.dirichlet(np.ones(states), states)
 
 
 def stationary(law: Float[np.ndarray, "state state"]) -> Float[np.ndarray, " state"]:
-    """The distribution that the law leaves as it is."""
+    """Return the stationary distribution of a transition matrix."""
     n = len(law)
     equations = np.vstack([law.T - np.eye(n), np.ones(n)])
     found = np.linalg.lstsq(equations, np.append(np.zeros(n), 1), rcond=None)[0]
@@ -37,13 +38,15 @@ def interleaved(
     length: int,
     rng: np.random.Generator,
 ) -> Int[np.ndarray, " pos"]:
-    """One sequence of states: the first `lag` from the stationary law, then x_t from x_{t-lag}.
+    """Draw one sequence: the first `lag` states are stationary, then x_t follows x_{t-lag}.
 
     Raises:
-        OptionError: a lag outside 1 to length - 1.
+        OptionError: the lag lies outside 1 to length - 1.
     """
     if not 1 <= lag < length:
-        raise OptionError(f"lag {lag} in a sequence of {length}: from 1 to {length - 1}")
+        raise OptionError(
+            f"lag {lag} in a sequence of {length}: the lag must lie between 1 and {length - 1}"
+        )
     states = np.empty(length, dtype=np.int64)
     states[:lag] = rng.choice(len(law), lag, p=stationary(law))
     for t in range(lag, length):
@@ -54,7 +57,7 @@ def interleaved(
 def likelihoods(
     law: Float[np.ndarray, "state state"], states: Int[np.ndarray, " pos"], lags: int
 ) -> Float[np.ndarray, "pos lag"]:
-    """P[x_{t-k}, x_t] for k from 1 to `lags`, from the first t at which every lag has a source."""
+    """Return P[x_{t-k}, x_t] for k from 1 to `lags`, from the first t with all lags."""
     t = np.arange(lags, len(states))
     return np.stack([law[states[t - k], states[t]] for k in range(1, lags + 1)], 1)
 
@@ -62,7 +65,7 @@ def likelihoods(
 def likeliest_lag(
     law: Float[np.ndarray, "state state"], states: Int[np.ndarray, " pos"], lags: int
 ) -> int:
-    """The lag of maximum likelihood."""
+    """Return the lag of maximum likelihood."""
     with np.errstate(divide="ignore"):
         return 1 + int(np.log(likelihoods(law, states, lags)).sum(0).argmax())
 
@@ -70,6 +73,9 @@ def likeliest_lag(
 def normalised_lag(
     law: Float[np.ndarray, "state state"], states: Int[np.ndarray, " pos"], lags: int
 ) -> int:
-    """The lag with the most of each step's likelihood, shared out: what attention can add up."""
+    """Return the lag with the largest sum of per-step normalised likelihoods.
+
+    Attention can compute this estimate by adding up.
+    """
     each = likelihoods(law, states, lags)
     return 1 + int((each / each.sum(1, keepdims=True)).sum(0).argmax())

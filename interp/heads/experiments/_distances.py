@@ -1,4 +1,4 @@
-"""A head's score as a function of distance alone, and the area under its cumulative attention."""
+"""Attention score as a function of distance, and the area under the cumulative attention."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 def gates(
     model: Model, lab: Lab, length: int, trials: int, skip: int
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], dict[str, Any]]:
-    """Per prompt and head the area under the cumulative attention by distance.
+    """Return per prompt and head the area under the cumulative attention by distance.
 
     Raises:
-        OptionError: numbers below what makes sense.
-        PromptError: a model without room for two distances.
+        OptionError: length, trials or skip are too small.
+        PromptError: the model has too few positions for two distances.
     """
     if length < 2 or trials < 1 or skip < 0:
         raise OptionError(
-            f"length={length}, trials={trials}, skip={skip}: at least 2, 1 and 0 of them"
+            f"length={length}, trials={trials}, skip={skip}: they must be at least 2, 1 and 0"
         )
     ends = [x for x in (model.limit, model.context) if x is not None]
     tokens = min([2 * length + skip, *ends])
     distances = min(length, tokens - skip)
     if distances < 2:
         raise PromptError(f"{model.name} has positions for {tokens} tokens; skip={skip} of them "
-                          "leaves fewer than 2")  # fmt: skip
+            f"leaves fewer than 2; lower skip")  # fmt: skip
     rng, bos, ids = np.random.default_rng(lab.seed), bos_id(model), ordinary_ids(model)
     first = () if bos is None else (bos,)
     found: dict[Site, list[Tensor]] = {}
@@ -55,7 +55,7 @@ def gates(
 
 
 def _area(call: Call, distances: int, skip: int) -> Float[Tensor, " head"]:
-    """The area of one prompt: a few rows at a time, so memory grows with the prompt's length."""
+    """Return the area of one prompt, a few rows at a time, so that memory stays linear."""
     queries = call.z.shape[2]
     total = torch.zeros(call.n_heads, distances, dtype=torch.float64, device=call.z.device)
     count = torch.zeros(distances, dtype=torch.float64, device=call.z.device)

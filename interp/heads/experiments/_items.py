@@ -1,4 +1,4 @@
-"""Attention from a question to items, by the place where an item stands."""
+"""Attention from a question to items, by the position of an item."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 ENDS = ("both", "first", "last")
-HIGHEST = 5  # heads whose two ends are noted
+HIGHEST = 5  # number of heads whose two ends appear in the notes
 
 
 def by_slot(
     model: Model, lab: Lab, *, items: int, size: int, orders: int, question: int, end: str = "both"
 ) -> dict[Site, Float[Tensor, "order head place"]]:
-    """The share of the question's mass on items that falls on each place, per order of the items.
+    """Return the share of the question's mass on items at each position, per order of the items.
 
     Raises:
-        OptionError: fewer than three items, a number below 1, or an unknown end.
-        PromptError: more tokens than the model has positions for.
+        OptionError: there are fewer than three items, a number is below 1, or the end is not known.
+        PromptError: the prompt exceeds the model's positions.
     """
     if items < 3 or min(size, orders, question) < 1:
         raise OptionError(
-            f"items={items}, size={size}, orders={orders}, question={question}: at least 3 items, "
-            "and 1 of each other"
+            f"items={items}, size={size}, orders={orders}, question={question}: items must be at "
+            f"least 3, the other values at least 1"
         )
     if end not in ENDS:
         raise OptionError(f"end={end!r} is not known; known: {', '.join(ENDS)}")
@@ -47,8 +47,8 @@ def by_slot(
     length = len(first) + items * size + question
     if ends and length > min(ends):
         raise PromptError(
-            f"{items} items of {size} tokens and a question of {question} take {length} positions; "
-            f"{model.name} has {min(ends)}: take smaller items"
+            f"{items} items of {size} tokens and a question of {question} take {length} "
+            f"positions; {model.name} has {min(ends)}; use fewer or smaller items"
         )
     number = items * size + question
     rows = torch.arange(length - question, length)
@@ -58,14 +58,14 @@ def by_slot(
         model.require_finite(call, site)
         pattern = call.pattern(rows.to(call.z.device))[0].double().mean(1)  # head, key
         mass = pattern[:, len(first) : length - question].unflatten(-1, (items, size)).sum(-1)
-        # a head that rests wholly elsewhere prefers no place
+        # a head with no attention on the items prefers no position
         total = mass.sum(-1, keepdim=True)
         shares = torch.where(total > 0, mass / total, 1 / items)
         found.setdefault(site, []).append(shares.cpu())
 
     drawn = np.zeros(0, int)
     for done in range(orders):
-        # rotations of one random order: every item stands at every place once per `items` prompts
+        # rotations of one random order: every item is at every position once per `items` prompts
         if done % items == 0:
             drawn = rng.choice(ids, number, replace=number > len(ids))
         blocks, asked = drawn[: items * size].reshape(items, size), drawn[items * size :].tolist()
@@ -79,7 +79,7 @@ def by_slot(
 def at_ends(
     shares: Float[Tensor, "order head place"], end: str = "both"
 ) -> Float[Tensor, "order head"]:
-    """Per order the share at one end; for "both", at the end that has less on average.
+    """Return the share at one end per order; for "both", at the end that is smaller on average.
 
     The smaller end is chosen once per head from the mean over the orders, not order by order: a
     minimum per order would fall with the spread between orders.
@@ -94,7 +94,7 @@ def ends_of_highest(
     shares: Mapping[Site, Float[Tensor, "order head place"]],
     values: Mapping[Site, Float[Tensor, "order head"]],
 ) -> str:
-    """Both ends of the heads with the highest score, as text."""
+    """Describe both ends of the heads with the highest score."""
     scored = [
         (float(value), f"{Head(site.layer, head)}", shares[site][:, head].mean(0))
         for site, x in values.items()

@@ -1,4 +1,4 @@
-"""Attention at each lag on interleaved Markov chains, and the lag that it picks."""
+"""Attention at each lag on interleaved Markov chains, and the lag with the most attention."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LagMasses:
-    """Mass at each lag per prompt, head and row, and the lags that are true and likeliest.
+    """Attention mass at each lag per prompt, head and row, with the true and likeliest lags.
 
     `mass[site][trial, head, row, lag]` is the mass on x_{t+1-k}; `likeliest` are the lags of
-    maximum likelihood given what each row has seen.
+    maximum likelihood given the tokens visible to each row.
     """
 
     mass: dict[Site, Float[Tensor, "trial head row lag"]]
     true: Int[np.ndarray, " trial"]
     likeliest: Int[np.ndarray, "trial row"]
     law: str
-    rounds: tuple[str, ...]  # which prompts share a law, or at least a round over the lags
-    model_right: float  # share of rows where the model's best token is that of the true lag's law
+    # label of prompts that share a transition matrix, or at least a round over the lags
+    rounds: tuple[str, ...]
+    # share of rows where the model's top token is the most probable one under the true lag
+    model_right: float
 
     @property
     def right(self) -> dict[Site, Float[Tensor, "trial head"]]:
-        """Mass at the true lag, mean over rows."""
+        """Return the mass at the true lag, averaged over rows."""
         return {site: self._at_true(x.mean(2)) for site, x in self.mass.items()}
 
     @property
     def wrong(self) -> dict[Site, Float[Tensor, "trial head"]]:
-        """Mass per wrong lag, mean over rows and over these lags."""
+        """Return the mass per wrong lag, averaged over rows and these lags."""
         found = {}
         for site, x in self.mass.items():
             each = x.mean(2)
@@ -56,7 +58,7 @@ class LagMasses:
         return each.gather(-1, at).squeeze(-1)
 
     def agreement(self) -> dict[Head, tuple[float, float]]:
-        """Per head of the decoder: how often the lag of most mass is the true and the likeliest."""
+        """Return per decoder head how often its top lag is the true one and the likeliest one."""
         found = {}
         for site, x in self.mass.items():
             picked = 1 + x.argmax(-1).numpy()  # trial head row
@@ -67,7 +69,7 @@ class LagMasses:
         return found
 
     def notes(self) -> dict[str, Any]:
-        """For the record of a score."""
+        """Return the notes for the record of a score."""
         each = self.agreement()
         best = max(each, key=lambda head: each[head][1])
         bayes = float((self.likeliest == self.true[:, None]).mean())
@@ -86,22 +88,25 @@ def lag_masses(
     """Run a model on interleaved chains of every lag; rows are the second half of each prompt.
 
     Raises:
-        OptionError: fewer than two lags or states, or no sequences.
-        PromptError: too few positions or tokens, or a model whose stated law does not fit it.
+        OptionError: there are fewer than two lags or states, or no sequences.
+        PromptError: the model has too few positions or tokens, or its `transition_matrix` does not
+            fit.
     """
     if lags < 2 or sequences < 1:
-        raise OptionError(f"lags={lags}, sequences={sequences}: at least 2 lags and 1 sequence")
+        raise OptionError(
+            f"lags={lags}, sequences={sequences}: there must be at least 2 lags and 1 sequence"
+        )
     rng, bos = np.random.default_rng(lab.seed), bos_id(model)
     first = () if bos is None else (bos,)
     ends = [x for x in (model.limit, model.context) if x is not None]
     length = min([length, *(end - len(first) for end in ends)])
     if length < 4 * lags:
         raise PromptError(
-            f"sequences of {length} tokens are too short to tell {lags} lags apart: at least "
-            f"{4 * lags}"
+            f"sequences of {length} tokens are too short to distinguish {lags} lags; use "
+            f"length={4 * lags} or more"
         )
     each = -(-sequences // lags)
-    # a law for every round over the lags: a score on one law says little about other laws
+    # a new matrix per round over the lags: a score on one matrix says little about others
     laws = [_law(model, states, rng) for _ in range(each)]
     whose = laws[0][2]
     true = np.tile(np.arange(1, lags + 1), each)
@@ -143,20 +148,23 @@ def lag_masses(
 def _law(
     model: Model, states: int, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, "state state"], Int[np.ndarray, " state"], str]:
-    """The law of the chain, the token of each state, and whose law it is."""
+    """Return the transition matrix, the token of each state, and the matrix's description."""
     stated = getattr(model.config, "transition_matrix", None)
     if stated is not None:
         law = np.asarray(stated, dtype=float)
         fits = law.ndim == 2 and law.shape[0] == law.shape[1] < model.d_vocab
         if not (fits and (law >= 0).all() and np.allclose(law.sum(1), 1)):
             raise PromptError(
-                f"{model.name}: the transition_matrix of its config is no law: square, with rows "
-                "that sum to 1 and fewer states than tokens"
+                f"{model.name}: the transition_matrix of its config is not valid: it must be "
+                f"square, with rows that sum to 1 and fewer states than tokens"
             )
         return law, np.arange(1, len(law) + 1), f"the model's own, {len(law)} states"
     ids = ordinary_ids(model)
     if states > len(ids):
-        raise PromptError(f"{model.name} has {len(ids)} tokens to draw {states} states from")
+        raise PromptError(
+            f"{model.name} has {len(ids)} tokens, too few to draw {states} states "
+            f"from; lower states"
+        )
     law = transition(states, rng)
     whose = f"random, {states} states, another in every round over the lags"
     return law, rng.choice(ids, states, replace=False), whose

@@ -1,4 +1,4 @@
-"""What the experiments on needles share: the instances of their options, and notes about them."""
+"""Shared parts of the needle experiments: instances for their options, and notes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interp.heads.needle.text import text_instances
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-OF_SENTENCES = {"completion": False, "question": True}  # whether a question is asked
+OF_SENTENCES = {"completion": False, "question": True}  # True if a question is asked
 
 
 def instances_of(
@@ -32,14 +32,14 @@ def instances_of(
     depths: int,
     answer: int,
 ) -> list[Instance]:
-    """The instances that options ask for.
+    """Return the instances that the options describe.
 
     Raises:
-        OptionError: an unknown task, or a number below 1.
-        PromptError: a task that does not fit the model.
+        OptionError: the task is not known, or a number is below 1.
+        PromptError: the task does not fit the model.
     """
     if needles < 1:
-        raise OptionError(f"needles={needles}: at least 1")
+        raise OptionError(f"needles={needles}: there must be at least 1")
     about: dict[str, Any] = {"lengths": evenly(*lengths), "depths": even_depths(depths)}
     if task == "ids":
         return ids_instances(model, needles=needles, answer=answer, seed=seed, **about)
@@ -48,7 +48,8 @@ def instances_of(
         return sentence_instances(model, asked=asked, needles=needles, seed=seed, **about)
     if not task.endswith(".jsonl"):
         raise OptionError(
-            f"task={task!r}: it is auto, ids, {', '.join(OF_SENTENCES)} or a .jsonl file of needles"
+            f"task={task!r} is not known; use auto, ids, {', '.join(OF_SENTENCES)} or a .jsonl "
+            f"file of needles"
         )
     texts, haystack = read_task(task)
     return text_instances(model, texts[:needles], haystack, **about)
@@ -57,10 +58,10 @@ def instances_of(
 def chosen_task(
     model: Model, seed: int, lengths: tuple[int, int, int], answer: int
 ) -> tuple[str | None, list[TriedTask]]:
-    """The built-in task that the model answers best, and how it did on each.
+    """Return the built-in task that the model answers best, and its results on each.
 
-    Tried on needles of their own, so that the choice does not depend on the instances scored.
-    None where the model answers no instance of any.
+    The tasks are tried on separate needles, so that the choice does not depend on the scored
+    instances. The task is None if the model answers no instance of any task.
     """
     tasks = ["ids", *([] if model.tokenizer is None else OF_SENTENCES)]
     few = lengths[1], lengths[1], 1
@@ -76,14 +77,14 @@ def chosen_task(
 
 
 def needle_notes(tried: Sequence[TriedTask]) -> str:
-    """Answers of the model on each task that was tried."""
+    """Return the model's results on each task that was tried."""
     return (
         f"answered of those tried, with the needle and not without it: {', '.join(map(str, tried))}"
     )
 
 
 def needle_report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
-    """The task asked and the model's answers."""
+    """Return the task and the model's results on it."""
     right = tried.right
     whole = int((right >= 1).sum())
     lengths = sorted({x.length for x in tried.instances})
@@ -92,22 +93,22 @@ def needle_report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[st
     return {
         "instances": f"{len(right)}: {needles} needles, prompts of "
         f"{', '.join(map(str, lengths))} tokens, {depths} depths",
-        "answered": f"{whole} of {len(right)} instances wholly, "
-        f"{float(right.mean()):.2f} of the answers' tokens",
+        "answered": f"{whole} of {len(right)} instances completely, {float(right.mean()):.2f} of "
+        f"the answers' tokens",
         "counted": f"{len(counted.instances)} of {len(right)} instances",
     }
 
 
 def answered(task: str, tried: CopyPaste, chosen: bool) -> str:
-    """The task scored, and how many instances the model answered."""
+    """Describe the scored task and the number of instances that the model answered."""
     right = int((tried.right >= 1).sum())
     how = ", chosen as the one answered best" if chosen else ""
-    none = "; scores are attention alone, the model retrieves nothing" if right == 0 else ""
+    none = "; the scores show attention only, the model retrieves nothing" if right == 0 else ""
     return f"task {task}{how}; the model answers {right} of {len(tried.right)} instances{none}"
 
 
 def unscored(model: Model, tried: Sequence[TriedTask]) -> Trials:
-    """No score for any head: a model that answers no task retrieves nothing to be found."""
+    """Return a result without scores, for a model that answers no task."""
     values = {
         site: torch.full((1, site.n_heads), torch.nan, dtype=torch.float64) for site in model.sites
     }

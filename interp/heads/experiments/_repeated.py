@@ -1,4 +1,4 @@
-"""What `echo` and `razor_induction` share: random tokens many times over, scored by a detector."""
+"""Shared part of `echo` and `razor_induction`: repeated random tokens, scored by a detector."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 def on_repeats(
     model: Model, lab: Lab, detector: Analysis, period: int, copies: int, trials: int, group: bool
 ) -> Trials:
-    """A detector on random tokens repeated; rows of the first copy have no target.
+    """Score a detector on repeated random tokens; rows of the first copy have no target.
 
     Raises:
-        OptionError: fewer than two copies, or no trials.
-        PromptError: no room for the copies of even two tokens.
+        OptionError: there are fewer than two copies, or no trials.
+        PromptError: the model has too few positions for the copies of even two tokens.
     """
     if copies < 2 or trials < 1:
-        raise OptionError(f"copies={copies}, trials={trials}: at least 2 copies and 1 trial")
+        raise OptionError(
+            f"copies={copies}, trials={trials}: there must be at least 2 copies and 1 trial"
+        )
     if period < 2:
-        raise PromptError(f"period={period}: at least 2 tokens")
+        raise PromptError(f"period={period}: a period has at least 2 tokens")
     given = repeats(model, n=trials, longest=period, copies=copies, seed=lab.seed)
     bound = detector.bind()
     engine = choose_engine(model, given, trials, "auto")
@@ -51,7 +53,7 @@ def on_repeats(
 
 
 def per_group(x: Tensor, site: Site, how: str) -> Tensor:
-    """`[trial, head]` with every head given the maximum or mean of its key-value group."""
+    """Return `[trial, head]` with every head set to the maximum or mean of its key-value group."""
     groups = x.unflatten(-1, (site.n_kv_heads, -1))
     one = groups.amax(-1) if how == "max" else groups.mean(-1)
     return torch.repeat_interleave(one, groups.shape[-1], -1)

@@ -11,20 +11,20 @@ from interp.heads.declaration import Trials, experiment
     chance="0 for attention that is the same on both",
 )
 def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 8):
-    """Parks its attention where there is nothing to find, and takes it up where there is.
+    """Rest attention on a sink in random tokens, and less so in repeated tokens.
 
-    The mean attention on the head's strongest sink (see `sink`) on random tokens, less that on
-    random tokens said again and again. Near 0: the same on both, be it a sink or not. For two
-    domains of your own: `interp.heads.outliers.active_dormant_sinks`.
+    The mean attention on the head's strongest sink (see `sink`) on random tokens, minus that on
+    repeated random tokens. Near 0 the two are equal, whether the head has a sink or not. For two
+    user-supplied domains: `interp.heads.outliers.active_dormant_sinks`.
 
     Not for: comparing domains on the default prompts, which are random tokens and repeated ones.
     Give texts of two domains to `interp.heads.outliers.active_dormant_sinks`.
 
     Options:
-        n: prompts of each kind.
+        n: number of prompts of each kind.
         longest: tokens per prompt.
-        period: tokens of the block that is said again and again; where the model has no room for
-            two of them, half of its room.
+        period: tokens of the repeated block; if two blocks exceed the model's positions, half of
+            its positions.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
     """

@@ -19,21 +19,21 @@ def echo(
     trials: int = 12,
     per_group: bool = False,
 ):
-    """Attends to earlier copies of the current token, all of them, in repeated random tokens.
+    """Attend to all earlier copies of the current token, in repeated random tokens.
 
-    Random tokens, several times over, BOS first. Score = mean over
-    the rows from the second copy on of the mass on earlier copies of the row's token.
-    Targets are found by token, so that tokens drawn twice from a small vocabulary count, and the
-    mask is the model's own. The period differs from prompt to prompt, unless there is one prompt:
-    at one period a head with a fixed offset would score as well.
+    The prompt is BOS and a block of random tokens repeated several times. Score = mean over the
+    rows from the second copy on of the mass on earlier copies of the row's token. Targets are found
+    by token, so tokens drawn twice from a small vocabulary count, and the mask is the model's own.
+    The period differs between prompts (unless there is only one): with one period a head with a
+    fixed offset would score high too.
 
     Not for: models with a small vocabulary and long periods, where tokens repeat within a copy; or
-    a threshold for keeping a cache that was not tried.
+    choosing a threshold for cache compression without testing it.
 
     Options:
-        period: tokens per copy, at most (the paper takes 2500); cut to what the model has room for.
-        copies: how often they stand in a row.
-        trials: how many such prompts; those of one period are a cluster.
+        period: maximum tokens per copy (the paper uses 2500); reduced to fit the model's positions.
+        copies: number of copies in a prompt.
+        trials: number of prompts; those with one period form a cluster.
         per_group: give every head the largest score of its key-value group, as the paper selects.
 
     Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval

@@ -14,25 +14,27 @@ def item_position(
     model, lab, *, items: int = 6, size: int = 6, orders: int = 24, question: int = 2,
     end: str = "both",
 ):  # fmt: skip
-    """Attends to the first and the last of several items, whatever they say (an attention basin).
+    """Attend to the first and the last of several items, whatever their content.
 
-    Random items stand in random order, and random tokens follow as the question; the next prompts
-    turn the order, so that each item stands once at every place where `orders` is a multiple of
-    `items`. Then come other items. What shares an order is a cluster. A place has the share of the
-    question's attention to items that falls there, mean over the prompts; score = the smaller of
-    the shares of the first and the last place, 1/2 for an ideal basin. A head that looks at one end
-    alone, such as a previous-token head, has next to nothing at the other. The notes give both ends
-    of the highest heads and the mean share at every place over all heads;
-    `interp.heads.experiments._items.by_slot` gives every place per head.
+    This is called an attention basin.
 
-    Not for: the effect of content: items are random tokens. With few `orders` an item and its place
-    cannot be told apart.
+    Random items are placed in random order, followed by random tokens as the question. The next
+    prompts rotate the order, so that each item is once at every position if `orders` is a multiple
+    of `items`; then new items are drawn. Prompts that share an order form a cluster. The share of a
+    position is the part of the question's attention on items that falls there, averaged over
+    prompts; score = the smaller of the shares of the first and the last position, 1/2 for an ideal
+    basin. A head that attends to one end only, such as a previous-token head, has almost none at
+    the other. The notes give both ends of the highest heads and the mean share at every position
+    over all heads; `interp.heads.experiments._items.by_slot` gives every position per head.
+
+    Not for: the effect of content: items are random tokens. With few `orders` the effects of an
+    item and of its position cannot be separated.
 
     Options:
-        items: how many stand in a row.
+        items: number of items in a prompt.
         size: tokens per item, all different where the vocabulary allows.
-        orders: prompts; so many of them as there are items turn one order.
-        question: tokens after the items, whose rows count.
+        orders: number of prompts; each group of `items` prompts rotates one order.
+        question: number of tokens after the items; only their rows count.
         end: `both` for the smaller share of the two; `first` or `last` for one of them.
 
     Reference: Yi et al. 2025, "Attention Basin: Why Contextual Position Matters in Large Language

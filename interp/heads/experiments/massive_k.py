@@ -10,17 +10,16 @@ from interp.heads.declaration import Trials, experiment
     chance="value of random weights",
 )
 def massive_k(model, lab, *, n: int = 16, longest: int = 48):
-    """How far the largest channel of a head's keys stands out: its norm over the mean one's.
+    """Largest channel norm of a head's keys, divided by the mean channel norm.
 
-    A channel's norm is taken over the tokens of a prompt, of the keys that enter the scores (after
-    rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. Heads that share
-    keys share the score. What depends on it: `interp.heads.outliers.disruption`.
+    A channel's norm is taken over the tokens of a prompt, on the keys that enter the scores (after
+    rotary embedding and norms). Jin et al. call a channel massive above 5 times the mean. Heads
+    that share keys share the score. `interp.heads.outliers.disruption` tests what depends on it.
 
-    Not for: models whose keys pass a norm of their own (Qwen 3, Gemma 3, OLMo 2), which evens out
-    the channels.
+    Not for: models with a norm on the keys (Qwen 3, Gemma 3, OLMo 2), which evens out the channels.
 
     Options:
-        n: prompts of random tokens.
+        n: number of prompts of random tokens.
         longest: tokens per prompt.
 
     Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual

@@ -10,17 +10,17 @@ from interp.heads.declaration import Trials, experiment
     chance="value of random weights",
 )
 def massive_q(model, lab, *, n: int = 16, longest: int = 48):
-    """How far the largest channel of a head's queries stands out: its norm over the mean one's.
+    """Largest channel norm of a head's queries, divided by the mean channel norm.
 
-    A channel's norm is taken over the tokens of a prompt, of the queries that enter the scores
-    (after rotation and norms). Jin et al. call a channel massive beyond 5 times the mean. What
-    depends on it: `interp.heads.outliers.disruption`.
+    A channel's norm is taken over the tokens of a prompt, on the queries that enter the scores
+    (after rotary embedding and norms). Jin et al. call a channel massive above 5 times the mean.
+    `interp.heads.outliers.disruption` tests what depends on it.
 
     Not for: deciding to protect a channel before `interp.heads.outliers.disruption` has shown that
     something depends on it.
 
     Options:
-        n: prompts of random tokens.
+        n: number of prompts of random tokens.
         longest: tokens per prompt.
 
     Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual

@@ -1,4 +1,4 @@
-"""No-op heads by the values they attend to."""
+"""No-op heads by the size of the values they attend to."""
 
 from interp.heads.declaration import Trials, experiment
 
@@ -11,18 +11,18 @@ from interp.heads.declaration import Trials, experiment
     end="high",
 )
 def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
-    """Attends to tokens with small values, and so moves nothing: how far they fall short.
+    """Attend to tokens with small values, and so write little (a no-op).
 
-    1 - (attention times value norm, summed over keys) / (mean value norm of the keys in sight),
-    averaged over queries: 1 where all attention lies on values of size zero, 0 for attention that
-    does not look at their size, below 0 for a head that seeks large values. What is written may
+    1 - (attention times value norm, summed over keys) / (mean value norm of the visible keys),
+    averaged over queries: 1 if all attention is on values of size zero, 0 if attention is
+    independent of their size, below 0 for a head that prefers large values. The head output may
     still be small for other reasons: see `no_op_written`.
 
-    Not for: use alone: values can be small where the head does its work. Read `no_op_written`
-    beside it.
+    Not for: use alone: values can be small at the positions that matter. Compare with
+    `no_op_written`.
 
     Options:
-        n: prompts of random tokens.
+        n: number of prompts of random tokens.
         longest: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).

@@ -1,4 +1,4 @@
-"""No-op heads by what they write."""
+"""No-op heads by the size of what they write."""
 
 from interp.heads.declaration import Trials, experiment
 
@@ -11,16 +11,16 @@ from interp.heads.declaration import Trials, experiment
     end="low",
 )
 def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
-    """How much a head writes: the norm of its result over that of the stream it is added to.
+    """Norm of a head's output divided by that of the residual stream it is added to.
 
-    A no-op head has a score near 0, so the lowest are listed first. It is the size that counts, not
-    the attention: a head can attend to something and write nothing.
+    A no-op head has a score near 0, so the lowest are listed first. The score depends on the size
+    of the output, not on attention: a head can attend to something and write nothing.
 
-    Not for: post-norm models, in which the sum is scaled afterwards. A head may also be silent on
+    Not for: post-norm models, in which the sum is scaled afterwards. A head may also be inactive on
     random tokens only.
 
     Options:
-        n: prompts of random tokens.
+        n: number of prompts of random tokens.
         longest: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).

@@ -1,18 +1,18 @@
-"""Outliers among what heads write, by the largest."""
+"""Outliers in head outputs, by the largest entry."""
 
 from interp.heads.declaration import Trials, experiment
 
 
 @experiment(unit="size of an entry", low=0.0, requires=("tokens",))
 def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
-    """The largest entry a head writes, in size: the infinity norm of its result over a prompt.
+    """Largest absolute entry of a head's output over a prompt (infinity norm).
 
-    Read it beside `outliers_kurtosis`: a head may write one large entry or large ones everywhere.
+    Compare with `outliers_kurtosis`: a head may write one large entry or large ones everywhere.
 
     Not for: comparing models: it is in units of the residual stream. Compare heads of one model.
 
     Options:
-        n: prompts of random tokens.
+        n: number of prompts of random tokens.
         longest: tokens per prompt.
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers".

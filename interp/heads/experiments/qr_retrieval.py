@@ -24,35 +24,35 @@ def qr_retrieval(
     answer: int = 4,
     calibrated: bool = True,
 ):
-    """Attends from the question to the needle, more than a question about nothing does.
+    """Attend from the question to the needle, more than an uninformative question does.
 
-    Per head the attention of the question's tokens (their mean) on every key of the context, less
-    that of a question about nothing; keys more than two standard deviations below the mean are
-    left out; the sum over the needle is averaged over instances. Nothing is generated, so models
-    that cannot answer are scored too. Attention that does not depend on the question cancels; a
-    random head's does depend on it, so a head is held against random weights as well as against
-    the null, which is the same with a question about something that is not there. The instances of
-    a needle are a cluster.
+    Per head, the mean attention of the question's tokens on every key of the context, minus that of
+    an uninformative question; keys more than two standard deviations below the mean are left out;
+    the sum over the needle is averaged over instances. Nothing is generated, so models that cannot
+    answer are scored too. Attention that does not depend on the question cancels; a random head's
+    attention does depend on it, so a head is compared with random weights as well as with the null,
+    the same score with a question about something absent from the context. The instances of a
+    needle form a cluster.
 
     Cost: Per instance one prompt under three questions; nothing is generated. By default two passes
     per task and instance to choose the task, eight instances each.
 
-    Null: the same with a question about something that is not there.
+    Null: the same score with a question about something absent from the context.
 
     Not for: showing that a head copies: attention mass on the needle does not put its token into
     the output.
 
     Options:
-        task: `auto`, the task that the model answers best, and `ids` where it answers none; `ids`,
-            a key and its values among random tokens; `completion`, the beginning of a sentence
-            read before, and `question`, one about such a sentence (both English, for models with a
+        task: `auto` (the task that the model answers best, `ids` if it answers none); `ids` (a key
+            and its values among random tokens); `completion` (the beginning of an earlier sentence)
+            or `question` (a question about such a sentence; both in English, for models with a
             tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
-        needles: different needles (of a file: the first so many).
-        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens;
-            sentences take at least twice a needle's length and the question.
-        depths: places of the needle, from first to last.
-        answer: tokens of the needle after its key, in the task `ids`.
-        calibrated: take off the attention of the question about nothing.
+        needles: number of different needles (from a file: the first ones).
+        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
+            from one to the other; sentences need at least twice a needle's length and the question.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens of the needle after its key, in the task `ids`.
+        calibrated: subtract the attention of the uninformative question.
 
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
     and Re-ranking".

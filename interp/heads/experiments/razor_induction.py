@@ -1,4 +1,4 @@
-"""Induction heads, as RazorAttention scores them."""
+"""Induction heads, as defined by RazorAttention."""
 
 from interp.heads.declaration import experiment
 
@@ -19,22 +19,18 @@ def razor_induction(
     trials: int = 12,
     per_group: bool = False,
 ):
-    """Attends to what followed earlier copies of the current token, in repeated random tokens.
+    """Attend to the tokens after earlier copies of the current one, in repeated random tokens.
 
-    Random tokens, several times over, BOS first. Score = mean over
-    the rows from the second copy on of the mass on the tokens after earlier copies of the row's
-    token.
-    Targets are found by token, so that tokens drawn twice from a small vocabulary count, and the
-    mask is the model's own. The period differs from prompt to prompt, unless there is one prompt:
-    at one period a head with a fixed offset would score as well.
+    The prompt is BOS and a block of random tokens repeated several times. Score = mean over the
+    rows from the second copy on of the mass on the tokens after earlier copies of the row's token.
 
-    Not for: a replacement of `induction`: it uses more copies, all rows of later copies and, if
-    asked, the maximum of a key-value group.
+    Not for: replacing `induction`: it uses more copies, all rows of later copies and optionally the
+    maximum of a key-value group.
 
     Options:
-        period: tokens per copy, at most (the paper takes 2500); cut to what the model has room for.
-        copies: how often they stand in a row.
-        trials: how many such prompts; those of one period are a cluster.
+        period: maximum tokens per copy (the paper uses 2500); reduced to fit the model's positions.
+        copies: number of copies in a prompt.
+        trials: number of prompts; those with one period form a cluster.
         per_group: give every head the largest score of its key-value group, as the paper selects.
 
     Reference: Tang et al. 2024, "RazorAttention: Efficient KV Cache Compression Through Retrieval

@@ -24,39 +24,40 @@ def retrieval(
     success: float = 0.0,
     authors: bool = False,
 ):
-    """Copies a needle out of a haystack: its top key is the very token of the answer.
+    """Copy a needle out of a haystack: the top key is the token that the answer needs next.
 
-    At each step of the answer a head copies if its largest weight lies in the needle on the token
-    that comes next; score = the share of the needle's distinct tokens copied, mean over instances.
-    The answer is given to the model (teacher forcing): where its own greedy answer is right, these
-    are the rows of its decoding. Instances it cannot answer count as well, and the notes say how
-    many; `success` leaves them out, as the paper does. The instances of a needle are a cluster, so
-    more needles say more than more haystacks.
+    At each step of the answer a head copies if its largest weight is in the needle, on the token
+    that comes next; score = the share of the needle's distinct tokens copied, averaged over
+    instances. The answer is given to the model (teacher forcing): where its greedy answer is right,
+    these are the rows of its own decoding. Instances that it cannot answer count too, and the notes
+    give their number; `success` excludes them, as the paper does. The instances of a needle form a
+    cluster, so more needles add more evidence than more haystacks.
 
     By default each task is tried on eight instances and the one that the model answers best is
-    taken; a model that answers none gets no scores, since attention alone is no retrieval.
+    used; a model that answers none gets no scores, since attention alone is not retrieval.
 
-    Cost: Per instance one forward pass; only the rows of the answer are formed. By default two
+    Cost: One forward pass per instance; only the rows of the answer are formed. By default two
     passes per task and instance to choose the task, eight instances each. `authors` generates.
 
-    Not for: comparing models on the default task, which is chosen for each model: name one. Heads
-    that paraphrase or collect do not score, since only literal copies count. Few needles with many
-    haystacks look precise and are not; take more needles.
+    Not for: comparing models on the default task, which is chosen for each model: name a task.
+    Heads that paraphrase or aggregate do not score, since only literal copies count. Few needles
+    with many haystacks look precise but are not; use more needles.
 
     Options:
-        task: `auto`; `ids`, a key and its values among random tokens; `completion`, the beginning
-            of a sentence read before, and `question`, one about such a sentence (both English, for
-            models with a tokenizer); or a JSONL file of needles (see
-        `interp.heads.needle.task_file`).
-        needles: different needles (of a file: the first so many).
-        shortest, longest, lengths: so many lengths of prompt from shortest to longest, in tokens;
-            sentences take at least twice a needle's length and the question.
-        depths: places of the needle, from first to last.
-        answer: tokens to copy per needle, in the task `ids`.
-        success: leave out instances with less of the answer right (the authors take 0.5); the null
-            is then a top key drawn evenly from what is visible, computed.
-        authors: as the published code counts: the model decodes by itself, and a token written
-            again counts again (so a score may pass 1).
+        task: `auto`; `ids` (a key and its values among random tokens); `completion` (the beginning
+            of an earlier sentence) or `question` (a question about such a sentence; both in
+            English, for models with a tokenizer); or a JSONL file of needles (see
+            `interp.heads.needle.task_file`).
+        needles: number of different needles (from a file: the first ones).
+        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
+            from one to the other; sentences need at least twice a needle's length and the question.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens to copy per needle, in the task `ids`.
+        success: minimum share of the answer that is right; other instances are excluded (the
+            authors use 0.5). The null is then the expected score of a top key drawn uniformly from
+            the visible tokens.
+        authors: count as the published code does: the model decodes by itself, and a repeated token
+            counts again (so a score may exceed 1).
 
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
@@ -74,7 +75,7 @@ def retrieval(
     sizes, trials = (shortest, longest, lengths), []
     if task == "auto":
         chosen, trials = chosen_task(model, lab.seed, sizes, answer)
-        # with one task to choose from, the instances below say how the model does on it
+        # if there is only one task, the instances below show how well the model does it
         task = chosen or "ids"
         if chosen is None and len(trials) > 1 and success <= 0:
             return unscored(model, trials)

@@ -1,14 +1,14 @@
-"""Needles in haystacks: prompts that hide something, and which heads copy it out again.
+"""Needle-in-a-haystack prompts, and the heads that copy the needle.
 
     from interp.heads import needle
 
     instances = needle.ids_instances(model, needles=8, lengths=(256, 1024), depths=(0, 0.5, 1))
     found = needle.copy_paste(model, instances)      # every head in every instance
     found.score()                                    # mean over instances, per (layer, head)
-    needle.selection_stability(found)              # the same from parts of the instances
+    needle.selection_stability(found)                # stability of the choice over parts
 
-The experiments `retrieval` and `qr_retrieval` are these with options and a command. Importing this
-loads no torch.
+The experiments `retrieval` and `qr_retrieval` wrap these functions with options and a command.
+Importing this package does not load torch.
 """
 
 import lazy_loader

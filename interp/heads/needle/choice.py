@@ -1,4 +1,4 @@
-"""Which heads pass, and whether other needles or lengths would have chosen the same ones."""
+"""Choice of heads by score, and its stability across needles and lengths."""
 
 from __future__ import annotations
 
@@ -24,21 +24,24 @@ ScoresByHead = Mapping[tuple[int, int], float]
 def select(
     scores: ScoresByHead | HeadTable, *, at_least: float | None = None, share: float | None = None
 ) -> list[Head]:
-    """The heads that pass, best first: by value, or the best share of all heads.
+    """Select heads by value or by a share of all heads, best first.
 
     Args:
         scores: by (layer, head), or a table of one metric and one stack.
-        at_least: a value to reach (0.1 in Wu et al. 2024).
-        share: of all heads (RazorAttention takes 0.14 by induction score), rounded, at least one.
-            Equal scores go in order of layer and head.
+        at_least: minimum score (0.1 in Wu et al. 2024).
+        share: share of all heads (RazorAttention uses 0.14 by induction score), rounded, at least
+            one. Equal scores are ordered by layer and head.
 
     Raises:
-        OptionError: not exactly one of the two, a share outside 0 to 1, or several metrics.
+        OptionError: not exactly one of the two is given, the share lies outside 0 to 1, or the
+            table has several metrics.
     """
     if (at_least is None) == (share is None):
-        raise OptionError("say which heads pass: either at_least=value or share=part of all heads")
+        raise OptionError(
+            "give exactly one criterion: at_least=a minimum score, or share=a share of all heads"
+        )
     if share is not None and not 0 < share <= 1:
-        raise OptionError(f"share={share}: above 0, at most 1")
+        raise OptionError(f"share={share}: it must be above 0 and at most 1")
     pairs = _pairs(scores)
     order = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
     if share is not None:
@@ -53,47 +56,53 @@ def _pairs(scores: ScoresByHead | HeadTable) -> list[tuple[tuple[int, int], floa
         return [((int(a), int(b)), float(x)) for (a, b), x in scores.items()]
     rows = scores.to_pandas()
     if rows.groupby(["metric", "stack", "model"], observed=True).ngroups > 1:
-        raise OptionError("the table holds several metrics, stacks or models: take one with where")
+        raise OptionError(
+            "the table holds several metrics, stacks or models; select one with .where(...)"
+        )
     return [((int(r.layer), int(r.head)), float(r.score)) for r in rows.itertuples()]  # type: ignore[arg-type]
 
 
 def selection_stability(
     found: CopyPaste, *, at_least: float = 0.1, top: int = 20, draws: int = 500, seed: int = 0
 ) -> pd.DataFrame:
-    """The same choice of heads from parts of the instances: one needle, one length, all.
+    """Measure how stable the choice of heads is across parts of the instances.
+
+    The parts are: one needle, one length, all.
 
     One row per part: instances `n`; `heads` that score `at_least`; `overlap`, the share of the
-    `top` heads that the other instances choose too (of the heads above zero, where fewer than
-    `top` are); `spearman`, the rank correlation of all heads with their scores in the other
-    instances; for `all` both come from random halves. Each with a 95 % interval by
-    resampling the part's instances (`_low`, `_high`).
+    `top` heads that the other instances select too (of the heads above zero, where fewer than `top`
+    are); `spearman`, the rank correlation of all heads with their scores in the other instances;
+    for `all` both come from random halves. Each with a 95 % interval by resampling the part's
+    instances (`_low`, `_high`).
 
     Raises:
-        PromptError: fewer than two instances.
+        PromptError: there are fewer than two instances.
         OptionError: `top` or `draws` below 1.
 
     Unit: overlap of heads, rank correlation.
 
-    Cost: Nothing beside the scores.
+    Cost: none beyond the scores.
 
     Null: random halves of the instances.
 
-    Not for: a single needle: what changes from needle to needle cannot show.
+    Not for: a single needle: variation between needles cannot be seen.
 
     Reference: this project.
     """
     import pandas as pd
 
     if top < 1 or draws < 1:
-        raise OptionError(f"top={top}, draws={draws}: both are at least 1")
+        raise OptionError(f"top={top}, draws={draws}: both must be at least 1")
     x = np.concatenate([v.numpy() for v in found.values.values()], 1)
     if len(x) < 2:
-        raise PromptError(f"{len(x)} instance: stability compares at least two")
+        raise PromptError(
+            f"{len(x)} instance: stability needs at least two; add needles or lengths"
+        )
     rng = np.random.default_rng(seed)
     rows = []
     for part, inside in _parts(found).items():
         if inside.all() and part != "all":
-            continue  # the only needle, or the only length
+            continue  # there is only one needle, or one length
         mine = x[inside]
         drawn = _resampled(mine, draws, rng)
         counts = (drawn >= at_least).sum(1)
@@ -128,7 +137,7 @@ def _parts(found: CopyPaste) -> dict[str, Bool[np.ndarray, " trial"]]:
 def _resampled(
     x: Float[np.ndarray, "trial head"], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "draw head"]:
-    """Means over instances drawn with replacement."""
+    """Return means over instances drawn with replacement."""
     return redraw_counts(len(x), draws, rng) / len(x) @ x
 
 
@@ -145,7 +154,7 @@ def _halves(
 
 
 def _overlap(one: np.ndarray, other: np.ndarray, top: int) -> float:
-    """Of the best heads of each, the share in common; 0 where one of them has none."""
+    """Return the share of the best heads that two scores have in common; 0 if one has none."""
     k = min(top, int((one > 0).sum()), int((other > 0).sum()))
     if k == 0:
         return 0.0
@@ -153,5 +162,5 @@ def _overlap(one: np.ndarray, other: np.ndarray, top: int) -> float:
 
 
 def _correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Rank correlation; 0 where all heads of one are equal."""
+    """Return the rank correlation; 0 if all heads of one score are equal."""
     return float(np.nan_to_num(spearman(np.stack([one, other]))[0, 1]))

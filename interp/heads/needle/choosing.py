@@ -1,7 +1,7 @@
-"""Tasks tried on a few instances, to take the one that a model can do.
+"""Choice of a needle task that the model can do, by trying each on a few instances.
 
-An instance counts as answered where the model's greedy tokens are the whole answer with the needle
-in the prompt and are not without it: a name that the model would have guessed is no retrieval.
+An instance counts as answered if the model's greedy tokens are the whole answer with the needle in
+the prompt and not without it: a name that the model would have guessed is not retrieval.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Build = Callable[[], list[Instance]]
 
 @dataclass(frozen=True)
 class TriedTask:
-    """A task on a few instances.
+    """Result of a task on a few instances.
 
     Args:
-        answered: instances answered with the needle and not without it, of `n`.
-        right: share of all answers' tokens that are right with the needle.
-        why: reason why the task cannot be asked of the model; `n` is then 0.
+        answered: number of instances answered with the needle and not without it, of `n`.
+        right: share of all answer tokens that are right with the needle.
+        why: reason why the task does not fit the model; `n` is then 0.
     """
 
     task: str
@@ -48,7 +48,7 @@ class TriedTask:
 
 @takes_model
 def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[TriedTask]:
-    """Every task on its instances, in the order given.
+    """Try every task on its instances, in the order given.
 
     A task whose instances do not fit the model is listed with the reason.
 
@@ -58,7 +58,7 @@ def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[TriedTask]:
 
     Null: the same question without the needle.
 
-    Not for: measuring ability: eight instances choose a task and no more.
+    Not for: measuring ability: eight instances are enough only to choose a task.
 
     Reference: this project.
     """
@@ -77,7 +77,7 @@ def try_tasks(model: Model, tasks: Mapping[str, Build]) -> list[TriedTask]:
 
 
 def count_answered(model: Model, instances: Sequence[Instance]) -> int:
-    """Instances that the model answers with the needle and not without it."""
+    """Count the instances that the model answers with the needle and not without it."""
     return _from_needle(model, instances, [greedy(model, x.prompt, x.answer) for x in instances])
 
 
@@ -91,22 +91,24 @@ def _from_needle(
 
 
 def best_task(tried: Sequence[TriedTask]) -> TriedTask | None:
-    """The task with the largest share answered, then most tokens right; the first among equals.
+    """Return the task with the largest share answered, then the most right tokens.
 
-    None where no task has an answered instance.
+    The first of equal ones is returned.
+
+    None if no task has an answered instance.
     """
     able = [t for t in tried if t.answered]
     return max(able, key=lambda t: (t.answered / t.n, t.right)) if able else None
 
 
 def without_needle(instance: Instance) -> tuple[int, ...]:
-    """The prompt of an instance with the needle left out."""
+    """Return the prompt of an instance with the needle removed."""
     start, end = instance.document
     return instance.context[:start] + instance.context[end:] + instance.question
 
 
 def greedy(model: Model, prompt: Sequence[int], answer: Sequence[int]) -> list[bool]:
-    """For each token of an answer, whether it is the model's first choice after those before it."""
+    """Return, for each answer token, whether it is the model's greedy choice after those before."""
     steps = len(answer)
     few: dict[str, Any] = (
         {"logits_to_keep": steps} if "logits_to_keep" in takes(model.module) else {}

@@ -1,7 +1,6 @@
-"""Copy-paste: at each step of the answer, is a head's top key the very token to be written?
+"""Copy-paste scores: whether a head's top key is the token that the answer needs next.
 
-Only the rows of the answer are ever formed, so memory grows with the length of the prompt, not
-with its square.
+Only the rows of the answer are computed, so memory grows linearly with the length of the prompt.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ TOKENS_AT_ONCE = 4096
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CopyPaste(PerHead):
-    """What every head copied in every instance.
+    """Tokens copied by every head in every instance.
 
     Args:
         values: per attention the share of the needle copied, `[trial, head]`.
         right: share of the answer's tokens that the model itself got right, per trial.
-        chance: what a head scores whose top key is any visible one with equal probability.
+        chance: expected score of a head whose top key is drawn uniformly from the visible ones.
         instances: the trials.
     """
 
@@ -56,7 +55,7 @@ class CopyPaste(PerHead):
         return {"unit": "share of the needle", "null": float(self.chance.mean())}
 
     def score(self) -> dict[tuple[int, int], float]:
-        """Mean over the instances, by (layer, head)."""
+        """Return the mean over the instances, by (layer, head)."""
         return {
             (site.layer, head): float(value)
             for site, x in self.values.items()
@@ -64,25 +63,26 @@ class CopyPaste(PerHead):
         }
 
     def where(self, keep: Bool[Tensor, " trial"]) -> CopyPaste:
-        """Some of the instances."""
+        """Return a selection of the instances."""
         chosen = tuple(x for x, k in zip(self.instances, keep.tolist(), strict=True) if k)
         values = {site: x[keep] for site, x in self.values.items()}
         return CopyPaste(values, self.right[keep], self.chance[keep], chosen, self.provenance)
 
     def solved(self, success: float) -> CopyPaste:
-        """The instances with at least this share of the answer right.
+        """Return the instances with at least this share of the answer right.
 
         Raises:
-            PromptError: there is none.
+            PromptError: no instance qualifies.
         """
         if not 0 <= success <= 1:
-            raise OptionError(f"success={success}: a share of the answer, from 0 to 1")
+            raise OptionError(f"success={success}: it must be a share of the answer, from 0 to 1")
         keep = self.right >= success
         if not bool(keep.any()):
             raise PromptError(
-                f"no instance succeeds: the model gets at most {float(self.right.max()):.2f} of an "
-                f"answer right in {len(keep)} instances; take shorter haystacks, an easier task, "
-                "or success=0, which scores every instance"
+                f"no instance reaches success: the model gets at most "
+                f"{float(self.right.max()):.2f} of an "
+                f"answer right in {len(keep)} instances; use shorter haystacks, an easier task, "
+                f"or success=0, which scores every instance"
             )
         return self.where(keep)
 
@@ -97,33 +97,35 @@ def copy_paste(
 ) -> CopyPaste:
     """Score every head by what it copies from the needle.
 
-    By default the answer is given (teacher forcing) and a step counts for a head whose largest
-    weight lies in the needle on the token that comes next; the score is the share of the needle's
-    distinct tokens so copied, |g & k| / |k|. Where the model's own greedy answer is right, these
-    rows are those of its decoding, exactly: it has read the same tokens.
+    By default the answer is given (teacher forcing) and a step counts for a head if its largest
+    weight is in the needle, on the token that comes next; the score is the share of the needle's
+    distinct tokens copied in this way, |g & k| / |k|. Where the model's greedy answer is right,
+    these rows equal those of its own decoding, since the input tokens are the same.
 
     Args:
-        authors: as the published code counts: the model decodes by itself, a step counts if the
-            top key holds the token it wrote, and a token written again counts again, so that a
-            score may pass 1.
-        tell: told how many instances are done, of how many.
+        model: the model to run.
+        instances: needles in haystacks.
+        authors: count as the published code does: the model decodes by itself, a step counts if the
+            top key holds the token it generated, and a repeated token counts again, so that a score
+            may exceed 1.
+        tell: progress callback that receives the number of instances done and their total.
 
     Raises:
-        PromptError: no instances, or prompts that do not fit the model.
+        PromptError: there are no instances, or the prompts do not fit the model.
 
     Unit: share of the needle.
 
     Cost: One forward pass per instance; only the rows of the answer are formed.
 
-    Null: an even draw of the top key, computed.
+    Null: the expected score of a uniformly drawn top key.
 
-    Not for: instances that the model cannot answer, if only successes are taken; say how many were
-    left.
+    Not for: instances that the model cannot answer, if only successes are kept; report how many
+    were kept.
 
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
     if not instances:
-        raise PromptError("no needles to look for: give at least one instance")
+        raise PromptError("there are no needles to search for; give at least one instance")
     parts: dict[Site, list[Tensor]] = {}
     right, done = [], 0
     for batch in _batches(instances, 1 if authors else TOKENS_AT_ONCE):
@@ -145,7 +147,7 @@ def copy_paste(
 
 
 def _chance(instance: Instance) -> float:
-    """Expected share of the needle for a top key that is uniform over what is visible."""
+    """Return the expected score of a top key drawn uniformly from the visible tokens."""
     missed = dict.fromkeys(instance.answer, 1.0)
     for step, token in enumerate(instance.answer):
         missed[token] *= 1 - instance.holders(token) / (instance.length + step)
@@ -153,7 +155,7 @@ def _chance(instance: Instance) -> float:
 
 
 def _batches(instances: Sequence[Instance], tokens: int) -> Iterator[list[Instance]]:
-    """Neighbours of one shape, up to so many tokens at once: no padding, no reordering."""
+    """Batch neighbouring prompts of one length, without padding or reordering."""
     batch: list[Instance] = []
     for x in instances:
         shape = x.length, len(x.answer)
@@ -193,7 +195,7 @@ def _copied(
     written: Int[Tensor, "trial step"],
     batch: Sequence[Instance],
 ) -> Bool[Tensor, "trial head step"]:
-    """Whether the top key lies in the needle and holds the token written."""
+    """Return True where the top key is in the needle and holds the token written."""
     spans = torch.tensor([x.span for x in batch])[:, None, None]
     inside = (top >= spans[..., 0]) & (top < spans[..., 1])
     at = top.clamp(0, ids.shape[1] - 1)
@@ -204,9 +206,9 @@ def _copied(
 def _share(
     hit: Bool[Tensor, "trial head step"], answers: Int[Tensor, "trial step"]
 ) -> Float[Tensor, "trial head"]:
-    """The share of the distinct tokens of each answer that were hit at least once."""
+    """Return the share of each answer's distinct tokens that were hit at least once."""
     same = answers[:, :, None] == answers[:, None, :]  # trial step token
-    first = ~(same & torch.ones_like(same[0]).tril(-1)).any(-1)  # no earlier step has it
+    first = ~(same & torch.ones_like(same[0]).tril(-1)).any(-1)  # no earlier step has this token
     got = (hit[:, :, :, None] & same[:, None]).any(2) & first[:, None]
     return got.sum(-1).double() / first.sum(-1)[:, None]
 
@@ -214,7 +216,7 @@ def _share(
 def _decoded(
     model: Model, instance: Instance
 ) -> tuple[dict[Site, Float[Tensor, "trial head"]], Float[Tensor, " trial"]]:
-    """One instance as the published code scores it; right is the recall of the answer's tokens."""
+    """Score one instance as the published code does; `right` is the recall of answer tokens."""
     written, tops = decode(model, instance)
     context = torch.tensor([instance.context])
     shares = {}
@@ -232,26 +234,26 @@ def _decoded(
 def decode(
     model: Model, instance: Instance
 ) -> tuple[Int[Tensor, " step"], dict[Site, Int[Tensor, "head step"]]]:
-    """What the model writes greedily, and every head's top key while it wrote each token.
+    """Generate greedily and return the tokens and every head's top key at each token.
 
     Raises:
-        OptionError: a model that cannot generate.
+        OptionError: the model cannot generate.
     """
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):
-        raise OptionError(f"{model.name} has no head to generate with; leave authors off")
+        raise OptionError(f"{model.name} has no language-model head to generate with; omit authors")
     tops: dict[Site, list[Tensor]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         last = torch.tensor([call.z.shape[2] - 1], device=call.z.device)
         before = tops.setdefault(site, [])
-        # a sliding cache keeps the last keys only: positions count from what it has dropped
+        # a sliding cache holds only the last keys, so positions are offset by the dropped ones
         dropped = max(0, instance.length + len(before) - call.v.shape[2])
         before.append(call.pattern(last)[0, :, 0].argmax(-1).cpu() + dropped)
 
     inputs = model.inputs(Prompts((instance.prompt,)))
     if "attention_mask" in takes(model.module):
-        # else generate takes every id that equals the padding for padding, a BOS of id 0 as well
+        # otherwise generate treats every id equal to the padding id as padding, even a BOS of id 0
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     pad = getattr(model.config, "pad_token_id", None)
 

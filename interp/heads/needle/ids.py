@@ -1,9 +1,9 @@
-"""Needles made of token ids, for models that answer no questions and may have no tokenizer.
+"""Needles made of token ids, for models without a tokenizer or question answering.
 
     ... filler, key, value, value, value, filler ... key  ->  value, value, value
 
-Asked with the key alone, a model that can copy at all goes on with the values. Filler, needle and
-the keys of questions about nothing share no token, so every copy has one source.
+Given the key again, a model that can copy continues with the values. Filler, needle and the keys of
+uninformative questions share no token, so every copy has one source.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ def ids_instances(
     seed: int = 0,
     beyond: bool = False,
 ) -> list[Instance]:
-    """Every needle in a fresh haystack of every length, at every depth.
+    """Return every needle in a new haystack of every length, at every depth.
 
     Args:
-        needles: different keys with different values.
-        lengths: tokens of the prompt, BOS and question included; cut to what the model has
-            positions for.
-        depths: where the needle stands, 0 first to 1 last.
-        answer: values per key.
-        beyond: where positions are computed, allow more tokens than the config states.
+        model: the model that reads the prompts.
+        needles: number of different keys, each with different values.
+        lengths: tokens of the prompt, BOS and question included; reduced to fit the model's
+            positions.
+        depths: relative position of the needle, from 0 (first) to 1 (last).
+        answer: number of values per key.
+        seed: seed of the random tokens.
+        beyond: allow more tokens than the config states, if positions are computed.
 
     Raises:
-        OptionError: no needles, an empty answer or depths outside 0 to 1.
-        PromptError: the haystack is shorter than the needle, or too few tokens in the vocabulary.
+        OptionError: there are no needles, the answer is empty, or a depth lies outside 0 to 1.
+        PromptError: the haystack is shorter than the needle, or the vocabulary is too small.
     """
     if needles < 1 or answer < 1:
-        raise OptionError(f"needles={needles}, answer={answer}: both are at least 1")
+        raise OptionError(f"needles={needles}, answer={answer}: both must be at least 1")
     depths = check_depths(depths)
     ids, bos = ordinary_ids(model), bos_id(model)
-    # key, values, the key that asks for nothing and the one that asks for what is not there
+    # key, values, the key of the uninformative question and the key of an absent needle
     own = answer + 3
     if len(ids) < own + 2:
         raise PromptError(
-            f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} values takes "
-            f"{own} and a haystack 2 more: take a smaller answer"
+            f"{model.name} has {len(ids)} tokens to draw from; a needle of {answer} values needs "
+            f"{own} and a haystack 2 more; use a smaller answer"
         )
     limit = model.limit if beyond else room(model, answer)
     lengths = [x if limit is None else min(int(x), limit) for x in lengths]

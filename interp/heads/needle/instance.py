@@ -1,4 +1,4 @@
-"""One needle in one haystack: what is read, what is asked, and what is to be copied."""
+"""One needle in one haystack, with its question and its answer."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instance:
-    """A haystack with its needle, and the question that is answered by copying the needle.
+    """Haystack with its needle, and the question that is answered by copying the needle.
 
-    `span` are the first and one-past-last position in the context of what is to be copied, and
-    `document` those of the whole needle around it. `null` asks for nothing and `other` for
-    something that is not there: what attention does not depend on the question shows under both.
+    `span` holds the first and one-past-last position in the context of the answer, and `document`
+    those of the whole needle around it. `null` is an uninformative question and `other` a question
+    about something absent: attention that does not depend on the question appears under both.
     """
 
     context: tuple[int, ...]
@@ -37,21 +37,21 @@ class Instance:
 
     @property
     def prompt(self) -> tuple[int, ...]:
-        """What the model reads."""
+        """Prompt that the model reads."""
         return self.context + self.question
 
     @property
     def answer(self) -> tuple[int, ...]:
-        """What is to be copied."""
+        """Tokens to be copied."""
         return self.context[slice(*self.span)]
 
     def holders(self, token: int) -> int:
-        """How many positions of the span hold a token."""
+        """Count the positions of the span that hold a token."""
         return self.answer.count(token)
 
 
 def prompts_of(instances: Iterable[Instance]) -> Prompts:
-    """The prompts that the instances make."""
+    """Return the prompts of the instances."""
     return Prompts(tuple(x.prompt for x in instances), "needles")
 
 
@@ -64,7 +64,7 @@ def place(
     bos: int | None,
     **about,
 ) -> Instance:
-    """An instance: the needle's `body` stands in the filler before its token `at`."""
+    """Build an instance with the needle's `body` placed in the filler before its token `at`."""
     first = () if bos is None else (bos,)
     start = len(first) + at
     context = (*first, *filler[:at], *body, *filler[at:])
@@ -78,50 +78,54 @@ def place(
 
 
 def evenly(low: int, high: int, number: int) -> tuple[int, ...]:
-    """`number` lengths from low to high, both included; the longest alone where there is one.
+    """Return `number` lengths from low to high, both included; only the longest if `number` is 1.
 
     Raises:
-        OptionError: the longest is shorter than the shortest, or no lengths at all.
+        OptionError: the longest is shorter than the shortest, or no length is requested.
     """
     if number < 1 or low < 1:
-        raise OptionError(f"lengths={number}, shortest={low}: both are at least 1")
+        raise OptionError(f"lengths={number}, shortest={low}: both must be at least 1")
     if high < low:
-        raise OptionError(f"longest={high} is shorter than shortest={low}")
+        raise OptionError(
+            f"longest={high} is shorter than shortest={low}; give longest >= shortest"
+        )
     each = [high] if number == 1 else np.linspace(low, high, number).round().astype(int).tolist()
     return tuple(dict.fromkeys(each))
 
 
 def even_depths(number: int) -> tuple[float, ...]:
-    """`number` depths from 0 to 1; the middle where there is one.
+    """Return `number` depths from 0 to 1; the middle if `number` is 1.
 
     Raises:
-        OptionError: no depth at all.
+        OptionError: no depth is requested.
     """
     if number < 1:
-        raise OptionError(f"depths={number}: at least 1")
+        raise OptionError(f"depths={number}: there must be at least 1")
     return (0.5,) if number == 1 else tuple(np.linspace(0, 1, number).tolist())
 
 
 def check_depths(depths: Iterable[float]) -> tuple[float, ...]:
-    """The depths, all of them between 0 and 1.
+    """Return the depths after checking that all lie between 0 and 1.
 
     Raises:
-        OptionError: one that is not, or none.
+        OptionError: a depth lies outside, or there is none.
     """
     depths = tuple(float(d) for d in depths)
     if not depths or not all(0 <= d <= 1 for d in depths):
-        raise OptionError(f"depths {depths}: shares of the haystack, from 0 to 1")
+        raise OptionError(
+            f"depths {depths} are not valid; give shares of the haystack, from 0 to 1"
+        )
     return depths
 
 
 def room(model: Model, answer: int) -> int | None:
-    """Longest prompt that leaves positions for an answer; None where there is no end."""
+    """Return the longest prompt that leaves positions for an answer; None if unlimited."""
     ends = [x for x in (model.limit, model.context) if x is not None]
     return min(ends) - (answer - 1) if ends else None
 
 
 def check_room(length: int, needle: int, question: int, model: Model) -> int:
-    """Tokens of filler in a prompt of `length` tokens.
+    """Return the number of filler tokens in a prompt of `length` tokens.
 
     Raises:
         PromptError: the haystack would be shorter than the needle.
@@ -131,6 +135,7 @@ def check_room(length: int, needle: int, question: int, model: Model) -> int:
     if filler < needle:
         raise PromptError(
             f"a prompt of {length} tokens leaves {max(filler, 0)} for the haystack, fewer than the "
-            f"needle's {needle}: take at least {2 * needle + question + first}, or a shorter needle"
+            f"needle's {needle}; use at least {2 * needle + question + first} tokens, or a "
+            f"shorter needle"
         )
     return filler

@@ -1,4 +1,4 @@
-"""Attention from the question to a needle, less the same from a question about nothing."""
+"""Attention from the question to a needle, minus that from an uninformative question."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class QuestionMass(PerHead):
     """Attention to the needle, per attention `[trial, head]`.
 
-    `asked` under the question and `other` under one about something that is not there, each less
-    the attention of a question about nothing if calibrated.
+    `asked` is measured under the question and `other` under one about something absent from the
+    context, each minus the attention of an uninformative question if calibrated.
     """
 
     asked: dict[Site, Float[Tensor, "trial head"]]
@@ -50,21 +50,24 @@ def question_mass(
     calibrated: bool = True,
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> QuestionMass:
-    """Mean attention of the question's tokens on the needle, in every instance.
+    """Measure the mean attention of the question's tokens on the needle, in every instance.
 
     Args:
-        calibrated: take off, key by key, the attention of a question about nothing at the same
-            place, and leave out the keys that then lie more than two standard deviations below
-            the mean over the context. BOS is no part of it.
+        model: the model to run.
+        instances: needles in haystacks.
+        calibrated: subtract, key by key, the attention of an uninformative question at the same
+            position, and leave out the keys that are then more than two standard deviations below
+            the mean over the context. BOS is excluded.
+        tell: progress callback that receives the number of instances done and their total.
 
     Raises:
-        PromptError: no instances, or prompts that do not fit the model.
+        PromptError: there are no instances, or the prompts do not fit the model.
 
     Unit: attention mass.
 
     Cost: One prompt under three questions.
 
-    Null: a question about something that is not there.
+    Null: a question about something absent from the context.
 
     Not for: showing that a head copies.
 
@@ -72,7 +75,7 @@ def question_mass(
     Re-ranking".
     """
     if not instances:
-        raise PromptError("no needles to look for: give at least one instance")
+        raise PromptError("there are no needles to search for; give at least one instance")
     asked: dict[Site, list[Tensor]] = {}
     other: dict[Site, list[Tensor]] = {}
     bos = int(bos_id(model) is not None)
@@ -96,7 +99,7 @@ def question_mass(
 def _above(
     mass: Float[Tensor, "head key_pos"], nothing: Float[Tensor, "head key_pos"]
 ) -> Float[Tensor, "head key_pos"]:
-    """What one question adds to another, without the keys that lose most."""
+    """Return the attention that one question adds, without the keys that lose most."""
     more = mass - nothing
     low = more.mean(-1, keepdim=True) - 2 * more.std(-1, keepdim=True)
     return more.where(more >= low, 0)
@@ -105,7 +108,7 @@ def _above(
 def _rows(
     model: Model, instance: Instance, question: Sequence[int], bos: int
 ) -> dict[Site, Float[Tensor, "head key_pos"]]:
-    """Mean attention of a question's tokens on every key of the context from `bos` on."""
+    """Return the mean attention of a question's tokens on each context key from `bos` on."""
     first = len(instance.context)
     rows = torch.arange(first, first + len(question))
     found: dict[Site, Tensor] = {}

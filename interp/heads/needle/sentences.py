@@ -4,8 +4,8 @@
     completion   Mom gave the toy to                                      ->  Tom
     question     Question: To whom did Mom give the toy? Answer:          ->  Tom
 
-A language model that answers no questions and does not repeat random tokens often completes a
-sentence it has read before. No filler sentence holds a name, so every copy has one source.
+A language model that does not answer questions or repeat random tokens can often complete a
+sentence that it has read before. No filler sentence contains a name, so every copy has one source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-# a sentence that ends in a name, and the question about it
+# pairs of a sentence that ends in a name and a question about it
 FRAMES = (
     ("Mom gave the toy to {}.", "To whom did Mom give the toy?"),
     ("The teacher showed the picture to {}.", "To whom did the teacher show the picture?"),
@@ -62,7 +62,7 @@ FILLER = (
 )
 
 MOST = len(FRAMES) * len(NAMES)
-"""Different needles that can be made."""
+"""Maximum number of different needles."""
 
 
 @takes_model
@@ -76,29 +76,31 @@ def sentence_instances(
     seed: int = 0,
     beyond: bool = False,
 ) -> list[Instance]:
-    """Every needle in a fresh haystack of every length, at every depth.
+    """Return every needle in a new haystack of every length, at every depth.
 
     Args:
-        asked: ask a question about the needle; otherwise its beginning is to be completed.
-        needles: different sentences with different names; frames repeat after ten of them.
-        lengths: tokens of the prompt; raised to what a needle with its haystack takes, and cut to
-            what the model has positions for.
-        depths: where the needle stands, 0 first to 1 last.
-        beyond: where positions are computed, allow more tokens than the config states.
+        model: the model that reads the prompts.
+        asked: ask a question about the needle; otherwise the prompt ends with its beginning.
+        needles: number of different sentences with different names; frames repeat after ten.
+        lengths: tokens of the prompt; raised to the minimum for a needle with its haystack, and
+            reduced to fit the model's positions.
+        depths: relative position of the needle, from 0 (first) to 1 (last).
+        seed: seed of the choice of sentences.
+        beyond: allow more tokens than the config states, if positions are computed.
 
     Raises:
-        OptionError: no needles, more than there are, or depths outside 0 to 1.
-        PromptError: no tokenizer, or a model without room for a needle and its haystack.
+        OptionError: there are no needles, too many, or a depth lies outside 0 to 1.
+        PromptError: the model has no tokenizer, or too few positions for a needle and its haystack.
     """
     if not 1 <= needles <= MOST:
-        raise OptionError(f"needles={needles}: from 1 to {MOST} sentences")
+        raise OptionError(f"needles={needles}: there must be from 1 to {MOST} sentences")
     lengths = [int(x) for x in lengths]
     rng = np.random.default_rng(seed)
     frames, names = rng.permutation(len(FRAMES)), rng.permutation(len(NAMES))
     made, hays = [], []
-    for which in range(needles + 1):  # one more to ask for what is not there
+    for which in range(needles + 1):  # one more for the question about something absent
         sentence, question = FRAMES[frames[which % len(FRAMES)]]
-        # frames and names run in step for so long, then shifted by one: no pair comes twice
+        # frames and names advance together, then shift by one, so that no pair repeats
         shift = which // math.lcm(len(FRAMES), len(NAMES))
         name = NAMES[names[(which + shift) % len(NAMES)]]
         made.append(Needle(sentence.format(name), question if asked else "", name))

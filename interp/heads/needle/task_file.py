@@ -4,9 +4,10 @@
     {"needle": "The code of the vault is seven.", "question": "What is the code of the vault?",
      "answer": "seven"}
 
-One line says where the haystack is (`haystack`: a text or token ids; `haystack_file`: a `.txt` file
-or a folder of them, beside the JSONL), every other line is a needle. Its fields are all texts, or
-all token ids. Without a question the needle's own beginning, up to the answer, is to be completed.
+One line gives the haystack (`haystack`: a text or token ids; `haystack_file`: a `.txt` file or a
+folder of them, relative to the JSONL), every other line is a needle. Its fields are all texts, or
+all token ids. If the question is missing, the prompt ends with the needle's beginning, up to the
+answer.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ HAYSTACKS = ("haystack", "haystack_file")
 
 
 def read_task(path: str | Path) -> tuple[list[Needle], Any]:
-    """The needles of a file and its haystack.
+    """Read the needles of a file and its haystack.
 
     Raises:
-        PromptError: no such file, a line that is neither needle nor haystack (its number is
-            named), no needles, or not exactly one haystack.
+        PromptError: the file does not exist, a line is neither a needle nor a haystack (its number
+            is given), there are no needles, or not exactly one haystack.
     """
     path = Path(path)
     try:
@@ -44,10 +45,11 @@ def read_task(path: str | Path) -> tuple[list[Needle], Any]:
         else:
             needles.append(_needle(row, f"{path} line {number}"))
     if not needles:
-        raise PromptError(f"{path} holds no needles: a line is {{{', '.join(FIELDS)}}}")
+        raise PromptError(f"{path} contains no needles; a needle is a line {{{', '.join(FIELDS)}}}")
     if len(haystacks) != 1:
         raise PromptError(
-            f"{path} names {len(haystacks)} haystacks; it takes one line with 'haystack' (text or "
+            f"{path} names {len(haystacks)} haystacks; give exactly one line with 'haystack' "
+            f"(text or "
             "ids) or 'haystack_file'"
         )
     return needles, haystacks[0]
@@ -57,22 +59,25 @@ def _row(line: str, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
-        raise PromptError(f"{where} is no JSON: {error}") from error
+        raise PromptError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(row, dict) or not row:
-        raise PromptError(f"{where} is no object with the fields {', '.join(FIELDS)}")
+        raise PromptError(f"{where} is not an object with the fields {', '.join(FIELDS)}")
     return row
 
 
 def _haystack(row: dict[str, Any], path: Path, number: int) -> Any:
     if len(row) != 1:
-        raise PromptError(f"{path} line {number} names two haystacks; give one")
+        raise PromptError(f"{path} line {number} names two haystacks; give only one")
     (name, value), *_ = row.items()
     if name == "haystack_file":
         if not isinstance(value, str) or not (path.parent / value).exists():
-            raise PromptError(f"{path} line {number}: haystack file {value!r} does not exist")
+            raise PromptError(
+                f"{path} line {number}: the haystack file {value!r} does not exist; "
+                f"give a .txt file or a folder of them"
+            )
         return path.parent / value
     if not (isinstance(value, str) or _ids(value)):
-        raise PromptError(f"{path} line {number}: a haystack is a text or a list of token ids")
+        raise PromptError(f"{path} line {number}: a haystack must be a text or a list of token ids")
     return value
 
 
@@ -85,7 +90,9 @@ def _needle(row: dict[str, Any], where: str) -> Needle:
     given = [name for name in FIELDS if name in row]
     values = [row[name] for name in given]
     if not (all(isinstance(v, str) and v.strip() for v in values) or all(map(_ids, values))):
-        raise PromptError(f"{where}: {', '.join(FIELDS)} are texts, or all lists of token ids")
+        raise PromptError(
+            f"{where}: {', '.join(FIELDS)} must all be texts, or all lists of token ids"
+        )
     return Needle(**({"question": ""} | dict(zip(given, values, strict=True))))
 
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 QUESTION = "\n\nQuestion: {question}\nAnswer:"
-NOTHING = "N/A"  # asked for by a question about nothing
+NOTHING = "N/A"  # content of the uninformative question
 OPENING = " And then it was"  # a sentence that nothing in the haystack completes
-DECODED = 50  # tokens a model may write as its answer
+DECODED = 50  # maximum tokens of a generated answer
 ENDS = (".", "!", "?", "\n")
 
 Ids = Sequence[int]
@@ -27,10 +27,10 @@ Ids = Sequence[int]
 
 @dataclass(frozen=True)
 class Needle:
-    """A sentence to hide, a question about it, and the literal part of it that answers.
+    """Sentence to hide, a question about it, and the literal part of it that is the answer.
 
-    Texts, or all three as token ids. An empty question asks for a completion: the prompt then ends
-    with the needle's own beginning, up to the answer.
+    All three are texts, or all token ids. With an empty question the prompt ends with the needle's
+    beginning, up to the answer, and the model completes it.
     """
 
     needle: str | Ids
@@ -53,23 +53,26 @@ def text_instances(
     depths: Iterable[float] = (0.0, 0.5, 1.0),
     beyond: bool = False,
 ) -> list[Instance]:
-    """Every needle in the haystack, cut to every length, at every depth.
+    """Return every needle in the haystack, cut to every length, at every depth.
 
-    The needle is tokenised by itself and put in after the last sentence end before its depth, so
-    its position is known and need not be searched for; the answer is the part of it that the model
-    is to copy, letter by letter.
+    The needle is tokenised by itself and inserted after the last sentence end before its depth, so
+    its position is known; the answer is the part of it that the model must copy exactly.
 
     Args:
+        model: the model that reads the prompts.
+        needles: the needles to hide.
         haystack: a text, a `.txt` file, a folder of them (in order of name), or token ids.
-        lengths: tokens of the prompt, question included; cut to what the model has positions for.
+        lengths: tokens of the prompt, question included; reduced to fit the model's positions.
+        depths: relative position of the needle, from 0 (first) to 1 (last).
+        beyond: allow more tokens than the config states, if positions are computed.
 
     Raises:
-        PromptError: an answer that does not stand in its needle, a haystack shorter than a length
-            asks for or than the needle, or text for a model without a tokenizer.
-        OptionError: depths outside 0 to 1.
+        PromptError: an answer is not part of its needle, the haystack is shorter than a length or
+            than the needle, or text is given for a model without a tokenizer.
+        OptionError: a depth lies outside 0 to 1.
     """
     if not needles:
-        raise PromptError("no needles to hide: give at least one")
+        raise PromptError("there are no needles to hide; give at least one")
     hay = haystack_ids(model, haystack)
     return hidden_needles(
         model, needles, [hay] * len(needles), lengths=lengths, depths=depths, beyond=beyond
@@ -86,11 +89,17 @@ def hidden_needles(
     beyond: bool = False,
     stretch: bool = False,
 ) -> list[Instance]:
-    """Every needle in its own haystack; see `text_instances`.
+    """Return every needle in its own haystack; see `text_instances`.
 
     Args:
-        stretch: raise lengths that a needle does not fit to the shortest that it does, and let
-            every haystack end with a whole sentence.
+        model: the model that reads the prompts.
+        needles: the needles to hide.
+        hays: tokens of each needle's haystack.
+        lengths: tokens of the prompt, question included.
+        depths: relative position of the needle, from 0 (first) to 1 (last).
+        beyond: allow more tokens than the config states, if positions are computed.
+        stretch: raise lengths that are too short for a needle to the shortest that fits, and end
+            every haystack with a whole sentence.
     """
     depths, lengths = check_depths(depths), [int(x) for x in lengths]
     bos = bos_id(model)
@@ -108,10 +117,10 @@ def hidden_needles(
             n = check_room(asked, len(body), len(question), model)
             if n > len(hay):
                 raise PromptError(
-                    f"a prompt of {asked} tokens takes a haystack of {n}; this one has {len(hay)}: "
-                    "give a longer text or a smaller length"
+                    f"a prompt of {asked} tokens needs a haystack of {n}; this one has "
+                    f"{len(hay)}; give a longer text or a smaller length"
                 )
-            # what is to be completed is a sentence of its own, so one must have ended before it
+            # the completion starts a new sentence, so the previous one must have ended
             end = _after(ends, n) if stretch or needles[which].completes else n
             filler, stops = hay[end - n : end], [0, *(e - end + n for e in ends if e > end - n)]
             for depth in depths:
@@ -135,10 +144,10 @@ def hidden_needles(
 
 
 def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
-    """The tokens of a haystack: a text, a `.txt` file, a folder of them, or ids as they are.
+    """Return the tokens of a haystack: a text, a `.txt` file, a folder of them, or ids.
 
     Raises:
-        PromptError: nothing to read, or text for a model without a tokenizer.
+        PromptError: there is nothing to read, or text is given for a model without a tokenizer.
     """
     if not isinstance(haystack, (str, Path)):
         return tuple(int(t) for t in haystack)
@@ -150,15 +159,17 @@ def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"haystack {haystack} cannot be read: {error}") from error
     if not str(text).strip():
-        raise PromptError(f"haystack {str(haystack)[:60]!r} holds no text")
+        raise PromptError(
+            f"haystack {str(haystack)[:60]!r} contains no text; give a text of several sentences"
+        )
     return text_tokens(model, str(text))
 
 
 def text_tokens(model: Model, text: str) -> tuple[int, ...]:
-    """The tokens of a text, without special ones.
+    """Return the tokens of a text, without special tokens.
 
     Raises:
-        PromptError: a model without a tokenizer.
+        PromptError: the model has no tokenizer.
     """
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
@@ -168,14 +179,14 @@ def text_tokens(model: Model, text: str) -> tuple[int, ...]:
 def _tokens(
     model: Model, needle: Needle, number: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int]]:
-    """Ids of needle and question, and where the answer stands in the needle."""
+    """Return the ids of needle and question, and the position of the answer in the needle."""
     body, question, span = _spelt(model, needle, number)
     if needle.completes:
         question = body[: span[0]]
         if not question:
             raise PromptError(
                 f"needle {number} has no question and begins with its answer, so there is no "
-                "beginning to complete: give a question, or words before the answer"
+                f"beginning to complete; give a question, or words before the answer"
             )
     return body, question, span
 
@@ -187,20 +198,23 @@ def _spelt(
         body, answer = tuple(needle.needle), tuple(needle.answer)
         starts = [i for i in range(len(body)) if body[i : i + len(answer)] == answer]
         if not starts or not answer:
-            raise PromptError(f"needle {number}: its answer does not stand in it, id by id")
+            raise PromptError(
+                f"needle {number}: the ids of its answer are not part of it; give "
+                f"an answer copied from the needle"
+            )
         return body, tuple(needle.question), (starts[0], starts[0] + len(answer))  # type: ignore[arg-type]
     body = text_tokens(model, " " + needle.needle.strip())
     asked = "" if needle.completes else QUESTION.format(question=str(needle.question).strip())
     question = text_tokens(model, asked) if asked else ()
-    # where each token ends in the text that the tokens spell
+    # end of each token in the decoded text
     ends = [len(model.tokenizer.decode(body[: i + 1])) for i in range(len(body))]
     spelt = model.tokenizer.decode(body)
     answer = str(needle.answer).strip()
     at = spelt.find(answer)
     if at < 0 or not answer:
         raise PromptError(
-            f"needle {number}: its answer {answer!r} does not stand in it letter by letter (mind "
-            "capitals); only copying is scored"
+            f"needle {number}: its answer {answer!r} is not an exact part of it (case matters); "
+            f"copy the answer from the needle"
         )
     first = next(i for i, end in enumerate(ends) if end > at)
     last = next(i for i, end in enumerate(ends) if end >= at + len(answer))
@@ -208,14 +222,14 @@ def _spelt(
 
 
 def _nothing(model: Model, needle: Needle) -> tuple[int, ...]:
-    """A question about nothing, in the form of the others."""
+    """Return an uninformative question in the form of the others."""
     if not isinstance(needle.needle, str):
         return tuple(needle.question[:1]) or tuple(needle.needle[:1])  # type: ignore[arg-type]
     return text_tokens(model, OPENING if needle.completes else QUESTION.format(question=NOTHING))
 
 
 def _sentence_ends(model: Model, ids: Ids) -> list[int]:
-    """Positions after which a sentence has ended; every position where there is no text."""
+    """Return the positions after which a sentence has ended; every position if there is no text."""
     if model.tokenizer is None:
         return list(range(len(ids) + 1))
     ending = {
@@ -229,6 +243,6 @@ def _before(ends: Sequence[int], at: int) -> int:
 
 
 def _after(ends: Sequence[int], at: int) -> int:
-    """The first sentence end from `at` on; `at` itself where none follows."""
+    """Return the first sentence end from `at` on; `at` itself if none follows."""
     later = bisect_left(ends, at)
     return ends[later] if later < len(ends) else at

@@ -1,12 +1,12 @@
-"""Attention that goes nowhere and numbers that are too large: sinks, no-ops, outliers.
+"""Attention sinks, no-op heads and outlier activations.
 
-    sinks.py        attention parked on one token, anywhere in a prompt; dormant on one domain only
-    written.py      how much heads write, and how unevenly
-    channels.py     massive values in queries and keys, and the test of what depends on them
+    sinks.py        attention sinks at any position; heads dormant on one domain only
+    written.py      size and concentration of head outputs
+    channels.py     massive values in queries and keys, and a test of their effect
     activations.py  infinity norm, kurtosis and massive activations of whole layers
 
-All take prompts of your own. Scores of heads are also metrics (`interp score -m sink`), measured
-there on random tokens.
+All functions accept user-supplied prompts. Head scores are also available as metrics (`interp score
+-m sink`), measured on random tokens.
 """
 
 import lazy_loader

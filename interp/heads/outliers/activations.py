@@ -1,4 +1,4 @@
-"""Outliers of whole layers: infinity norm, kurtosis and massive activations of the streams."""
+"""Outliers of whole layers: infinity norm, kurtosis and massive activations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 SIZE, TIMES = 100.0, 1000.0
-BESIDE = 1e-6  # beside the squared variance, in Bondarenko et al.'s run_clm.py
+BESIDE = 1e-6  # added to the squared variance in Bondarenko et al.'s run_clm.py
 MEASURES = {
     "inf_norm": "activation",
     "kurtosis": "",
@@ -34,12 +34,12 @@ MEASURES = {
     "massive": "entries",
 }
 """Measures of a layer, with their units."""
-_KEPT = 20  # of the massive activations of one layer and stream
+_KEPT = 20  # maximum number of examples per layer and activation
 
 
 @dataclass(frozen=True)
 class Activation:
-    """One massive activation: where it is, its value, and that over the median size there."""
+    """One massive activation: its place, its value, and the ratio to the layer's median size."""
 
     prompt: int
     position: int
@@ -50,14 +50,15 @@ class Activation:
 
 @dataclass(frozen=True)
 class LayerOutliers:
-    """One activation of one layer over all prompts.
+    """Outlier measures of one activation of one layer over all prompts.
 
     Args:
-        inf_norm, kurtosis: of each prompt's entries (tokens times d_model), averaged over prompts.
-        largest: the largest entry of any prompt, in size.
-        median: the median size of an entry, over prompts.
-        massive: how many entries are massive; `examples` are the largest of them.
-        dimensions, positions: where they lie, each once.
+        inf_norm, kurtosis: infinity norm and kurtosis of each prompt's entries (tokens times
+            d_model), averaged over prompts.
+        largest: the largest absolute entry of any prompt.
+        median: the median absolute value of an entry, over prompts.
+        massive: number of massive entries; `examples` are the largest of them.
+        dimensions, positions: their dimensions and positions, each listed once.
     """
 
     stack: str
@@ -76,7 +77,7 @@ class LayerOutliers:
 
 @dataclass(frozen=True, repr=False)
 class Outliers(Result):
-    """Every layer and activation asked for, in the order of the layers.
+    """Outlier measures of every requested layer and activation, in the order of the layers.
 
     `to_pandas` has one row per layer, activation and measure; `wide` one per layer and activation.
     """
@@ -84,7 +85,7 @@ class Outliers(Result):
     layers: tuple[LayerOutliers, ...]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     per_prompt = None
-    why_no_per_prompt = "only means over prompts are kept of activations of whole layers"
+    why_no_per_prompt = "for activations of whole layers, only means over prompts are stored"
     _units = ("stack", "layer", "name", "metric")
     _holds = (LayerOutliers, Activation)
 
@@ -99,11 +100,11 @@ class Outliers(Result):
         return pd.DataFrame(rows)
 
     def wide(self) -> pd.DataFrame:
-        """One row per layer and activation; after `top`, the rows of `to_pandas` that it kept."""
+        """Return one row per layer and activation; after `top`, the rows that it kept."""
         return self.by_layer() if self._kept is None else self.to_pandas()
 
     def by_layer(self) -> pd.DataFrame:
-        """One row per layer and activation."""
+        """Return one row per layer and activation."""
         import pandas as pd
 
         rows = [
@@ -115,10 +116,10 @@ class Outliers(Result):
         return pd.DataFrame(rows)
 
     def model_wide(self, name: str) -> dict[str, float]:
-        """Bondarenko et al.'s two numbers of a model: largest infinity norm, mean kurtosis.
+        """Return Bondarenko et al.'s two numbers of a model: largest infinity norm, mean kurtosis.
 
         Raises:
-            UnknownName: an activation that was not measured.
+            UnknownName: the activation was not measured.
         """
         mine = [x for x in self.layers if x.name == name]
         if not mine:
@@ -138,20 +139,23 @@ def layer_outliers(
     size: float = SIZE,
     times: float = TIMES,
 ) -> Outliers:
-    """Infinity norm, kurtosis and massive activations of every layer.
+    """Measure infinity norm, kurtosis and massive activations of every layer.
 
     Args:
-        names: activations of `interp.model.capture.STREAM_NAMES`; one that a layer does not have is
-            left out there.
-        size, times: an entry is massive if it is larger than `size` and at least `times` the
-            median size of its layer (Sun et al. 2024, "Massive Activations in Large Language
-            Models": 100 and about 1000).
+        model: the model to run.
+        prompts: texts, ids or `Prompts`.
+        names: activations of `interp.model.capture.STREAM_NAMES`; those that a layer does not have
+            are omitted.
+        size: minimum absolute value of a massive entry (100 in Sun et al. 2024, "Massive
+            Activations in Large Language Models").
+        times: minimum ratio of a massive entry to the median absolute value of its layer (about
+            1000 in the same paper).
 
     Raises:
-        UnknownName: an activation that does not exist.
-        OptionError: thresholds below zero.
+        UnknownName: an activation does not exist.
+        OptionError: a threshold is below zero.
         UnreadableAttention: no layer has any of the activations.
-        NonFiniteError: NaN or infinity in an activation, naming the layer.
+        NonFiniteError: NaN or infinity in an activation; the layer is named.
 
     Unit: size of an entry, kurtosis, counts.
 
@@ -168,7 +172,7 @@ def layer_outliers(
         if name not in STREAM_NAMES:
             raise UnknownName("activation of a layer", name, STREAM_NAMES)
     if size < 0 or times < 0:
-        raise OptionError(f"size={size}, times={times}; both are at least 0")
+        raise OptionError(f"size={size}, times={times}: both must be at least 0")
     given = Prompts.of(prompts, model)
     given.check(model)
     kept: dict[tuple[str, int, str], list[tuple[int, Tensor]]] = {}

@@ -1,11 +1,11 @@
-"""Massive values in queries and keys, and what depends on them.
+"""Massive values in queries and keys, and a test of their effect.
 
 Definitions of Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
-Knowledge Understanding": the norm M of every channel over the tokens of a prompt, after rotation;
-a channel is massive where M exceeds 5 times the head's mean M. The test replaces each head's
-channel of largest M, with the channel of smallest M as the control. The paper puts the channel's
-mean in its place, in both; the published code (modeling_llama.py) puts its maximum over tokens in
-place of the largest and the mean in place of the smallest. Both are here: `fill`.
+Knowledge Understanding": the norm M of every channel over the tokens of a prompt, after rotary
+embedding; a channel is massive if M exceeds 5 times the head's mean M. The test replaces each
+head's channel of largest M, with the channel of smallest M as the control. In the paper both are
+replaced by the channel's mean; in the published code (modeling_llama.py) the largest is replaced by
+its maximum over tokens and the smallest by its mean. `fill` selects either.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ChannelPart = Literal["q", "k"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Massive(PerHead):
-    """Of every head and prompt the largest channel over the mean one, and which channel it is."""
+    """Ratio of the largest channel norm to the mean one per head and prompt, and its channel."""
 
     part: str
     ratio: HeadValues
@@ -62,12 +62,12 @@ class Massive(PerHead):
         return {"metric": f"massive_{self.part}", "unit": "times the mean channel"}
 
     def to_pandas(self, times: float = MASSIVE) -> pd.DataFrame:
-        """One row per head, with the share of prompts beyond `times`."""
+        """Return one row per head, with the share of prompts beyond `times`."""
         frame = self._completed(self._rows(times))
         return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
 
     def _rows(self, times: float = MASSIVE) -> pd.DataFrame:
-        """One row per head: mean ratio, share of prompts beyond `times`, its commonest channel."""
+        """Return one row per head: mean ratio, share beyond `times`, commonest channel."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -82,24 +82,24 @@ class Massive(PerHead):
 
 @takes_model
 def massive(model: Model, prompts: Any, part: ChannelPart = "q") -> Massive:
-    """The largest channel of each head's queries or keys, in times the mean channel.
+    """Measure the largest channel norm of each head's queries or keys, over the mean one.
 
     Raises:
-        OptionError: another part.
-        UnreadableAttention: the scores of this family are no product of queries and keys.
+        OptionError: the part is neither "q" nor "k".
+        UnreadableAttention: the scores of this family are not a product of queries and keys.
 
     Unit: times the mean channel.
 
     Cost: One forward pass per prompt.
 
-    Null: 1 for channels of one size.
+    Null: 1 for channels of equal size.
 
-    Not for: models with norms of queries and keys, as `massive_k`.
+    Not for: models with norms on queries and keys; see `massive_k`.
 
     Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if part not in ("q", "k"):
-        raise OptionError(f"part {part!r}: q or k")
+        raise OptionError(f"part {part!r} is not known; use q or k")
 
     def measure(site: Site, x: dict[str, Tensor]) -> Tensor:
         size = x[part].norm(dim=2)  # [batch, head, channel]
@@ -126,27 +126,34 @@ def replace_channel(
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
 ) -> Edit:
-    """An edit: one channel of each head's queries and keys set to one number for all tokens.
+    """Return an edit that sets one channel of each head's queries and keys to one number.
+
+    The number is the same for all tokens.
 
     Args:
-        which: the channel of largest or of smallest norm, chosen per head and prompt.
-        fill: the channel's mean over the prompt's tokens, or its maximum.
+        heads: the heads to edit.
+        parts: "q", "k" or both.
+        which: "largest" or "smallest", the channel by its norm, chosen per head and prompt.
+        fill: "mean" or "max", the channel's mean or maximum over the prompt's tokens.
+        stack: the stack whose heads are edited.
 
     Raises:
-        OptionError: other parts or words.
+        OptionError: an argument has another value.
     """
     from interp.model.edits import parse_heads
 
     if which not in ("largest", "smallest") or fill not in ("mean", "max"):
-        raise OptionError(f"which={which!r}, fill={fill!r}; largest or smallest, mean or max")
+        raise OptionError(
+            f"which={which!r}, fill={fill!r}: which must be largest or smallest, fill mean or max"
+        )
     if not parts or set(parts) - {"q", "k"}:
-        raise OptionError(f"parts {list(parts)}: q, k or both")
+        raise OptionError(f"parts {list(parts)} are not known; use q, k or both")
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         if not isinstance(call, ComputedCall):
             raise UnreadableAttention(
-                f"{site.name}: this family computes its scores in code of its own, so they cannot "
-                "be computed again from changed queries and keys"
+                f"{site.name}: this family computes its scores in custom code, so they cannot be "
+                f"recomputed from edited queries and keys"
             )
         q = _filled(call.q, real, which, fill) if "q" in parts else call.q
         same = call.k.shape[2] == real.shape[1]
@@ -176,9 +183,10 @@ def _filled(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Disruption(Result):
-    """A task without the largest channels, and without the smallest: value per prompt.
+    """Value of a task per prompt without the largest channels, and without the smallest.
 
-    Its one row is the difference of the two; the interval is a percentile bootstrap over prompts.
+    Its single row is the difference of the two; the interval is a percentile bootstrap over
+    prompts.
     """
 
     task: str
@@ -195,7 +203,7 @@ class Disruption(Result):
 
     @property
     def per_prompt(self) -> Float[np.ndarray, "row prompt"]:
-        """The difference on each prompt: without the largest, less without the smallest."""
+        """Difference on each prompt: without the largest, minus without the smallest."""
         values = (self.largest - self.smallest)[None]
         return values if self._kept is None else values[list(self._kept)]
 
@@ -203,14 +211,14 @@ class Disruption(Result):
         return {"metric": "disruption"}
 
     def bounds(self, level: float = 0.95) -> Float[np.ndarray, "row 2"]:
-        """Bootstrap interval of the mean of largest - smallest, over prompts or their clusters."""
+        """Return the bootstrap interval of the mean difference, over prompts or their clusters."""
         each = self.per_prompt
         if not len(each) or cluster_count(len(self.clean), self.clusters) < 2:
             return np.full((len(each), 2), np.nan)
         return bootstrap_interval(each, level, clusters=self.clusters)
 
     def _rows(self) -> pd.DataFrame:
-        """One row: the three means, and the difference with its 95 % interval."""
+        """Return one row: the three means, and the difference with its 95 % interval."""
         import pandas as pd
 
         clusters = cluster_count(len(self.clean), self.clusters)
@@ -234,15 +242,18 @@ def disruption(
     fill: Literal["mean", "max"] = "mean",
     stack: str | None = None,
 ) -> Disruption:
-    """What a task loses without every head's largest channel, beside its smallest.
+    """Measure a task without every head's largest channel, and without the smallest.
 
     Args:
-        task: on prompts, such as `interp.causal.repeats_task(model)`.
-        parts, fill: see `replace_channel`; the control is always filled with the mean.
+        model: the model to run.
+        task: a task on prompts, such as `interp.causal.repeats_task(model)`.
+        parts: see `replace_channel`.
+        fill: see `replace_channel`; the control is always filled with the mean.
+        stack: the stack whose heads are edited.
 
     Raises:
-        OptionError: a task on tensors, or wrong words.
-        UnreadableAttention: attention that cannot be computed again.
+        OptionError: the task is on tensors, or an option has an unknown value.
+        UnreadableAttention: the attention cannot be recomputed.
 
     Unit: of the task.
 
@@ -250,12 +261,12 @@ def disruption(
 
     Null: the smallest channel in place of the largest.
 
-    Not for: finding out which head: the channel of every head is set at once.
+    Not for: identifying single heads: the channels of all heads are set at once.
 
     Reference: Jin et al. 2025 (arXiv 2502.01563)
     """
     if not isinstance(task.prompts, Prompts):
-        raise OptionError(f"task {task.name} is on given tensors; the test needs prompts")
+        raise OptionError(f"task {task.name} is on user-supplied tensors; give a task on prompts")
     heads = model.heads(stack)
     edit = replace_channel(heads, parts=parts, which="largest", fill=fill, stack=stack)
     control = replace_channel(heads, parts=parts, which="smallest", stack=stack)
@@ -280,9 +291,9 @@ def disruption(
 
 
 def _logits(model: Model, task: Task, prompt: int, edits: Sequence[Edit]) -> Tensor:
-    """The logits that the task reads of one prompt."""
+    """Return the logits that the task reads for one prompt."""
     if not isinstance(task.prompts, Prompts):
-        raise PromptError(f"task {task.name} reads no tokens; give a task of prompts")
+        raise PromptError(f"task {task.name} does not read tokens; give a task on prompts")
     with torch.no_grad(), inference(model.module):
         whole = model.run(Prompts((task.prompts.ids[prompt],)), edits)
     rows = whole[0, list(task.positions[prompt])]

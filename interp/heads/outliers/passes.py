@@ -1,4 +1,4 @@
-"""Run prompts of any lengths without padding, and keep one number per prompt and head."""
+"""Runs over prompts of any lengths without padding, with one number per prompt and head."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH = 8
 
 
 def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[int], Prompts]]:
-    """Batches of prompts of one length each, so that there is no padding; with their numbers."""
+    """Group prompts by length into batches without padding, with the indices of the prompts."""
     by_length: dict[int, list[int]] = {}
     for i, ids in enumerate(prompts.ids):
         by_length.setdefault(len(ids), []).append(i)
@@ -43,7 +43,7 @@ def each_call(
     *,
     engine: str = "auto",
 ) -> dict[Site, tuple[Tensor, ...]]:
-    """What `measure(site, call, engine)` gives of every attention: tensors `[prompt, head]`.
+    """Return `measure(site, call, engine)` of every attention: tensors `[prompt, head]`.
 
     Raises:
         PromptError: the prompts do not fit the model.
@@ -77,7 +77,7 @@ def captured(
     names: tuple[str, ...],
     measure: Callable[[Site, dict[str, Tensor]], Tensor],
 ) -> HeadValues:
-    """What `measure(site, {name: activation})` gives of captured activations: `[prompt, head]`.
+    """Return `measure(site, {name: activation})` of captured activations: `[prompt, head]`.
 
     Raises:
         PromptError: the prompts do not fit the model.
@@ -98,7 +98,7 @@ def captured(
 
 
 def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
-    """One reduction of a call without padding."""
+    """Compute one reduction of a call without padding."""
     real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     attention = to_attention(call, real, None)
     if isinstance(call, RecordedCall):
@@ -110,7 +110,7 @@ def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
 
 
 def seen_by(call: Call) -> Tensor:
-    """How many queries may attend to each key, `[batch, 1 or head, key]`."""
+    """Count the queries that may attend to each key, `[batch, 1 or head, key]`."""
     if _plainly_causal(call):
         keys = call.v.shape[2]
         return torch.arange(keys, 0, -1, device=call.z.device)[None, None]
@@ -118,7 +118,7 @@ def seen_by(call: Call) -> Tensor:
 
 
 def sees(call: Call) -> Tensor:
-    """How many keys each query may attend to, `[batch, 1 or head, query]`."""
+    """Count the keys that each query may attend to, `[batch, 1 or head, query]`."""
     if _plainly_causal(call):
         return torch.arange(1, call.z.shape[2] + 1, device=call.z.device)[None, None]
     return call.visible().sum(-1)
@@ -127,7 +127,7 @@ def sees(call: Call) -> Tensor:
 def visible_mean(
     call: Call, x: Float[Tensor, "batch head key_pos"]
 ) -> Float[Tensor, "batch head query_pos"]:
-    """The mean of a number of each key over the keys that a query may attend to."""
+    """Average a number per key over the keys that each query may attend to."""
     if _plainly_causal(call):
         return x.cumsum(-1) / sees(call)
     total = (call.visible().to(x.dtype) @ x[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""Random tokens that say nothing, and the same said again and again."""
+"""Random tokens without structure, and repeated blocks of them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ if TYPE_CHECKING:
 def random_tokens(
     model: Model, *, n: int = 16, longest: int = 64, period: int | None = None, seed: int = 0
 ) -> Prompts:
-    """`[BOS]` and random tokens, `longest` in all, or as many as the model has room for.
+    """Return prompts of `[BOS]` and random tokens, `longest` in all or as many as fit.
 
-    Without a period no token comes twice (as far as the vocabulary reaches); with one, a block of
-    that many tokens is said again and again, so that all but its first copy can be foretold.
+    Without a period no token repeats (as far as the vocabulary allows); with one, a block of that
+    many tokens is repeated, so that all but its first copy is predictable.
 
     Raises:
-        PromptError: the model has no room for four tokens, or the period leaves no second copy.
+        PromptError: the model has fewer than four positions, or the period leaves no second copy.
     """
     first, ids = bos_id(model), ordinary_ids(model)
     longest = min(x for x in (longest, model.limit, model.context) if x)
     if longest < 4:
-        raise PromptError(f"{model.name} has room for {longest} tokens; at least 4 are needed")
+        raise PromptError(f"{model.name} has positions for {longest} tokens; at least 4 are needed")
     room = longest - (first is not None)
     block = room if period is None else period
     if not 0 < block <= room or (period is not None and room < 2 * block):
         raise PromptError(
-            f"a block of {block} tokens said twice does not fit into {room} of {model.name}"
+            f"two copies of a block of {block} tokens do not fit into {room} positions of "
+            f"{model.name}; use a shorter block"
         )
     rng = np.random.default_rng([seed, 7])
     rows = []
@@ -40,6 +41,6 @@ def random_tokens(
         part = rng.choice(ids, block, replace=block > len(ids))
         said = np.resize(part, room).tolist()
         rows.append(((first,) if first is not None else ()) + tuple(said))
-    what = "none twice" if period is None else f"blocks of {period} said again and again"
+    what = "none repeated" if period is None else f"repeated blocks of {period}"
     policy = "BOS first" if first is not None else "no BOS"
     return Prompts(tuple(rows), f"random tokens, {what}, {longest} tokens, {policy}")

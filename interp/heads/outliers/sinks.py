@@ -1,9 +1,10 @@
-"""Attention sinks anywhere in a prompt, and heads that are dormant on one kind of text only.
+"""Attention sinks at any position of a prompt, and heads that are dormant on one domain only.
 
 The sink metric of Gu et al. 2025, "When Attention Sink Emerges in Language Models" (their
 eval_sink_open_source.py): position k receives alpha_k, the mean attention from the queries that see
 it; a head has a sink there if alpha_k > epsilon. A position that few queries see has a large alpha
-by chance (the last token sees itself), so a sink anywhere must be seen by a quarter of the queries.
+by chance (the last token sees itself), so a sink must be visible to at least a quarter of the
+queries.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 EPSILON = 0.3
-SEEN = 4  # a sink is seen by at least one of so many queries
+SEEN = 4  # a sink is visible to at least one in this many queries
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SinkMass(PerHead):
-    """Per attention and prompt: mean attention on the strongest sink, and its position."""
+    """Mean attention on the strongest sink and its position, per attention and prompt."""
 
     mass: HeadValues
     position: HeadValues
@@ -53,29 +54,29 @@ class SinkMass(PerHead):
         return {"metric": "sink_mass", "unit": "attention mass"}
 
     def share(self, epsilon: float = EPSILON) -> dict[Site, Float[Tensor, " head"]]:
-        """In which share of the prompts each head has a sink."""
+        """Return the share of prompts in which each head has a sink."""
         if not 0 < epsilon < 1:
-            raise OptionError(f"epsilon={epsilon}; attention on a sink lies between 0 and 1")
+            raise OptionError(f"epsilon={epsilon}: attention on a sink lies between 0 and 1")
         return {site: (x > epsilon).double().mean(0) for site, x in self.mass.items()}
 
     def metric(self, epsilon: float = EPSILON) -> float:
-        """Share of heads and prompts with a sink: Gu et al.'s number, as a fraction."""
+        """Return the share of heads and prompts with a sink (metric of Gu et al.)."""
         shares = list(self.share(epsilon).values())
         return float(torch.cat(shares).mean())
 
     def at_first(self, epsilon: float = EPSILON) -> float:
-        """Of those sinks, the share that lie on the first token; NaN where there is none."""
+        """Return the share of those sinks that are on the first token; NaN if there is none."""
         on = torch.cat([(x > epsilon).flatten() for x in self.mass.values()])
         first = torch.cat([(x == 0).flatten() for x in self.position.values()])
         return float(first[on].double().mean()) if bool(on.any()) else float("nan")
 
     def to_pandas(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """One row per head, with the share of prompts that have a sink above `epsilon`."""
+        """Return one row per head, with the share of prompts that have a sink above `epsilon`."""
         frame = self._completed(self._rows(epsilon))
         return frame if self._kept is None else frame.iloc[self._kept].reset_index(drop=True)
 
     def _rows(self, epsilon: float = EPSILON) -> pd.DataFrame:
-        """One row per head: mean mass, share of prompts with a sink, its commonest position."""
+        """Return one row per head: mean mass, share of prompts with a sink, commonest position."""
         import pandas as pd
 
         share = self.share(epsilon)
@@ -93,33 +94,38 @@ class SinkMass(PerHead):
 def sink_mass(
     model: Model, prompts: Any, *, position: int | None = None, engine: str = "auto"
 ) -> SinkMass:
-    """Attention on each head's strongest sink, in every prompt.
+    """Measure the attention on each head's strongest sink, in every prompt.
 
     Args:
-        prompts: texts, ids or `Prompts`; Gu et al. take 64 tokens each.
-        position: look at this position only (0 for Gu et al.'s Sink_1) instead of anywhere.
+        model: the model to run.
+        prompts: texts, ids or `Prompts`; Gu et al. use 64 tokens each.
+        position: consider this position only (0 for Gu et al.'s Sink_1), not all positions.
         engine: "stored", "streamed" or "auto".
 
-    A head that attends evenly to all it sees has mass H_T / T on position 0 (0.0741 for T = 64).
+    A head that attends uniformly to all visible tokens has mass H_T / T on position 0 (0.0741 for T
+    = 64).
 
     Raises:
-        OptionError: a position that some prompt does not have.
-        PromptError: prompts that do not fit the model.
+        OptionError: some prompt is too short for the position.
+        PromptError: the prompts do not fit the model.
 
     Unit: attention per query.
 
     Cost: One forward pass per prompt, streamed where long.
 
-    Null: even attention: H_T / T.
+    Null: uniform attention: H_T / T.
 
-    Not for: comparing lengths with one threshold.
+    Not for: comparing prompts of different lengths with one threshold.
 
     Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
     given = Prompts.of(prompts, model)
     shortest = min(map(len, given.ids), default=0)
     if position is not None and not 0 <= position < shortest:
-        raise OptionError(f"position {position}: the shortest prompt has {shortest} tokens")
+        raise OptionError(
+            f"position {position} does not exist in every prompt: the shortest has "
+            f"{shortest} tokens"
+        )
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...]:
         seen = seen_by(call)
@@ -146,7 +152,9 @@ def sink_mass(
 def active_dormant_sinks(
     model: Model, dormant_on: Any, active_on: Any
 ) -> tuple[HeadValues, HeadValues]:
-    """Sink mass of every head on two sets of prompts; a head that parks on one is active-dormant.
+    """Measure the sink mass of every head on two sets of prompts.
+
+    A head that rests on a sink in one set only is active-dormant.
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
 
@@ -165,6 +173,7 @@ def active_dormant_sinks(
     same = set(first.ids) & set(second.ids)
     if same:
         raise PromptError(
-            f"{len(same)} prompts are in both sets, so they tell no domains apart; give two kinds"
+            f"{len(same)} prompts are in both sets, so they do not separate two domains; give two "
+            f"disjoint sets"
         )
     return sink_mass(model, first).mass, sink_mass(model, second).mass

@@ -1,4 +1,4 @@
-"""What heads write, and how evenly: no-op heads and outliers among the heads' results."""
+"""Size and concentration of head outputs: no-op heads and outliers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 @takes_model
 def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> HeadValues:
-    """How much smaller than the usual values are those a head attends to, `[prompt, head]`.
+    """Measure how far a head's attended values fall short of the usual norm, `[prompt, head]`.
 
-    1 - (sum over keys of attention times value norm) / (mean value norm of the keys in sight),
-    averaged over the queries that see at least two keys: 0 for a head that attends evenly, 1 for
-    one that attends to nothing but values of size zero, negative for one that seeks large values.
+    1 - (sum over keys of attention times value norm) / (mean value norm of the visible keys),
+    averaged over the queries that see at least two keys: 0 for a head that attends uniformly, 1 for
+    one that attends only to values of size zero, negative for one that prefers large values.
 
     Unit: share of the usual value norm.
 
     Cost: One forward pass per prompt.
 
-    Null: 0 for even attention.
+    Null: 0 for uniform attention.
 
-    Not for: use alone; `written_share` says whether the head is silent.
+    Not for: use alone; `written_share` shows whether the head writes little.
 
     Reference: Bondarenko et al. 2023.
     """
@@ -58,16 +58,16 @@ def value_shortfall(model: Model, prompts: Any, *, engine: str = "auto") -> Head
 
 @takes_model
 def written_share(model: Model, prompts: Any) -> HeadValues:
-    """Norm of what a head writes over the norm of the stream it is added to, `[prompt, head]`.
+    """Measure the norm of a head's output over that of the residual stream, `[prompt, head]`.
 
-    The mean over positions of |z W_O| / |resid_pre|; near 0 for a head that does nothing, whatever
-    its attention looks like.
+    The mean over positions of |z W_O| / |resid_pre|; near 0 for a no-op head, whatever its
+    attention pattern.
 
     Unit: share of the stream's norm.
 
     Cost: One forward pass per prompt.
 
-    Null: the same on random weights, as the experiment `no_op_written` has it.
+    Null: the same measure on random weights, as in the experiment `no_op_written`.
 
     Not for: post-norm models.
 
@@ -83,7 +83,7 @@ def written_share(model: Model, prompts: Any) -> HeadValues:
 
 @takes_model
 def result_kurtosis(model: Model, prompts: Any) -> HeadValues:
-    """Kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
+    """Measure the kurtosis of all entries that a head writes for a prompt; see `kurtosis`.
 
     Unit: kurtosis.
 
@@ -91,7 +91,7 @@ def result_kurtosis(model: Model, prompts: Any) -> HeadValues:
 
     Null: 3 for Gaussian entries.
 
-    Not for: statements that do not depend on the basis.
+    Not for: claims that should not depend on the basis.
 
     Reference: Bondarenko et al. 2023.
     """
@@ -100,13 +100,13 @@ def result_kurtosis(model: Model, prompts: Any) -> HeadValues:
 
 @takes_model
 def result_inf_norm(model: Model, prompts: Any) -> HeadValues:
-    """The largest entry, in size, that a head writes for a prompt.
+    """Measure the largest absolute entry that a head writes for a prompt.
 
     Unit: size of an entry.
 
     Cost: One forward pass per prompt.
 
-    Null: the same on random weights, as the experiment `outliers_inf_norm` has it.
+    Null: the same measure on random weights, as in the experiment `outliers_inf_norm`.
 
     Not for: comparing models.
 
@@ -116,13 +116,17 @@ def result_inf_norm(model: Model, prompts: Any) -> HeadValues:
 
 
 def kurtosis(x: Float[Tensor, "*rows entries"], *, beside: float = 0.0) -> Float[Tensor, "*rows"]:
-    """Fourth central moment over the squared variance: 3 for a Gaussian, about n for a spike of n.
+    """Compute the fourth central moment over the squared variance.
 
-    Not the excess; the variance is unbiased. 0 where all entries are equal.
+    It is 3 for a Gaussian and about n for a single spike among n entries.
+
+    This is not the excess kurtosis; the variance is unbiased. The result is 0 if all entries are
+    equal.
 
     Args:
+        x: tensor whose last dimension holds the entries.
         beside: added to the squared variance; Bondarenko et al. add 1e-6 (run_clm.py), which for
-            small activations is more than the variance and takes the kurtosis to 0.
+            small activations exceeds the variance and makes the kurtosis almost 0.
     """
     centred = x - x.mean(-1, keepdim=True)
     below = x.var(-1) ** 2 + beside

@@ -1,6 +1,7 @@
 """Scores of heads from weights alone: one per file.
 
-`composition_scores` gives every pair of heads where `q_composition` and its kin give the largest.
+`composition_scores` gives every pair of heads; `q_composition` and similar metrics give the
+largest.
 """
 
 from interp.core.room import furnish

@@ -1,4 +1,4 @@
-"""How much of what one head writes goes into what a later head reads, for every pair of heads."""
+"""Composition scores: overlap of one head's output with a later head's input, for every pair."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 ComposedInput = Literal["q", "k", "v"]
-_SAMPLES = 12  # random heads on either side of a baseline: its standard error is about 1 % of it
+# random heads per side of a baseline; its standard error is then about 1 % of its value
+_SAMPLES = 12
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,22 +42,22 @@ class Compositions(Result):
     baseline: dict[tuple[Site, Site], float]
     provenance: Mapping[str, Any] = field(default_factory=dict)
     per_prompt = None
-    why_no_per_prompt = "the scores are read from weights, without prompts"
+    why_no_per_prompt = "the scores are computed from weights, without prompts"
     _units = ("stack", "writes", "later_stack", "reads")
     _order = "score"
 
     def of(self, earlier: Site, later: Site) -> Float[Tensor, "head later_head"]:
-        """Scores of one pair of attentions above the baseline.
+        """Return the scores of one pair of attentions above the baseline.
 
         Raises:
-            OptionError: the earlier does not write to what the later reads.
+            OptionError: the output of the earlier is not an input of the later.
         """
         if (earlier, later) not in self.score:
             raise OptionError(f"{earlier.name} does not {self.kind}-compose with {later.name}")
         return self.score[earlier, later] - self.baseline[earlier, later]
 
     def _rows(self) -> pd.DataFrame:
-        """One row per pair: the head that writes, the one that reads, and the score."""
+        """Return one row per pair: the head that writes, the one that reads, and the score."""
         import pandas as pd
 
         rows = [
@@ -85,16 +86,15 @@ class Compositions(Result):
 
 @takes_model
 def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
-    """Q-, K- or V-composition of every pair of heads, of which the first comes before the second.
+    """Compute Q-, K- or V-composition of every pair of heads in sequence.
 
     The score of heads 1 and 2 is `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of
-    head 1 and B what head 2 does with it: its QK circuit from the query's side ("q"), from the
-    key's side ("k"), or its OV circuit ("v"). Weights are folded (see
-    `interp.model.locate.weights`).
+    head 1 and B a circuit of head 2: its QK circuit from the query's side ("q"), from the key's
+    side ("k"), or its OV circuit ("v"). Weights are folded (see `interp.model.locate.weights`).
 
     Raises:
-        OptionError: a kind that does not exist.
-        UnreadableAttention: the circuits are no fixed matrices, or nothing comes after anything.
+        OptionError: the kind does not exist.
+        UnreadableAttention: the circuits are not fixed matrices, or no attention follows another.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
@@ -112,7 +112,7 @@ def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
             read[later] = _unit(_reader(model, later, kind).columns_reduced())
         a, b = written[earlier], read[later]
         if a.shape[2] != b.shape[1]:
-            continue  # a layer between them changes the width of the stream (Swin)
+            continue  # a layer between them changes the width of the residual stream (Swin)
         score[earlier, later] = _norms(a, b)
         baseline[earlier, later] = random_composition(a.shape[2], a.shape[1], b.shape[2])
     made = result_provenance(model, "interp.heads.weights.composition_scores", kind=kind)
@@ -120,7 +120,7 @@ def composition_scores(model: Model, kind: ComposedInput) -> Compositions:
 
 
 def strongest(model: Model, kind: ComposedInput, subtract_baseline: bool) -> dict[Site, Tensor]:
-    """For each head the largest score with an earlier head; 0 where there is none."""
+    """Return each head's largest score with an earlier head; 0 if there is none."""
     import torch
 
     found = composition_scores(model, kind)
@@ -141,7 +141,7 @@ def _reader(model: Model, site: Site, kind: ComposedInput) -> LowRank:
 
 
 def _unit(x: Float[Tensor, "head a b"]) -> Float[Tensor, "head a b"]:
-    """Of norm one; a head that does nothing stays zero."""
+    """Normalise to norm one; a head with zero weights stays zero."""
     return x / x.flatten(1).norm(dim=1).clamp_min(1e-30)[:, None, None]
 
 
@@ -155,7 +155,7 @@ def _norms(
 
 @lru_cache(maxsize=256)
 def random_composition(d_model: int, rank: int, later_rank: int) -> float:
-    """Mean score of products of Gaussian matrices of these shapes: about `d_model ** -0.5`."""
+    """Return the mean score of products of Gaussian matrices: about `d_model ** -0.5`."""
     import torch
 
     from interp.model.locate.lowrank import LowRank

@@ -1,4 +1,4 @@
-"""Ranks that are no whole numbers."""
+"""Effective rank of a circuit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def effective_rank(values: Float[Tensor, "head rank"], by_entropy: bool) -> Float[Tensor, "head"]:
-    """Of singular values in descending order; 0 where all are zero."""
+    """Compute the effective rank from descending singular values; 0 if all are zero."""
     if not by_entropy:
         squares = values.square()
         return squares.sum(-1) / squares[..., 0].clamp_min(1e-300)

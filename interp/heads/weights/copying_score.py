@@ -1,4 +1,4 @@
-"""Heads that copy, by the logits they would raise for the token they attend to."""
+"""Heads that copy, by the logits that they raise for the attended token."""
 
 from interp.core.errors import OptionError
 from interp.heads.declaration import weights
@@ -6,24 +6,24 @@ from interp.heads.declaration import weights
 
 @weights(unit="share of raised logit", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
 def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
-    """Raises the logit of the token it attends to above those of other random tokens.
+    """Raise the logit of the attended token above those of other random tokens.
 
-    Of `tokens` random token ids each is attended to in turn; the logits of all of them that the
-    head then writes (`W_E W_OV W_U`) have their mean subtracted and what is lowered cut off; the
-    score is the share of what is left that falls on the attended token, averaged over tokens and
-    samples, and stretched from [0, 1] to [-1, 1]. So 1 raises that token alone, -1 never raises
-    it, and random weights score about `2 / tokens - 1`. The paper runs the model on the random
-    tokens and takes the head's true output; here the head attends to one token at a time with the
-    embedding as its input, so the score needs no prompt, and sees no earlier layer.
+    Each of `tokens` random token ids is attended to in turn. The head's logits for all of them
+    (`W_E W_OV W_U`) are centred and negative ones are set to zero; the score is the share of the
+    rest that falls on the attended token, averaged over tokens and samples, and rescaled from [0,
+    1] to [-1, 1]. So 1 raises that token alone, -1 never raises it, and random weights score about
+    `2 / tokens - 1`. The paper runs the model on the random tokens and uses the head's true output;
+    here the head attends to one token at a time with the embedding as its input, so the score needs
+    no prompt and ignores earlier layers.
 
     Cost: Products of factors for a few hundred tokens.
 
-    Not for: heads of late layers, whose input is far from an embedding. It says nothing about where
-    the head attends.
+    Not for: heads of late layers, whose input is far from an embedding. It does not show where the
+    head attends.
 
     Options:
-        tokens: how many ids compete; the whole vocabulary where it is smaller.
-        samples: how many times they are drawn.
+        tokens: number of competing ids; the whole vocabulary if it is smaller.
+        samples: number of draws.
         draw: seed of the draws.
 
     Reference: Olsson et al. 2022, "In-context Learning and Induction Heads".
@@ -34,7 +34,9 @@ def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
     from interp.model.locate.weights import embeddings, predicting_sites
 
     if tokens < 2 or samples < 1:
-        raise OptionError(f"copying_score: tokens={tokens} must be 2 or more, samples={samples} 1")
+        raise OptionError(
+            f"copying_score: tokens={tokens} must be at least 2 and samples={samples} at least 1"
+        )
     vocabulary, scores = embeddings(model), {}
     unembedding, entering = vocabulary.W_U, {}
     n = min(tokens, unembedding.shape[1])

@@ -5,23 +5,22 @@ from interp.heads.declaration import weights
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
 def k_composition(model, *, subtract_baseline: bool = True):
-    """Keys made of what an earlier head wrote: K-composition with the strongest such head.
+    """K-composition with the strongest earlier head, whose output forms the keys.
 
     `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of a head of an earlier attention
     and B this head's QK circuit from the key's side, of folded weights. The largest over earlier
     heads: `interp.heads.weights.composition_scores` gives every pair. Heads of the first attention
     have no earlier head and score 0.
 
-    So an induction head's keys are made by a previous-token head. With rotary positions the
-    score is that of query and key at one place: distance zero.
-    A maximum over many pairs lies above their mean, so chance is what the random weights of the
-    null score. What MLPs in between do is left out.
+    In an induction circuit the keys come from a previous-token head. With rotary positions the
+    score is that of query and key at the same position (distance zero). A maximum over many pairs
+    lies above their mean, so compare with the score of random weights (the null). MLPs in between
+    are ignored.
 
     Cost: All pairs of heads of different layers; products of d_head x d_head factors.
 
-    Not for: models in which positions enter the scores by rotation and the distance matters: the
-    circuit is that of distance zero. A maximum over many pairs is above zero for random weights
-    too.
+    Not for: models with rotary positions in which the distance matters: the circuit is that of
+    distance zero. A maximum over many pairs is above zero for random weights too.
 
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about

@@ -5,17 +5,16 @@ from interp.heads.declaration import weights
 
 @weights(unit="balance of eigenvalues", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
 def ov_copying(model):
-    """Raises the logit of the token it attends to: the balance of its OV circuit's eigenvalues.
+    """Raise the logit of the attended token: the balance of the OV circuit's eigenvalues.
 
     The sum of the eigenvalues of `W_E W_OV W_U` over the sum of their absolute values: 1 where
-    every token raises itself, -1 where every token lowers itself, near 0 for random weights.
-    Norms are folded, and the mean over the vocabulary is taken out of W_U, since a softmax does
-    not see it. Says what a head would write if it attended to a token in the first layer's
-    stream, not that it attends there, nor what it does with what earlier heads wrote. A head with
-    tiny weights scores as high as one with large ones: see `ov_norm`. One that writes nothing into
-    the vocabulary but rounding scores 0. Norms between layers of
-    post-norm models (BART) are passed over. In an encoder-decoder the encoder's heads write no
-    logits and get no score.
+    every token raises itself, -1 where every token lowers itself, near 0 for random weights. Norms
+    are folded, and the mean over the vocabulary is subtracted from W_U, since softmax ignores it.
+    The score describes what a head would write if it attended to a token embedding, not that it
+    attends there, nor how it uses the output of earlier heads. A head with tiny weights scores as
+    high as one with large ones: see `ov_norm`. A head that writes only rounding errors into the
+    vocabulary scores 0. Norms between layers of post-norm models (BART) are ignored. In an
+    encoder-decoder the encoder's heads write no logits and get no score.
 
     Cost: One d_model x d_model matrix per way of reading the stream, then d_head eigenvalues per
     head.

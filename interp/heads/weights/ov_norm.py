@@ -5,13 +5,14 @@ from interp.heads.declaration import weights
 
 @weights(unit="written per unit of stream", low=0.0, high=None, requires=("ov",))
 def ov_norm(model):
-    """How much a head writes of what it reads: the Frobenius norm of its OV circuit.
+    """Frobenius norm of a head's OV circuit: output size per unit of input.
 
-    Folded weights: the gain of the norm before is part of them, what it divides by is not.
-    The same holds for a norm after the output projection (Gemma 2, OLMo 2). A head can have large
-    weights and rest on a token with nothing to read: an ablation says what it does.
+    Weights are folded: they include the gain of the preceding norm, but not its division. The same
+    holds for a norm after the output projection (Gemma 2, OLMo 2). A head can have large weights
+    and attend to a token without content: an ablation shows its effect.
 
-    Not for: ranking heads by effect: a large head may attend where there is nothing to read.
+    Not for: ranking heads by effect: a head with large weights may attend to tokens without
+    content.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """

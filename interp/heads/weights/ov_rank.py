@@ -5,10 +5,10 @@ from interp.heads.declaration import weights
 
 @weights(unit="directions", low=0.0, high=None, requires=("ov",))
 def ov_rank(model, *, by_entropy: bool = False):
-    """How many directions of the stream a head moves: the rank of its OV circuit.
+    """Effective rank of a head's OV circuit: the number of directions it reads and writes.
 
-    The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values
-    are equal, 0 where there are none. It says how many directions count, not which; a head of
+    The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values are
+    equal, 0 where there are none. It gives the number of directions, not which ones; a head with
     small weights can have full rank.
 
     Not for: finding out which directions are written, or how strongly.

@@ -5,21 +5,21 @@ from interp.heads.declaration import weights
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "qk", "pairs"), end="high")
 def q_composition(model, *, subtract_baseline: bool = True):
-    """Queries made of what an earlier head wrote: Q-composition with the strongest such head.
+    """Q-composition with the strongest earlier head, whose output forms the queries.
 
     `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of a head of an earlier attention
     and B this head's QK circuit from the query's side, of folded weights. The largest over earlier
     heads: `interp.heads.weights.composition_scores` gives every pair. Heads of the first attention
     have no earlier head and score 0.
 
-    With rotary positions the score is that of query and key at one place: distance zero.
-    A maximum over many pairs lies above their mean, so chance is what the random weights of the
-    null score. What MLPs in between do is left out.
+    With rotary positions the score is that of query and key at the same position (distance zero). A
+    maximum over many pairs lies above their mean, so compare with the score of random weights (the
+    null). MLPs in between are ignored.
 
     Cost: All pairs of heads of different layers; products of d_head x d_head factors.
 
     Not for: the cases that `k_composition` excludes: the circuit is that of distance zero, and MLPs
-    between the two heads are left out.
+    between the two heads are ignored.
 
     Options:
         subtract_baseline: subtract the mean score of random matrices of the same shapes (about

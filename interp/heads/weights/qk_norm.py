@@ -5,16 +5,15 @@ from interp.heads.declaration import weights
 
 @weights(unit="score per squared unit of stream", low=0.0, high=None, requires=("qk",))
 def qk_norm(model):
-    """How strongly a head's scores depend on the stream: the Frobenius norm of its QK circuit.
+    """Frobenius norm of a head's QK circuit: sensitivity of its scores to the residual stream.
 
-    Folded weights: the gain of the norm before is part of them, what it divides by is not.
-    The factor on q·k (1/sqrt(d_head) in most families) is part of it too. With rotary positions
-    it is the circuit of distance zero. Biases and position terms are left out. Where queries or
-    keys pass a norm of their own (Qwen 3, Gemma 3), what that norm divides by is left out as well:
-    compare heads then by `qk_rank`, not by size.
+    Weights are folded: they include the gain of the preceding norm, but not its division. The
+    factor on q·k (1/sqrt(d_head) in most families) is included. With rotary positions it is the
+    circuit of distance zero. Biases and position terms are ignored. If queries or keys have their
+    own norm (Qwen 3, Gemma 3), its division is ignored as well: compare such heads by `qk_rank`,
+    not by size.
 
-    Not for: comparing models with and without a norm of queries and keys, whose scale it leaves
-    out.
+    Not for: comparing models with and without a norm of queries and keys, whose scale is ignored.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """

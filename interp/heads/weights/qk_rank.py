@@ -5,13 +5,13 @@ from interp.heads.declaration import weights
 
 @weights(unit="directions", low=0.0, high=None, requires=("qk",))
 def qk_rank(model, *, by_entropy: bool = False):
-    """How many directions of the stream a head's scores depend on: the rank of its QK circuit.
+    """Effective rank of a head's QK circuit: the number of directions its scores depend on.
 
-    The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values
-    are equal, 0 where there are none. It says how many directions count, not which; a head of
+    The stable rank, `|M|_F^2 / |M|_2^2`: between 1 and d_head, d_head where all singular values are
+    equal, 0 where there are none. It gives the number of directions, not which ones; a head with
     small weights can have full rank.
 
-    Not for: finding out what a head looks for: a rank counts directions and names none.
+    Not for: finding out what a head attends to: a rank counts directions without identifying them.
 
     Options:
         by_entropy: the exponential of the entropy of the singular values' shares instead, which

@@ -5,16 +5,16 @@ from interp.heads.declaration import weights
 
 @weights(unit="Frobenius ratio", low=None, high=1.0, requires=("ov", "pairs"), end="high")
 def v_composition(model, *, subtract_baseline: bool = True):
-    """Values made of what an earlier head wrote: V-composition with the strongest such head.
+    """V-composition with the strongest earlier head, whose output forms the values.
 
     `|A B| / (|A| |B|)` in Frobenius norms, with A the OV circuit of a head of an earlier attention
     and B this head's OV circuit, of folded weights. The largest over earlier heads:
     `interp.heads.weights.composition_scores` gives every pair. Heads of the first attention have no
     earlier head and score 0.
 
-    The two heads together act as a virtual head, which attends by both patterns in turn.
-    A maximum over many pairs lies above their mean, so chance is what the random weights of the
-    null score. What MLPs in between do is left out.
+    The two heads together act as a virtual head, which attends by both patterns in turn. A maximum
+    over many pairs lies above their mean, so compare with the score of random weights (the null).
+    MLPs in between are ignored.
 
     Cost: All pairs of heads of different layers; products of d_head x d_head factors.
 

@@ -1,1 +1,1 @@
-"""Attention calls of a forward pass, shown to a visitor."""
+"""Interception of the attention calls of a forward pass."""

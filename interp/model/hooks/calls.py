@@ -1,9 +1,9 @@
-"""One run of one attention module, whatever code computed it: five tensors, three questions.
+"""One run of one attention module, in a common form for all implementations.
 
-A `Call` is what a tap shows its visitors. `q k v z` are the tensors the model itself used;
-`scores` and `pattern` are formed on demand, for the rows asked for. A visitor may assign `z`:
-the model then goes on with the assigned value. Since z is a function of q, k, v and the
-pattern, every edit of those is an assignment of z.
+A tap passes a `Call` to its visitors. `q k v z` are the tensors that the model itself used;
+`scores` and `pattern` are computed on demand, for the requested rows. A visitor may assign `z`; the
+model then continues with the assigned value. Since z is a function of q, k, v and the pattern,
+every edit of those is an assignment of z.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _rows(x: Tensor, rows: RowIndex) -> Tensor:
 
 
 def precise(x: Tensor) -> Tensor:
-    """At least float32: a score computed again must not be rounded as a half-precision product."""
+    """Convert to at least float32: a recomputed score must not be rounded to half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Call:
-    """One run of one attention module. Subclasses say how scores come about."""
+    """One run of one attention module; subclasses define how scores are computed."""
 
     q: Float[Tensor, "batch head query_pos d_head"] | None
     k: Float[Tensor, "batch kv_head key_pos d_head"] | None
@@ -41,24 +41,24 @@ class Call:
     z: Float[Tensor, "batch head query_pos d_v"]
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
-    watched: bool = False  # seen by watching the code rather than through the interface
+    watched: bool = False  # read by watching the code instead of through the interface
 
     def scores(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
-        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        """Return the logits that enter the softmax; hidden keys have a large negative number."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
     def pattern(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
-        """Attention probabilities; rows may sum to less than one (sinks)."""
+        """Return attention probabilities; rows may sum to less than one (sinks)."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
     def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
-        """Which keys a query may attend to."""
+        """Return the mask of keys that a query may attend to."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
     def mix(
         self, pattern: Float[Tensor, "batch head row key_pos"]
     ) -> Float[Tensor, "batch head row d_v"]:
-        """The z that a pattern gives."""
+        """Compute the z that a pattern gives."""
         batch, heads, rows, keys = pattern.shape
         groups = self.v.shape[1]
         v = self.v.to(pattern.dtype)
@@ -66,13 +66,13 @@ class Call:
 
     @property
     def n_heads(self) -> int:
-        """Query heads of this call."""
+        """Number of query heads of this call."""
         return self.z.shape[1]
 
 
 @dataclass(eq=False)
 class ComputedCall(Call):
-    """A call whose scores follow from q, k and what masks or biases them."""
+    """Call whose scores follow from q, k, masks and biases."""
 
     q: Tensor
     k: Tensor
@@ -80,12 +80,10 @@ class ComputedCall(Call):
     z: Tensor
     scale: float
     mask: Tensor | None = None  # bool (True = attend), or added to the scores
-    causal: bool = False  # set only where the kernel itself hides the future
+    causal: bool = False  # set only if the kernel itself hides later positions
     bias: Tensor | None = None
     softcap: float | None = None
-    sinks: Tensor | None = (
-        None  # one logit per head that takes part in the softmax and is then dropped
-    )
+    sinks: Tensor | None = None  # one logit per head that enters the softmax and is then dropped
 
     def _mask(self, rows: RowIndex) -> Tensor | None:
         if self.mask is None:
@@ -93,7 +91,7 @@ class ComputedCall(Call):
         return _rows(self.mask, rows)[..., : self.k.shape[2]]
 
     def visible(self, rows: RowIndex = ALL) -> Tensor:
-        """Which keys a query may attend to."""
+        """Return the mask of keys that a query may attend to."""
         queries, keys = self.q.shape[2], self.k.shape[2]
         query = torch.arange(queries, device=self.q.device)[rows]
         key = torch.arange(keys, device=self.q.device)
@@ -110,7 +108,7 @@ class ComputedCall(Call):
         return seen
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
-        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        """Return the logits that enter the softmax; hidden keys have a large negative number."""
         q, k = precise(self.q[:, :, rows]), precise(self.k)
         batch, heads, n_rows, d = q.shape
         s = q.reshape(batch, k.shape[1], -1, d) @ k.transpose(-1, -2)
@@ -127,7 +125,7 @@ class ComputedCall(Call):
         mask = self._mask(rows)
         if mask is None:
             return s
-        # finfo.min added twice (mask and bias) must not become -inf: a hidden row would turn NaN
+        # finfo.min added twice (mask and bias) must not become -inf: a hidden row would become NaN
         return (
             s.masked_fill(~mask, lowest)
             if mask.dtype == torch.bool
@@ -135,11 +133,11 @@ class ComputedCall(Call):
         )
 
     def pattern(self, rows: RowIndex = ALL) -> Tensor:
-        """Attention probabilities; rows may sum to less than one (sinks)."""
+        """Return attention probabilities; rows may sum to less than one (sinks)."""
         return self.normalised(self.scores(rows))
 
     def normalised(self, scores: Tensor) -> Tensor:
-        """The softmax of scores, with the sinks in it and then dropped, in the scores' type."""
+        """Compute the softmax of scores including sinks, which are then dropped."""
         if self.sinks is None:
             return scores.softmax(-1)
         sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
@@ -148,25 +146,25 @@ class ComputedCall(Call):
 
 @dataclass(eq=False)
 class RecordedCall(Call):
-    """A call of attention code of a module's own: the softmax and its neighbours, as they ran."""
+    """Call of a module's own attention code: the observed softmax and products."""
 
     v: Tensor
     z: Tensor
     recorded_scores: Tensor
     recorded_pattern: Tensor
-    q: Tensor | None = None  # None where the scores are a sum of several products
+    q: Tensor | None = None  # None if the scores are a sum of several products
     k: Tensor | None = None
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
-        """Logits that enter the softmax; hidden keys hold a large negative number."""
+        """Return the logits that enter the softmax; hidden keys have a large negative number."""
         return precise(self.recorded_scores[:, :, rows])
 
     def pattern(self, rows: RowIndex = ALL) -> Tensor:
-        """Attention probabilities; rows may sum to less than one (sinks)."""
+        """Return attention probabilities; rows may sum to less than one (sinks)."""
         return precise(self.recorded_pattern[:, :, rows])
 
     def visible(self, rows: RowIndex = ALL) -> Tensor:
-        """Which keys a query may attend to: whose score is not a mask's large negative number."""
+        """Return the mask of visible keys: their scores are not a mask's large negative number."""
         s = self.recorded_scores[:, :, rows]
-        # Families hide with finfo.min, -1e9 or -10000: a true score is far above.
+        # Families mask with finfo.min, -1e9 or -10000; true scores are far above.
         return s > max(torch.finfo(s.dtype).min / 2, -5_000.0)

@@ -1,10 +1,10 @@
-"""Read attention through a bridge's hooks, where its modules cannot be watched.
+"""Reading of attention through a bridge's hooks, where its modules cannot be watched.
 
-What a hook is called is not always what it holds, so nothing is taken on its name. A hook that
-does not fire is told by name. `hook_attn_scores` of some families is the pattern after its
-softmax: such scores are refused. Queries and keys are hooked before their rotary embedding, so
-they are not offered. Values and z are split into heads by the bridge, and not always rightly:
-`pattern·v == z` is checked at load like everywhere.
+The name of a hook does not always describe its content, so no name is trusted. A hook that does not
+fire is reported by name. In some families `hook_attn_scores` is the pattern after the softmax: such
+scores are refused. Queries and keys are hooked before their rotary embedding, so they are not
+offered. The bridge splits values and z into heads, sometimes incorrectly: `pattern·v == z` is
+checked at load as for all models.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _READ = (*_NEEDED, "hook_attn_scores")
 
 @dataclass(eq=False)
 class HookedCall(RecordedCall):
-    """A call as a bridge's hooks show it."""
+    """Attention call as shown by a bridge's hooks."""
 
     where: str = ""
     scores_are_pattern: bool = False
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
-        """Logits that enter the softmax.
+        """Return the logits that enter the softmax.
 
         Raises:
-            UnreadableAttention: the hook of that name holds the pattern.
+            UnreadableAttention: the hook of this name holds the pattern.
         """
         if self.scores_are_pattern:
             raise UnreadableAttention(
@@ -46,25 +46,25 @@ class HookedCall(RecordedCall):
         return super().scores(rows)
 
     def visible(self, rows: RowIndex = ALL) -> Tensor:
-        """Which keys a query may attend to; of a row's weights alone, those above zero."""
+        """Return the mask of visible keys; without scores, keys with weight above zero."""
         if self.scores_are_pattern:
             return self.recorded_pattern[:, :, rows] > 0
         return super().visible(rows)
 
 
 class HookedBridge(nn.Module):
-    """A bridge's model that shows its attention calls by hooks, to `tapped`."""
+    """Model of a bridge that passes its attention calls to `tapped` by hooks."""
 
     bridge: Any
     places: dict[str, str]
-    """Where hooks are named, such as `blocks.0.attn`: the module that they stand in."""
+    """Prefix of hook names, such as `blocks.0.attn` -> the module that contains them."""
 
     def __init__(self, held: nn.Module, bridge: Any):
         super().__init__()
         self.held = held
         self.config: Any = held.config
-        self.forward = held.forward  # its signature tells what the model takes
-        self.__dict__["bridge"] = bridge  # not a submodule: it is what holds this one's modules
+        self.forward = held.forward  # its signature states the inputs of the model
+        self.__dict__["bridge"] = bridge  # not a submodule: it contains this object's modules
         points = bridge.hook_dict
         paths = {module: path for path, module in self.named_modules()}
         self.__dict__["places"] = {
@@ -76,22 +76,22 @@ class HookedBridge(nn.Module):
             raise UnreadableAttention("the bridge has no hook_pattern anywhere: nothing to read")
 
     def fresh(self) -> nn.Module:
-        """Random weights of the same shape, without a bridge."""
+        """Return random weights of the same shape, without a bridge."""
         return type(self.held)(copy.deepcopy(self.config))
 
     @contextmanager
     def tapped_by_itself(self, visit: Callable[[nn.Module, Call], None]) -> Iterator[None]:
-        """Show every attention call of the runs in the block.
+        """Pass every attention call of the runs in the block to the visitor.
 
         Raises:
-            UnreadableAttention: at the end of a run, a hook that never fired.
+            UnreadableAttention: at the end of a run, if a hook never fired.
         """
         seen: dict[str, dict[str, Tensor]] = {place: {} for place in self.places}
         ran: set[str] = set()
 
         def keep(place: str, name: str) -> Callable:
             def hook(x: Tensor, hook: Any) -> None:
-                seen[place][name] = x.clone()  # a later hook may write into it
+                seen[place][name] = x.clone()  # a later hook may modify it
 
             return hook
 

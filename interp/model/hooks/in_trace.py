@@ -1,15 +1,15 @@
-"""What travels to the machine that runs the model: an attention call in, numbers per head out.
+"""Functions that run on the remote machine: attention calls in, numbers per head out.
 
-These functions are shipped by their source and run where this package is not installed, so they
-import nothing and use nothing but the methods of the tensors they are given. They follow the same
-definitions as `interp.model.hooks.calls` and `interp_kernels.reference`; the tests compare them.
+They are sent as source code and run where this package is not installed, so they import nothing and
+use only methods of the given tensors. Their definitions equal those of `interp.model.hooks.calls`
+and `interp_kernels.reference`; the tests compare them.
 """
 
 from __future__ import annotations
 
 
 def call_parts(given):
-    """The tensors of an operation that is an attention call; None where it is something else.
+    """Return the tensors of an operation that is an attention call; None for other operations.
 
     Every call of transformers' attention interface has the module, q, k, v and a mask, in this
     order or by these names.
@@ -29,13 +29,13 @@ def call_parts(given):
     causal = getattr(module, "is_causal", True) if causal is None else causal
     scale, bias = found.get("scaling"), found.get("position_bias")
     sinks = found.get("s_aux") if found.get("s_aux") is not None else found.get("sinks")
-    return {  # without the graph that the run may keep: numbers go back, not gradients
+    return {  # detached from the autograd graph: numbers are returned, not gradients
         "q": query.detach(),
         "k": found["key"].detach(),
         "v": found["value"].detach(),
         "mask": mask,
         "scale": float(query.shape[-1] ** -0.5 if scale is None else scale),
-        # the eager functions never hide the future themselves: their mask does
+        # eager functions do not hide later positions themselves: their mask does
         "causal": kernel != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
         "bias": None if bias is None else bias.detach(),
         "softcap": found.get("softcap"),
@@ -44,7 +44,7 @@ def call_parts(given):
 
 
 def pattern_rows(call, start, stop):
-    """Pattern `[batch, head, row, key]` in float32 and which keys may be seen, of some rows."""
+    """Return `[batch, head, row, key]` pattern in float32 and visible keys, of some rows."""
     q, k = call["q"][:, :, start:stop], call["k"]
     q, k = (q.float(), k.float()) if q.element_size() < 4 else (q, k)
     batch, heads, rows, width = q.shape
@@ -77,9 +77,9 @@ def pattern_rows(call, start, stop):
 
 
 def sketch(given, output):
-    """Sizes of an attention call, whether it looks back only, and how far pattern·v is from z.
+    """Return sizes of an attention call, causality, and the error of pattern·v against z.
 
-    None where the operation is something else than an attention call.
+    None for operations other than attention calls.
     """
     call = call_parts(given)
     if call is None:
@@ -108,17 +108,19 @@ def sketch(given, output):
 
 
 def row_means(given, output, asked, real, block):
-    """Per prompt and head the mean of each statistic over the rows that count; NaN without rows.
+    """Return per prompt and head the mean of each statistic over counted rows, else NaN.
 
     Args:
-        asked: label, what of (`mass`, `entropy`, `distance`, `largest`) and for a mass the targets
-            `[batch or 1, query, key]`.
-        real: which queries hold tokens, `[batch, query]`.
-        block: rows of the pattern that are formed at a time.
+        given: inputs of the operation.
+        output: output of the operation.
+        asked: label, statistic (`mass`, `entropy`, `distance`, `largest`) and for a mass the
+            targets `[batch or 1, query, key]`.
+        real: mask of queries that are tokens, `[batch, query]`.
+        block: rows of the pattern that are computed at a time.
     """
     call, out = call_parts(given), output[0]
     if call is None:
-        raise ValueError("the operation is not an attention call: its label has moved")
+        raise ValueError("the operation is not an attention call: its label has changed")
     q = call["q"]
     totals = {}
     for start in range(0, q.shape[2], block):
@@ -143,12 +145,12 @@ def row_means(given, output, asked, real, block):
 
 
 def last_row(given, output, asked):
-    """Statistics of the last query alone, `[batch, head]` each: of a step of generation."""
+    """Return statistics of the last query alone, `[batch, head]` each, for a generation step."""
     call = call_parts(given)
     if call is None:
-        raise ValueError("the operation is not an attention call: its label has moved")
+        raise ValueError("the operation is not an attention call: its label has changed")
     last = call["q"].shape[2]
-    # while a cache is read there is one query, after every key
+    # with a cache there is one query, after all keys
     pattern, _, _, key = pattern_rows(call, last - 1, last)
     pattern = pattern[:, :, 0]
     back = (key.shape[0] - 1 - key).abs()

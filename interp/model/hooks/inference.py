@@ -1,15 +1,15 @@
-"""State of a module during a run: evaluation mode, uncompiled, and afterwards as it was before.
+"""State of a module during a run: evaluation mode, uncompiled, and restored afterwards.
 
-Several threads may run one module at once. Hooks and forwards act in the thread that sets them and
-in no other. Flags (training mode, weights that learn) are the module's own: the first run that
-needs them off turns them off, and the last one to end turns them on again. A thread that trains
-the module meanwhile would see them off.
+Several threads may run one module at once. Hooks and forwards apply only to the thread that sets
+them. Flags (training mode, requires_grad) belong to the module: the first run that needs them off
+turns them off, and the last one to end turns them on again. A thread that trains the module at the
+same time would see them off.
 
-Some families change themselves as they run: BigBird exchanges its attention for another kind on a
-short input and keeps it; rotary embeddings that grow with the input keep the frequencies of the
-longest so far. The next run, ours or the caller's, would give other numbers, so what a run changes
-is put back. The attention components of a TransformerLens bridge keep their last pattern with its
-graph; during our runs it is released layer by layer.
+Some families change themselves as they run: BigBird replaces its attention by another kind on a
+short input and keeps it; rotary embeddings that depend on length keep the frequencies of the
+longest input so far. Later runs, by interp or by the caller, would give other numbers, so the
+changes of a run are reverted. The attention components of a TransformerLens bridge keep their last
+pattern with its graph; during our runs it is released layer by layer.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _lock = RLock()
 
 
 def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """A forward hook that changes and sees nothing in other threads than the one that calls this.
+    """Wrap a forward hook so that it acts only in the thread that calls this function.
 
-    Hooks are the module's, so torch runs them in every thread.
+    Hooks belong to the module, so torch runs them in every thread.
     """
     thread = get_ident()
 
@@ -44,29 +44,29 @@ def in_this_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def aside(run: Callable[[], _T]) -> _T:
-    """The result of `run`, on which no hook, edit or forward that this thread has set acts.
+    """Return the result of `run` without any hook, edit or forward that this thread has set.
 
-    It runs in a thread of its own, which sees none of them.
+    It runs in a separate thread, to which they do not apply.
     """
     with ThreadPoolExecutor(1) as other:
         return other.submit(run).result()
 
 
 class Flag(Generic[_T]):
-    """A setting that is off while at least one run needs it off.
+    """Setting that is off while at least one run needs it off.
 
     Args:
-        is_on: reads it.
-        turn: sets it.
+        is_on: function that reads it.
+        turn: function that sets it.
     """
 
     def __init__(self, is_on: Callable[[_T], bool], turn: Callable[[_T, bool], object]) -> None:
         self.is_on, self.turn = is_on, turn
-        self._runs: dict[int, int] = {}  # by id: whoever counts holds the object
+        self._runs: dict[int, int] = {}  # by id: every counted object is referenced by its holder
 
     @contextmanager
     def off(self, holders: Iterable[_T]) -> Iterator[None]:
-        """Off in the block for those that have it on; each gets its own setting back."""
+        """Turn the setting off in the block where it is on; each is restored afterwards."""
         with _lock:
             mine = [x for x in holders if id(x) in self._runs or self.is_on(x)]
             for x in mine:
@@ -84,11 +84,12 @@ class Flag(Generic[_T]):
 
 
 class _Dispatch:
-    """A module's forward while threads have put others in its place."""
+    """Forward of a module while threads have replaced it."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.had = module.__dict__.get("forward")  # set by libraries that wrap modules
-        self.own = self.__wrapped__ = module.forward  # its signature tells what the module takes
+        self.had = module.__dict__.get("forward")  # attribute set by libraries that wrap modules
+        # its signature states the inputs of the module
+        self.own = self.__wrapped__ = module.forward
         self.put: dict[int, list[Callable[..., Any]]] = {}
 
     def here(self) -> Callable[..., Any]:
@@ -100,16 +101,16 @@ class _Dispatch:
 
 
 def forward_here(module: nn.Module) -> Callable[..., Any]:
-    """The forward that a module runs in this thread."""
+    """Return the forward that a module runs in this thread."""
     forward = module.forward
     return forward.here() if isinstance(forward, _Dispatch) else forward
 
 
 @contextmanager
 def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    """Inside the block this thread's runs of the module run `forward`; hooks still run.
+    """Run `forward` in place of the module's own in this thread inside the block; hooks still run.
 
-    The module's own is back once the last such block has ended, also after an error.
+    The module's own forward is restored when the last such block has ended, also after an error.
     """
     with _lock:
         dispatch = module.forward
@@ -126,7 +127,7 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
             if not dispatch.put[thread]:
                 del dispatch.put[thread]
             if dispatch.put:
-                pass  # other threads still have theirs in place
+                pass  # other threads still have replacements
             elif dispatch.had is None:
                 del module.forward
             else:
@@ -134,11 +135,11 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 _PLAIN = frozenset({bool, int, float, str, tuple, type(None)})
-_OURS = ("training", "forward")  # switched by runs, and switched back by them
+_OURS = ("training", "forward")  # attributes that runs switch and switch back themselves
 
 
 class Snapshot:
-    """Submodules, buffers and plain settings of a module and its configs, as they are now."""
+    """Present submodules, buffers and plain settings of a module and its configs."""
 
     def __init__(self, module: nn.Module) -> None:
         self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
@@ -146,7 +147,7 @@ class Snapshot:
         for m in module.modules():
             own = m.__dict__
             if not m._modules and not m._buffers and type(m).__module__.startswith("torch.nn."):
-                continue  # layers of torch's own change nothing in themselves
+                continue  # layers defined by torch do not change themselves
             self._holders.append((m, dict(m._modules), dict(m._buffers), _Settings(own)))
             config = own.get("config")
             if config is not None and hasattr(config, "__dict__"):
@@ -154,7 +155,7 @@ class Snapshot:
         self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
 
     def exchanged(self) -> list[str]:
-        """Names of the submodules that are others now, within the modules that hold them."""
+        """Return names of submodules that have been replaced, with their parent modules."""
         return [
             f"{type(m).__name__}.{name}"
             for m, modules, _, _ in self._holders
@@ -163,7 +164,7 @@ class Snapshot:
         ]
 
     def restore(self) -> None:
-        """Put everything back that is not as it was."""
+        """Restore everything that has changed."""
         for m, modules, buffers, settings in self._holders:
             for have, had in ((m._modules, modules), (m._buffers, buffers)):
                 same = len(have) == len(had) and all(have.get(k) is x for k, x in had.items())
@@ -180,15 +181,15 @@ def _plain(own: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Settings:
-    """Plain attributes of one object, and the names of all that it had."""
+    """Plain attributes of one object, and the names of all its attributes."""
 
     def __init__(self, own: dict[str, Any]) -> None:
         self.plain, self.names = _plain(own), frozenset(own)
 
     def put_back(self, own: dict[str, Any]) -> None:
-        """Remove plain attributes that are new, and give the others their values again.
+        """Remove new plain attributes and restore the values of the others.
 
-        What was no plain value and is one now, such as a cached tensor that a run let go, stays.
+        An attribute that was not plain and is now, such as a released cached tensor, stays.
         """
         for name in _plain(own).keys() - self.names:
             del own[name]
@@ -198,7 +199,7 @@ class _Settings:
 
 
 class _Held:
-    """The state that threads which run a module together found it in."""
+    """Saved state of a module that several threads run together."""
 
     def __init__(self, module: nn.Module) -> None:
         self.snapshot = Snapshot(module)
@@ -210,7 +211,7 @@ _held: dict[int, _Held] = {}
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[Snapshot]:
-    """After the block the module is as it was; where several threads run it, after the last."""
+    """Restore the module after the block; with several threads, after the last one."""
     thread = get_ident()
     with _lock:
         held = _held.get(id(module)) or _Held(module)
@@ -221,7 +222,7 @@ def unchanged(module: nn.Module) -> Iterator[Snapshot]:
     finally:
         with _lock:
             held.threads[thread] -= 1
-            held.threads += Counter()  # drops the threads that have left
+            held.threads += Counter()  # drops the threads that have ended
             if set(held.threads) <= {thread}:
                 held.snapshot.restore()
             if not held.threads:
@@ -230,7 +231,7 @@ def unchanged(module: nn.Module) -> Iterator[Snapshot]:
 
 @contextmanager
 def eager(module: nn.Module) -> Iterator[None]:
-    """Compiled parts of the module run as they were written, so that hooks see every step."""
+    """Run compiled parts of the module uncompiled inside the block, so that hooks apply."""
     compiled = any(
         m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
     )
@@ -257,9 +258,9 @@ _training = Flag[nn.Module](lambda module: module.training, _set_training)
 
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; every submodule gets its own mode back.
+    """Set evaluation mode inside the block; every submodule gets its own mode back.
 
-    What the module changes in itself as it runs is put back as well.
+    Changes that the module makes to itself as it runs are reverted as well.
     """
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]

@@ -1,10 +1,10 @@
-"""Read attention code of a model's own: watch the softmax and the two products around it.
+"""Reading of a model's own attention code by watching the softmax and the two products around it.
 
-BLOOM, Falcon, GPT-J, GPT-Neo, XLNet and many research models write their attention out instead
-of calling transformers' attention interface. Whatever their tensors are called, a product is
-followed by a softmax, and the softmax by a product with the values. This mode sees those three
-calls inside each module, with no table of families. Where a module calls
-`scaled_dot_product_attention` itself, that one call tells everything.
+BLOOM, Falcon, GPT-J, GPT-Neo, XLNet and many research models compute attention explicitly instead
+of calling transformers' attention interface. Whatever the tensors are called, a product is followed
+by a softmax, and the softmax by a product with the values. This torch function mode observes those
+three calls inside each module, without a table of families. If a module calls
+`scaled_dot_product_attention` itself, that single call suffices.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ADDED_PRODUCT = {torch.baddbmm, Tensor.baddbmm}
 _EINSUM = {torch.einsum, torch.functional.einsum}
 _SDPA = F.scaled_dot_product_attention
 
-# set while a function of transformers' attention interface runs: its softmax is shown already
+# set while a function of transformers' attention interface runs, which is reported already
 inside_interface: ContextVar[bool] = ContextVar("interp_inside_interface", default=False)
 
 
 @dataclass
 class _Product:
-    """A product of two tensors, with the letter of every axis where it was written as an einsum."""
+    """Product of two tensors, with the letter of every axis if it was written as an einsum."""
 
     left: Tensor
     right: Tensor
@@ -45,7 +45,7 @@ class _Product:
 
 @dataclass
 class _Open:
-    """What has been seen of one attention so far."""
+    """Observed parts of an attention that is not complete yet."""
 
     product: _Product
     products: int
@@ -86,7 +86,7 @@ class _Watch(TorchFunctionMode):
         self.open: dict[nn.Module, _Open] = {}
 
     def forget(self, module: nn.Module) -> None:
-        """Let go of what a module that has ended left unused: other products are no attention."""
+        """Drop what an ended module left unused: other products are not attention."""
         self.products.pop(module, None)
         self.open.pop(module, None)
 
@@ -150,7 +150,7 @@ class _Watch(TorchFunctionMode):
 def _read_matmul(
     attention: _Open, product: _Product
 ) -> tuple[RecordedCall, Callable[[Tensor], Tensor]]:
-    """`[batch, head, query, key] @ [batch, head, key, d]`, batch and head possibly one axis."""
+    """Read `[batch, head, query, key] @ [batch, head, key, d]`, possibly with merged axes."""
     shape = product.out.shape
 
     def four(x: Tensor) -> Tensor:
@@ -166,7 +166,7 @@ def _read_matmul(
 def _queries_and_keys(
     attention: _Open, four: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The operands of the scores, or None where the scores are a sum of several products."""
+    """Return the factors of the scores, or None if the scores are a sum of products."""
     first = attention.product
     if attention.products != 1:
         return None, None
@@ -183,7 +183,7 @@ def _queries_and_keys(
 def _read_einsum(
     attention: _Open, product: _Product, letters: tuple[str, str, str]
 ) -> tuple[RecordedCall, Callable[[Tensor], Tensor]]:
-    """Axes by the equation: the key is summed over, d is new, the values have no query."""
+    """Read axes from the equation: key is summed over, d is new, values have no query."""
     left, right, out = letters
     (key,) = set(left) & set(right) - set(out)
     (d,) = set(right) - set(left)
@@ -209,12 +209,12 @@ def _read_einsum(
 
 @contextmanager
 def watching(model: nn.Module, show: Callable[[nn.Module, Call], None]) -> Iterator[None]:
-    """Show each attention that `model` computes outside transformers' interface in the block."""
+    """Report each attention that `model` computes outside transformers' interface in the block."""
     stack: list[tuple[nn.Module, int]] = []
     watch = _Watch(show, stack)
 
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        # the batch axis comes first in what modules are given, also where they flatten it away
+        # the batch axis comes first in the inputs of modules, also if they flatten it later
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.dim() >= 2]
         stack.append((module, given[0].shape[0] if given else 1))
 
@@ -222,13 +222,13 @@ def watching(model: nn.Module, show: Callable[[nn.Module, Call], None]) -> Itera
         stack.pop()
         watch.forget(module)
 
-    # hooks are the module's and run in every thread, the mode only in this one
+    # hooks belong to the module and run in every thread, the mode only in this one
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
         for module in model.modules():
             if isinstance(module, (nn.Softmax, nn.Dropout)):
-                continue  # a softmax written as a module belongs to the module around it
+                continue  # a softmax that is a module belongs to its parent module
             handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
             handles.append(module.register_forward_hook(end, always_call=True))
         with watch:

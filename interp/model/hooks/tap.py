@@ -1,20 +1,20 @@
-"""Show every attention call of a Hugging Face model to a visitor, whatever kernel it runs on.
+"""Pass every attention call of a Hugging Face model to a visitor, for all kernels.
 
 transformers looks its attention function up by name at each call, in `ALL_ATTENTION_FUNCTIONS`.
-While a tap is open, each registered name there points at a wrapper that runs the original and
-then shows the call; the eager functions, which families define for themselves and pass as the
-default of the look-up, are wrapped as they are passed. No name of our own is registered: under
-an unknown name transformers makes no mask at all, and some families switch their sparse attention
-off. The model's config, kernel, mask and numbers stay as they are, and the registry is as before
-once the last tap closes.
+While a tap is open, each registered name there points at a wrapper that runs the original and then
+reports the call; the eager functions, which families define themselves and pass as the default of
+the look-up, are wrapped when they are passed. No new name is registered: for an unknown name
+transformers makes no mask at all, and some families switch their sparse attention off. The model's
+config, kernel, mask and numbers stay unchanged, and the registry is restored when the last tap
+closes.
 
-Attention code that does not go through that interface is watched by `softmax_watch`.
+Attention code that does not go through that interface is read by `softmax_watch`.
 
-`visiting` shows the calls by their sites, with the positions that hold tokens: padding must enter
-no mean and no score, and a position named by the caller counts a prompt's own tokens. Both are read
-from the mask that the forward is given, whoever calls it: our own run, the caller's, or a step of
-`generate`. Where that mask is over something else (samples of sound) or only a part of the model is
-called (the encoder, while generating), the call's own mask tells.
+`visiting` reports the calls by site, with the positions that hold tokens: padding must not enter
+any mean or score, and a position given by the caller counts a prompt's own tokens. Both are read
+from the mask that the forward receives, in interp's own runs, the caller's runs or a step of
+`generate`. If that mask covers something else (audio samples), or only a part of the model is
+called (the encoder, during generation), the call's own mask is used.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from interp.model.locate.sites import Site
 from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]
-"""Gets the attention module, how often it ran before in this tap, and the call."""
+"""Receives the attention module, its number of earlier runs in this tap, and the call."""
 
-# What families pass besides the common arguments and what does not change the scores: everything
-# else that is not None is a quirk the formulas do not know, and the self-check at load finds it.
+# Arguments that families pass besides the common ones and that do not change the scores. Any other
+# argument that is not None is unknown to the formulas, and the self-check at load detects it.
 _SINK_NAMES = ("s_aux", "sinks")
 
 
@@ -90,7 +90,7 @@ def _read_call(
         z=out.reshape(out.shape[0], out.shape[1], query.shape[1], -1).transpose(1, 2),
         scale=float(query.shape[-1] ** -0.5 if scale is None else scale),
         mask=mask,
-        # the eager functions never hide the future themselves: their mask does
+        # eager functions do not hide later positions themselves: their mask does
         causal=name != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
         bias=kwargs.get("position_bias"),
         softcap=kwargs.get("softcap"),
@@ -102,7 +102,7 @@ def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
         taps = [tap for tap in _taps.get() if module in tap.modules]
         fused = any(tap.fused for tap in taps)
-        if fused:  # a visitor gives the output: the model's own kernel does not run
+        if fused:  # a visitor provides the output: the model's own kernel does not run
             shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
             out, weights = value.new_zeros(()).expand(shape), None
         else:
@@ -157,18 +157,20 @@ def _restore() -> None:
         del ALL_ATTENTION_FUNCTIONS.get_interface
         for name, run in _before.items():
             del ALL_ATTENTION_FUNCTIONS[name]
-            if ALL_ATTENTION_FUNCTIONS.get(name) is not run:  # it was the caller's own override
+            if ALL_ATTENTION_FUNCTIONS.get(name) is not run:  # the override was set by the caller
                 ALL_ATTENTION_FUNCTIONS[name] = run
         _before.clear()
 
 
 @contextmanager
 def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
-    """Show `visit` each attention call of `model` made inside the block.
+    """Pass to `visit` each attention call of `model` made inside the block.
 
-    A model that has a way of its own (`tapped_by_itself`) is read that way alone.
+    A model with its own way of reporting (`tapped_by_itself`) is read only that way.
 
     Args:
+        model: the module.
+        visit: function that receives the module, its number of earlier runs and the call.
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
     """
@@ -193,11 +195,11 @@ Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
 
 @dataclass(frozen=True)
 class _Forward:
-    """What a forward of the whole model was given, as far as it tells tokens from padding."""
+    """Inputs of a forward of the whole model that separate tokens from padding."""
 
     mask: Tensor | None
     decoder_mask: Tensor | None
-    past: int | None  # tokens in the cache; None where there is no cache
+    past: int | None  # tokens in the cache; None without a cache
 
 
 def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> _Forward:
@@ -217,7 +219,7 @@ def visiting(
 ) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
-    `real [batch, query_pos]` marks the query positions that are no padding. With `fused` the call
+    `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the call
     has no z yet and the visitor must assign it.
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
@@ -229,7 +231,7 @@ def visiting(
     runs: dict[nn.Module, int] = defaultdict(int)
 
     def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
-        # a forward that was broken off must not shift the layers of the next one
+        # an interrupted forward must not shift the layers of the next one
         runs.clear()
         running[:] = [_read(signature, args, kwargs)]
 
@@ -261,7 +263,7 @@ def visiting(
 def _real(
     forward: _Forward | None, call: Call, target: bool
 ) -> tuple[Bool[Tensor, "batch query_pos"], Int[Tensor, "batch"] | None]:
-    """Which queries of a call hold tokens, and how many tokens came before them in the cache."""
+    """Return the mask of a call's queries that are tokens, and the number of cached tokens."""
     batch, queries, device = call.z.shape[0], call.z.shape[2], call.z.device
     square = queries == call.v.shape[2]
     every = torch.ones(batch, queries, dtype=torch.bool, device=device)
@@ -283,14 +285,14 @@ def _real(
 
 
 def _seen(call: Call) -> Tensor:
-    """The positions of a self-attention that any query may look at: padding is seen by none."""
+    """Return the mask of positions visible to some query: padding is visible to none."""
     if isinstance(call, ComputedCall) and call.mask is None:
         return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     return call.visible().any(2).any(1)
 
 
 def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
-    """An attention call in the words of the kernels."""
+    """Convert an attention call to the `Attention` of the kernels."""
     queries, keys = call.z.shape[2], call.v.shape[2]
     same_sequence = queries == keys
     common: dict[str, Any] = {
@@ -321,7 +323,7 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
             softcap=call.softcap, sinks=call.sinks,
             offset=0 if call.causal else keys - queries, **common,
         )  # fmt: skip
-    # The scores of such a call are what they are; only positions and visibility are asked here.
+    # Scores of such a call are used as recorded; only positions and visibility matter here.
     shape = (*call.z.shape[:3], 1)
     return Attention(
         q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,

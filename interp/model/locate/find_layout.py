@@ -1,4 +1,4 @@
-"""Where the matrices of each attention are, found by value, and what stands around them.
+"""Locate the weight matrices of each attention layer by value, and the modules around them.
 
 A projection is the module whose output's columns are q, k or v (see `matching`), in a run on
 single tokens (see `recording`).
@@ -40,9 +40,9 @@ _known: WeakKeyDictionary[Transformer, tuple[tuple, Layouts]] = WeakKeyDictionar
 
 
 def layouts(model: Transformer) -> Layouts:
-    """Where the weights of a model are; found anew once a parameter was changed or replaced.
+    """Return the locations of a model's weights; they are searched again after a parameter changed.
 
-    Only places are kept, never values: weights are read from the model when asked for.
+    Only locations are stored, never values: weights are read from the model on request.
     """
     state = tuple((id(p), 0 if p.is_inference() else p._version) for p in model.module.parameters())
     known = _known.get(model)
@@ -55,7 +55,7 @@ def layouts(model: Transformer) -> Layouts:
 
 
 def _with_readers(sites: dict[Site, Layout]) -> dict[Site, Layout]:
-    """Tell each attention the norm of the last reader of its stream: what is read through it."""
+    """Record for each attention the norm through which its stream's last reader reads it."""
     readers: dict[str, tuple[str, int] | None] = {}
     for site, layout in sites.items():
         for part in "vq":
@@ -77,7 +77,9 @@ def _layout(recording: Recording, site: Site) -> Layout:
     )
     start = max((i + 1 for i in range(at) if recording.events[i].call is not None), default=0)
     window = range(start, at)
-    scores = f"{site.name} ({site.module}): scores are a sum of products, no one q and k give them"
+    scores = (
+        f"{site.name} ({site.module}): scores are a sum of products, no single q and k give them"
+    )
     q: ReadMatrix | str = scores
     k: ReadMatrix | str = scores
     scale = None
@@ -102,7 +104,7 @@ def _scale(call: Call, q: Tensor, k: Tensor) -> float | None:
     x = torch.where(seen, product, 0.0).transpose(0, 1).flatten(1)
     y = torch.where(seen, scores, 0.0).transpose(0, 1).flatten(1)
     count = seen.transpose(0, 1).flatten(1).double()
-    # A bias of the head's own (T5, ALiBi at distance zero) is a constant here: take the slope.
+    # A per-head bias (T5, ALiBi at distance zero) is a constant here: use the slope.
     x = x - count * (x.sum(1) / count.sum(1))[:, None]
     y = y - count * (y.sum(1) / count.sum(1))[:, None]
     if not float(x.abs().max()):
@@ -118,17 +120,17 @@ def _reading(
     target = heads_flat(x)
     rows = len(target)
     if rows < _FEWEST:
-        return f"{where}: a run gave only {rows} tokens to tell the columns of its matrices by"
+        return f"{where}: a run gave only {rows} tokens, too few to identify its matrices"
     matrices, indices = _matrices(recording, window, rows)
     columns = find_columns(target, matrices)
     own_norm = None
     if columns is None:
         own_norm, columns = _through_norm(recording, target, matrices, window)
     if columns is None:
-        return f"{where}: the {what} are columns of no one matrix's output"
+        return f"{where}: the {what} are not columns of the output of a single matrix"
     event = recording.events[indices[columns.source]]
     given = event.given
-    assert given is not None  # `_matrices` lists only modules that were given a tensor
+    assert given is not None  # `_matrices` lists only modules that received a tensor
     width = given.shape[-1]
     before = recording.norm_giving(given, indices[columns.source])
     if recording.is_stream(given):
@@ -173,7 +175,7 @@ def _matrices(
 def _through_norm(
     recording: Recording, target: Tensor, matrices: list[Tensor], window: range
 ) -> tuple[OwnNorm | None, Columns | None]:
-    """Follow q or k back through a norm: its output is the target, its input a matrix's output."""
+    """Trace q or k back through a norm: its output is the target, its input a matrix's output."""
     rows = len(target)
     for i in reversed(window):
         e = recording.events[i]
@@ -200,7 +202,7 @@ def _writing(recording: Recording, site: Site) -> Writing | str:
         return Writing(None, 1.0 if out is None else out.scale)
     projected, last = recording.of(site.projection, site.run), recording.of(out.module, out.run)
     if projected is None or last is None or projected.returned is None or last.given is None:
-        return f"{where}: what {out.module} does to the heads' results was not seen"
+        return f"{where}: what {out.module} does to the heads' results was not observed"
     if last.returned is not None and proportional(projected.returned, last.returned):
         return Writing(None, out.scale)
     if not proportional(projected.returned, last.given):

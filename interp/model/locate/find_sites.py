@@ -1,9 +1,9 @@
-"""Find out, by one run on a few tokens, where a model's attention is and what stands around it.
+"""Locate a model's attention and the modules around it by one run on a few tokens.
 
-There is no table of architectures. The output projection is the matrix whose input is z; the
-residual stream before, between and after attention and MLP is found as the tensors for which
-`mid = pre + attention` and `post = mid + mlp` hold in the run. What is not found is refused by
-name when asked for.
+No table of architectures is used. The output projection is the matrix whose input is z; the
+residual stream before, between and after attention and MLP consists of the tensors for which
+`mid = pre + attention` and `post = mid + mlp` hold in the run. A tensor that is not found is
+refused by name when it is requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interp.model.locate.sites import Site
 
 
 def first_tensor(x: object) -> Tensor | None:
-    """The activations among what a module was given or returned."""
+    """Return the activations among the inputs or outputs of a module."""
     if isinstance(x, Tensor):
         return x if x.is_floating_point() and x.dim() >= 2 else None
     if isinstance(x, Mapping):
@@ -40,7 +40,7 @@ def first_tensor(x: object) -> Tensor | None:
 
 @dataclass(eq=False)
 class Event:
-    """A module's run, or an attention call."""
+    """Run of a module, or an attention call."""
 
     name: str
     run: int
@@ -51,7 +51,7 @@ class Event:
 
 @contextmanager
 def recorded(model: nn.Module) -> Iterator[list[Event]]:
-    """Keep what every module gets and gives, and every attention call, in order of their ends."""
+    """Record inputs and outputs of every module, and every attention call, as they end."""
     names = {module: name for name, module in model.named_modules()}
     events: list[Event] = []
     open_events: dict[nn.Module, list[Event]] = defaultdict(list)
@@ -88,11 +88,13 @@ def recorded(model: nn.Module) -> Iterator[list[Event]]:
 
 
 def find_sites(model: nn.Module, events: list[Event], target_length: int | None) -> list[Site]:
-    """Every attention call of a recorded run, named, with what stands around it.
+    """Return every attention call of a recorded run as a named site with the tensors around it.
 
     Args:
+        model: the module that ran.
+        events: events of the recorded run.
         target_length: for encoder-decoders, the length of the decoder's input, which differs from
-            the encoder's: it tells cross attention from self attention.
+            the encoder's and so identifies cross attention.
     """
     modules = dict(model.named_modules())
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
@@ -126,7 +128,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
 
 
 def calls_of_one_forward(events: list[Event]) -> list[list[int]]:
-    """Numbers of the attention calls, in order, that each forward of an attention module made."""
+    """Return the indices of the attention calls of each forward of an attention module."""
     found: list[list[int]] = []
     open_calls: dict[str, list[int]] = defaultdict(list)
     number = 0
@@ -149,11 +151,12 @@ def _is_causal(call: Call) -> bool:
 def stacks_and_layers(
     names: list[str], seen: list[tuple[int, int, bool]], target_length: int | None
 ) -> tuple[list[str], list[int]]:
-    """The stack and the layer of every attention call.
+    """Return the stack and the layer of every attention call.
 
     Args:
-        names: of the modules, in the order of their calls.
-        seen: number of queries, number of keys, and whether it looks back only.
+        names: names of the modules, in the order of their calls.
+        seen: number of queries, number of keys, and whether the attention is causal.
+        target_length: length of the decoder's input of an encoder-decoder.
     """
     stacks = [_stack(*sizes, target_length) for sizes in seen]
     stacks = _told_apart(stacks, names)
@@ -169,7 +172,7 @@ def _stack(queries: int, keys: int, causal: bool, target_length: int | None) -> 
 
 
 def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
-    """Two towers of one kind (CLIP's text and vision) get the names they have in the model."""
+    """Name two stacks of one kind (CLIP's text and vision towers) by their names in the model."""
     shapes: dict[str, set[str]] = defaultdict(set)
     for stack, name in zip(stacks, names, strict=True):
         shapes[stack].add(name.split(".")[0])
@@ -185,7 +188,7 @@ def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
 
 
 def _layers(stacks: list[str], names: list[str]) -> list[int]:
-    """The number in a module's path that counts the layers; the order of calls where none does."""
+    """Return the number in a module's path that counts layers, else its place in the call order."""
     layers = [0] * len(names)
     for stack in dict.fromkeys(stacks):
         members = [i for i, s in enumerate(stacks) if s == stack]
@@ -206,7 +209,7 @@ def _layers(stacks: list[str], names: list[str]) -> list[int]:
 def _projection(
     modules: Mapping[str, nn.Module], events: list[Event], index: int, name: str, call: Call
 ) -> tuple[str | None, bool]:
-    """The module whose matrix maps z to the stream, and whether something gates z before."""
+    """Return the module whose matrix maps z to the stream, and whether z is gated before it."""
     z = call.z.transpose(1, 2)
     flat = z.reshape(-1)
     width = z.shape[2] * z.shape[3]
@@ -219,7 +222,7 @@ def _projection(
         if event.given is None or not isinstance(weight, Tensor) or weight.dim() != 2:
             continue
         given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
-        # the outermost that is given z: of an adapter around the matrix the parts end first
+        # the outermost module that receives z: the parts of an adapter finish before it
         if given_z and (found is None or found.startswith(f"{event.name}.")):
             found = event.name
         elif gated is None and event.given.shape[-1] == width and event.name.startswith(f"{name}."):
@@ -230,7 +233,7 @@ def _projection(
 def output_projection(
     module: nn.Module, site: Site
 ) -> tuple[Float[Tensor, "head d_v d_model"], Float[Tensor, "d_model"] | None]:
-    """W_O split by head, and the bias that belongs to no head.
+    """Return W_O split by head, and the bias that belongs to no head.
 
     Raises:
         UnreadableAttention: no module maps this attention's z to the stream.
@@ -238,7 +241,7 @@ def output_projection(
     if site.projection is None:
         raise UnreadableAttention(
             f"{site.name} ({site.module}): no module takes the heads' outputs as its input, "
-            "so a head's own part of the result cannot be told"
+            "so the contribution of a single head cannot be determined"
         )
     projection: Any = module.get_submodule(site.projection)
     weight = whole_parameter(projection.weight)
@@ -250,7 +253,7 @@ def output_projection(
             return weight.T.reshape(site.n_heads, site.d_v, -1), bias
         if type(projection).__name__ == "Conv1D":
             return weight.reshape(site.n_heads, site.d_v, -1), bias
-    # Quantised matrices and adapters: a linear map is known by what it does to the unit vectors.
+    # Quantised matrices and adapters: unit vectors determine a linear map.
     floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
     eye = torch.eye(width, dtype=floating, device=weight.device)
     with torch.no_grad():

@@ -1,7 +1,7 @@
-"""Products of two thin matrices, measured without ever forming the product.
+"""Properties of products of two thin matrices, computed without forming the product.
 
-A head's QK and OV circuits are d_model x d_model matrices of rank d_head; everything asked of them
-is a property of a d_head x d_head matrix.
+A head's QK and OV circuits are d_model x d_model matrices of rank d_head; all computed properties
+follow from a d_head x d_head matrix.
 """
 
 from __future__ import annotations
@@ -15,41 +15,41 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class LowRank:
-    """The matrices `left @ right`, one per head."""
+    """Matrices `left @ right`, one per head."""
 
     left: Float[Tensor, "head rows rank"]
     right: Float[Tensor, "head rank columns"]
 
     @property
     def T(self) -> LowRank:
-        """The transposed matrices."""
+        """Transposed matrices."""
         return LowRank(self.right.mT, self.left.mT)
 
     def whole(self) -> Float[Tensor, "head rows columns"]:
-        """The products themselves: for small models and tests."""
+        """Return the products themselves; for small models and tests."""
         return self.left @ self.right
 
     def rows_reduced(self) -> Float[Tensor, "head rank columns"]:
-        """As large as the product in every direction, on fewer rows: `|R x| = |left right x|`."""
+        """Reduce the rows, preserving norms: `|R x| = |left right x|` for every x."""
         return (_triangle(self.left) @ self.right.double()).to(self.right.dtype)
 
     def columns_reduced(self) -> Float[Tensor, "head rows rank"]:
-        """As large as the product in every direction, on fewer columns."""
+        """Reduce the columns, preserving norms of the transposed map."""
         return self.T.rows_reduced().mT
 
     def singular_values(self) -> Float[Tensor, "head rank"]:
-        """The largest `rank` singular values of each product, descending, in float64."""
+        """Return the largest `rank` singular values of each product, descending, in float64."""
         return torch.linalg.svdvals(_triangle(self.left) @ _triangle(self.right.mT).mT)
 
     def norm(self) -> Float[Tensor, "head"]:
-        """Frobenius norms, in float64."""
+        """Return Frobenius norms, in float64."""
         return self.singular_values().square().sum(-1).sqrt()
 
     def eigenvalues(self, back: Float[Tensor, "columns rows"]) -> Float[Tensor, "head rank"]:
-        """Nonzero eigenvalues of each `back @ left @ right`: those of `right @ back @ left`.
+        """Return nonzero eigenvalues of each `back @ left @ right`: those of `right @ back @ left`.
 
-        Zero where all of a head's are as small as the rounding of that product: they would say how
-        the processor rounds.
+        Zero where all eigenvalues of a head are within the rounding error of that product, since
+        they would then depend on the processor.
         """
         inner = (self.right @ back.to(self.right)) @ self.left
         values = torch.linalg.eigvals(inner.double())
@@ -59,5 +59,5 @@ class LowRank:
 
 
 def _triangle(x: Float[Tensor, "head rows rank"]) -> Float[Tensor, "head rank rank"]:
-    """The R of x = QR: it holds all lengths and angles of the columns."""
+    """Return the R of x = QR, which preserves all lengths and angles of the columns."""
     return torch.linalg.qr(x.double(), mode="r").R

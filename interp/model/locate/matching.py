@@ -1,7 +1,8 @@
-"""Find where tensors of a forward pass come from by comparing columns, without a table of families.
+"""Identification of the sources of tensors in a forward pass by comparing columns.
 
-Over a few dozen tokens, a column of q is proportional to exactly one column of what the projection
-gave; fused, interleaved, grouped and scaled layouts are all only such a choice of columns.
+Over a few dozen tokens, a column of q is proportional to exactly one column of the projection's
+output; fused, interleaved, grouped and scaled layouts are all such a selection of columns, so no
+table of families is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_COSINE = 1 - 1e-5  # random columns over a dozen tokens or more do not agree to that by accident
+_COSINE = 1 - 1e-5  # random columns over a dozen tokens or more do not agree this closely by chance
 _CHUNK = 1024
 
 
@@ -21,36 +22,36 @@ _CHUNK = 1024
 class Columns:
     """`target = factor * source[:, index] + offset`; index -1 where the target is constant."""
 
-    source: int  # which of the candidates
+    source: int  # index of the candidate
     index: Int[Tensor, "column"]
     factor: Float[Tensor, "column"]
     offset: Float[Tensor, "column"]
 
     def take(self, matrix: Float[Tensor, "... source"]) -> Float[Tensor, "... column"]:
-        """The columns of a matrix, by the same choice and factors."""
+        """Select the columns of a matrix by the same indices and factors."""
         factor = self.factor.to(matrix) * (self.index >= 0).to(matrix)
         return matrix[..., self.index.clamp_min(0).to(matrix.device)] * factor
 
 
 def flat(x: Tensor, rows: int) -> Float[Tensor, "row column"]:
-    """One row per token."""
+    """Flatten to one row per token."""
     return x.reshape(rows, -1)
 
 
 def heads_flat(x: Float[Tensor, "batch head pos d"]) -> Float[Tensor, "row column"]:
-    """One row per token, the heads side by side."""
+    """Flatten to one row per token, with the heads side by side."""
     return x.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
 def find_columns(
     target: Float[Tensor, "row column"], candidates: Sequence[Float[Tensor, "row source"]]
 ) -> Columns | None:
-    """The one candidate whose columns give all the target's; the last where several do."""
+    """Return the candidate whose columns give all of the target's; the last one of several."""
     target = target.double()
     mean = target.mean(0)
     moving = target - mean
     size = moving.norm(dim=0)
-    # What does not move over random tokens was read from none: a bias, or a part that is zero.
+    # A column that is constant over random tokens depends on none: a bias, or a zero part.
     constant = size <= 1e-6 * target.abs().amax(0).clamp_min(1e-12) * len(target) ** 0.5
     for number in reversed(range(len(candidates))):
         found = _match(moving, size, constant, candidates[number].double())

@@ -1,4 +1,4 @@
-"""Read a normalisation by what it does: centring, gain and bias, whatever its class calls them.
+"""Reading of a normalisation by value: centring, gain and bias, whatever its class calls them.
 
 Layer norm, RMS norm, Gemma's gain of one plus the weight and L2 norm are all
 `x -> factor(x) * centre(x) * gain + bias` with a positive factor per token.
@@ -16,26 +16,26 @@ from torch.func import functional_call
 
 from interp.core.errors import UnreadableAttention
 
-_LARGE = 1e6  # a root mean square beside which no epsilon counts
+_LARGE = 1e6  # a root mean square compared with which every epsilon is negligible
 _TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """A normalisation over groups of `width` entries, up to a positive factor per group."""
+    """Normalisation over groups of `width` entries, up to a positive factor per group."""
 
     gain: Float[Tensor, "entry"]
     bias: Float[Tensor, "entry"]
-    centred: bool  # the mean of each group is subtracted first
+    centred: bool  # True if the mean of each group is subtracted first
     width: int
 
     def fold(self, weight: Float[Tensor, "entry ..."]) -> Float[Tensor, "entry ..."]:
-        """The matrix that reads the norm's input: gain, then centring, taken into `weight`."""
+        """Fold gain, then centring, into the matrix that reads the norm's output."""
         folded = weight * self.gain.to(weight).reshape(-1, *[1] * (weight.dim() - 1))
         return centred(folded, self.width) if self.centred else folded
 
     def follow(self, weight: Float[Tensor, "... entry"]) -> Float[Tensor, "... entry"]:
-        """The matrix that writes the norm's output: centring, then gain, taken into `weight`."""
+        """Fold centring, then gain, into the matrix that writes the norm's input."""
         if self.centred:
             weight = centred(weight.movedim(-1, 0), self.width).movedim(0, -1)
         return weight * self.gain.to(weight)
@@ -48,7 +48,7 @@ def centred(x: Float[Tensor, "entry ..."], width: int) -> Float[Tensor, "entry .
 
 
 def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
-    """The norm that `module` is for inputs of `shape` (without batch), or None if it is none."""
+    """Return the norm that `module` computes for inputs of `shape` (without batch), or None."""
     width = shape[-1]
     if width < 2:
         return None
@@ -63,25 +63,25 @@ def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
         try:
             out = functional_call(module, weights, (x.to(device),))
         except (TypeError, ValueError, RuntimeError, IndexError):
-            return None  # a module that takes something else is no norm
+            return None  # a module that takes other inputs is not a norm
         return out if isinstance(out, Tensor) and out.shape == x.shape else None
 
-    # Zero mean, no small entry and a known root mean square, for even and odd widths alike.
+    # Zero mean, no small entry and a known root mean square, for even and odd widths.
     pattern = torch.ones(width)
     pattern[1::2] = -1
     if width % 2:
         pattern[-3:] = torch.tensor([2.0, -1.0, -1.0])
     pattern = pattern.expand(1, *shape)
     draw = torch.randn((1, *shape), generator=torch.Generator().manual_seed(0))
-    draw = draw + 0.5  # a mean, so that centring shows
+    draw = draw + 0.5  # a nonzero mean, so that centring is visible
     with torch.no_grad():
         high, low, drawn = run(pattern * _LARGE), run(-pattern * _LARGE), run(draw)
         higher = run(pattern * 2 * _LARGE)
     if high is None or low is None or drawn is None or higher is None:
         return None
     if float((higher - high).abs().max()) > _TOLERANCE * float(high.abs().max()):
-        return None  # its output grows with its input, as that of a plain gain does
-    # One run in each direction: the bias is their mean also where an epsilon of zero forbids x = 0.
+        return None  # its output scales with its input, as that of a plain gain does
+    # One run per sign: the bias is the mean of both, also if an epsilon of zero forbids x = 0.
     bias = (high + low).cpu() / 2
     gain = (high - low).cpu() / 2 / (pattern / pattern.square().mean(-1, keepdim=True).sqrt())
     if not bool(gain.isfinite().all()):
@@ -98,7 +98,7 @@ def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
 
 
 def norm_at(model: nn.Module, name: str, shape: Sequence[int]) -> Norm:
-    """Read the norm that a model's layout names.
+    """Return the norm that a model's layout names.
 
     Raises:
         UnreadableAttention: the module is not a norm any more.

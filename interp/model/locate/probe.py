@@ -1,4 +1,4 @@
-"""Look at a module once and write down where its heads are."""
+"""Probe of a module: locate its attention and streams by one run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from interp.model.model import Model
 from interp.model.sources.folder import error_line
 from interp.model.sources.placement import ranks_of
 
-# what a forward raises on a config that does not fit its code
+# errors of a forward whose code does not fit its config
 _FAILURES = (
     TypeError, ValueError, RuntimeError, IndexError, AttributeError, KeyError, StopIteration,
     ZeroDivisionError,
@@ -30,14 +30,17 @@ _FAILURES = (
 def probe_run(
     module: nn.Module, seed: int = 0, within: AbstractContextManager[None] | None = None
 ) -> tuple[dict[str, torch.Tensor], list[Event]]:
-    """One forward pass on random inputs, with everything that modules got and gave.
+    """Run one forward pass on random inputs and record inputs and outputs of all modules.
 
     Args:
-        within: what acts on the modules during the run; it is seen as if it were the model's.
+        module: the module to run.
+        seed: seed of the random inputs.
+        within: context manager that acts on the modules during the run; its effects count as the
+            model's own.
 
     Raises:
-        LoadError: the model does not run on the inputs its forward names.
-        UnreadableAttention: it exchanges its own modules as it runs.
+        LoadError: the model does not run on the inputs that its forward names.
+        UnreadableAttention: it replaces its own modules as it runs.
     """
     inputs = probe_inputs(module, seed)
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
@@ -58,7 +61,7 @@ def probe_run(
         exchanged = snapshot.exchanged()
     if exchanged:
         raise UnreadableAttention(
-            f"{type(module).__name__} exchanges modules of its own ({exchanged[0]}) as it runs on "
+            f"{type(module).__name__} replaces its own modules ({exchanged[0]}) as it runs on "
             "a short input, so what runs depends on the length of the prompt; choose one kind of "
             "attention in its config (BigBird: attention_type='original_full')"
         )
@@ -68,10 +71,10 @@ def probe_run(
 def probe(
     module: nn.Module, name: str, tokenizer: Any = None, revision: str | None = None
 ) -> Model:
-    """A `Model` whose attention sites and streams were found by one run on a few tokens.
+    """Return a `Model` whose attention sites and streams were found by one run on a few tokens.
 
     Raises:
-        UnreadableAttention: no softmax attention was seen, with the reason.
+        UnreadableAttention: no softmax attention was observed, with the reason.
     """
     inputs, events = probe_run(module)
     length = inputs["decoder_input_ids"].shape[1] if is_encoder_decoder(module) else None
@@ -80,7 +83,7 @@ def probe(
         raise UnreadableAttention(_why_nothing(module))
     _require_known_layout(module, sites, events)
     ranks = ranks_of(module, sites)
-    if ranks is None:  # nobody reads the streams of a model that is spread
+    if ranks is None:  # the streams of a model that is spread over processes are not read
         noise = stirred(module, events, sites, layers_of(module, sites, events))
         events = probe_run(module, within=noise)[1]
     streams = find_streams(module, events, sites)
@@ -91,10 +94,10 @@ def probe(
 
 
 def _attention_modules(module: nn.Module) -> list[str]:
-    """Modules that call themselves attention and hold a matrix: candidates that no tap has seen."""
+    """Return modules named attention that have a matrix but that no tap observed."""
     found = []
     for name, m in module.named_modules():
-        # by class or by place: Qwen3-Next's GatedDeltaNet sits at `linear_attn`
+        # by class or by path: Qwen3-Next's GatedDeltaNet is at `linear_attn`
         named = re.search("attention|attn", type(m).__name__.lower())
         named = named or re.search("(attention|attn)$", name)
         if named and any(p.dim() >= 2 for p in m.parameters()):
@@ -119,7 +122,7 @@ def _why_nothing(module: nn.Module) -> str:
     if not names:
         return f"{kind} has no softmax attention (no attention module at all): no patterns to read"
     return (
-        f"{kind} computes its attention ({names[0]}) in a form of its own, without a product, "
+        f"{kind} computes its attention ({names[0]}) in another form, without a product, "
         "a softmax over "
         "keys and a second product; sparse, banded and linear attention cannot be read as patterns"
     )

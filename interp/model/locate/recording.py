@@ -1,8 +1,8 @@
-"""One run on single tokens, kept whole, to find by value where a model's matrices are.
+"""Recording of one run on single tokens, to locate a model's matrices by value.
 
-At position 0 a rotary embedding is the identity, so there q, k and v are what their projections
-gave, whatever the family does with positions elsewhere. Embeddings are replaced by noise for that
-run, so that a small vocabulary tells columns apart as well as a large one.
+At position 0 a rotary embedding is the identity, so there q, k and v equal the outputs of their
+projections, however the family treats later positions. Embeddings are replaced by noise in this
+run, so that a small vocabulary identifies columns as well as a large one.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
 
-TOKENS = 32  # prompts of one token: rows by which columns are told apart
+TOKENS = 32  # prompts of one token: the rows that identify columns
 
 
 @dataclass(eq=False)
 class Recording:
-    """One run on single tokens, as modules and attentions saw it."""
+    """Record of one run on single tokens: modules and attention calls."""
 
     module: nn.Module
     events: list[Event]
@@ -39,13 +39,13 @@ class Recording:
     logits: Tensor | None
 
     def of(self, name: str, run: int) -> Event | None:
-        """A module's run."""
+        """Return a module's run."""
         return next(
             (e for e in self.events if e.call is None and e.name == name and e.run == run), None
         )
 
     def blocks(self, site: Site) -> list[Event]:
-        """The runs of the layers that a site's layer stands among, in order of their places."""
+        """Return the runs of the layers of a site's stack, in order of position."""
         pre = site.streams.get("resid_pre")
         parent, _, number = ("", "", "") if pre is None else pre.module.rpartition(".")
         if pre is None or not number.isdigit():
@@ -61,11 +61,11 @@ class Recording:
         return sorted(siblings, key=lambda e: int(e.name.rpartition(".")[2]))
 
     def is_stream(self, x: Tensor) -> bool:
-        """Whether a tensor is the residual stream at some place."""
+        """Return True if a tensor is the residual stream at some place."""
         return any(proportional(x, s) for s in self.streams if s is not None)
 
     def norm_giving(self, x: Tensor, before: int | None = None) -> Event | None:
-        """The norm whose output is x, up to a constant factor and the order of its tokens."""
+        """Return the norm with output x, up to a constant factor and the order of tokens."""
         for e in reversed(self.events[:before]):
             if e.given is None or e.returned is None or e.given.shape != e.returned.shape:
                 continue
@@ -77,7 +77,7 @@ class Recording:
 
 
 def proportional(a: Tensor, b: Tensor) -> bool:
-    """Equal up to a positive factor and, where windows reorder the tokens, their order."""
+    """Return True if tensors are equal up to a positive factor and the order of windowed tokens."""
     if a.numel() != b.numel() or a.shape[-1] != b.shape[-1]:
         return False
     a, b = a.reshape(-1).double(), b.reshape(-1).double()
@@ -96,10 +96,11 @@ def _noisy_embeddings(
     inputs: Mapping[str, Tensor],
     found: dict[tuple[str, int], tuple[Tensor, float]],
 ) -> Iterator[None]:
-    """Replace token embeddings by noise of their size while the block lasts.
+    """Replace token embeddings by noise of the same size inside the block.
 
-    A table is known by what it is given, the ids, and gives, their rows. `found` gets for each
-    table and run the noise, and the factor that the table itself puts on its rows.
+    An embedding table is recognised by its input, the ids, and its output, their rows. `found`
+    receives for each table and run the noise, and the factor that the table itself applies to its
+    rows.
     """
     generator = torch.Generator().manual_seed(0)
     runs: Counter[str] = Counter()
@@ -109,7 +110,7 @@ def _noisy_embeddings(
             given = [n for n, x in inputs.items() if args and _equal(args[0], x)]
             runs[name] += 1
             weight = module.weight
-            # some position tables are given the ids too, to count them
+            # some position tables also receive the ids, to count them
             if (
                 not given
                 or not isinstance(weight, Tensor)
@@ -120,7 +121,7 @@ def _noisy_embeddings(
             size = out.float().std()
             drawn = drawn * torch.where(size > 0, size, 1.0).to(out)
             plain = float(weight[inputs[given[0]]].norm())
-            # a copy: some families scale what they get in place
+            # a copy: some families scale their input in place
             found[name, runs[name] - 1] = drawn.clone(), float(out.norm()) / max(plain, 1e-30)
             return drawn
 
@@ -143,7 +144,7 @@ def _equal(a: object, b: Tensor) -> bool:
 
 
 def record(model: Transformer) -> Recording:
-    """One run: single tokens where the model reads tokens alone, else the usual probe inputs."""
+    """Record a run: on single tokens if the model reads only tokens, else on the probe inputs."""
     inputs = probe_inputs(model.module)
     if all(name in ("input_ids", "decoder_input_ids") for name in inputs):
         generator = torch.Generator().manual_seed(0)
@@ -168,7 +169,7 @@ def record(model: Transformer) -> Recording:
             event = recording.of(where.module, where.run)
             if event is not None and name.startswith("resid"):
                 recording.streams.append(event.given if where.side == "in" else event.returned)
-        for event in recording.blocks(site):  # also those without attention of this kind
+        for event in recording.blocks(site):  # also layers without attention of this kind
             recording.streams += [event.given, event.returned]
     recording.streams = list({id(x): x for x in recording.streams if x is not None}.values())
     return recording

@@ -1,4 +1,4 @@
-"""Attention sites of a model: their place, their sizes and the tensors around them."""
+"""Attention sites of a model: location, sizes and the tensors around them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Where:
-    """A tensor of the forward pass: what goes into or comes out of a module, times `scale`."""
+    """Tensor of the forward pass: input or output of a module, times `scale`."""
 
     module: str
     side: str  # "in" or "out"
@@ -29,19 +29,19 @@ class Site:
     n_kv_heads: int
     d_head: int
     d_v: int
-    watched: bool  # read by watching the code rather than through the interface
+    watched: bool  # read by watching the code instead of through the interface
     has_qk: bool
     causal: bool
     projection: str | None = None
     gated: bool = False  # the projection's input is not z itself
-    recorded: bool = False  # its own code forms the whole pattern, which is kept as it ran
+    recorded: bool = False  # its own code computes the whole pattern, which is recorded
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @cached_property
     def name(self) -> str:
-        """Such as `decoder.5`."""
+        """Name such as `decoder.5`."""
         return f"{self.stack}.{self.layer}"
 
     def kv_head(self, head: int) -> int:
-        """The key-value head that a query head reads."""
+        """Return the key-value head that a query head reads."""
         return head // (self.n_heads // self.n_kv_heads)

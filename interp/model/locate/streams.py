@@ -1,15 +1,15 @@
-"""Find the residual stream by value: `mid = pre + attention`, `post = mid + mlp`.
+"""Locate the residual stream by value: `mid = pre + attention`, `post = mid + mlp`.
 
-Nothing here knows an architecture. In one recorded run, tensors that modules get and give are
-searched for the ones that satisfy those equations, up to a constant factor (some families scale
-their branches) and to the rounding of each entry's sum, which half precision makes coarse. Where
-a family has no such tensor (attention and MLP in parallel have no stream between them), the name
-is left out and refused when asked for.
+This module knows no architectures. In one recorded run, inputs and outputs of modules are searched
+for tensors that satisfy those equations, up to a constant factor (some families scale their
+branches) and up to the rounding of each entry's sum, which is coarse in half precision. If a family
+has no such tensor (attention and MLP in parallel have no stream between them), the name is left out
+and refused when it is requested.
 
-As weights have it, an attention or MLP may write nothing at all (compiled programs, projections
-that start at zero) or less than half precision keeps of the stream that it is added to. The run is
-therefore one in which every layer writes noise of one size (`stirred`): what adds up there adds up
-in every run.
+With given weights an attention or MLP may write nothing at all (compiled programs, projections
+initialised to zero) or less than half precision resolves in the stream that it is added to. The run
+is therefore a probe in which every layer writes noise of equal size (`stirred`); sums that hold
+there hold in every run.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, first_tensor
 from interp.model.locate.sites import Site, Where
 
-_TOLERANCE = 1e-4  # of the largest entry; random activations do not agree to that by accident
+_TOLERANCE = (
+    1e-4  # relative to the largest entry; random activations do not agree this closely by chance
+)
 
 
 def find_streams(
     model: nn.Module, events: list[Event], sites: list[Site]
 ) -> list[dict[str, Where]]:
-    """For each site the places of `resid_pre`, `resid_mid`, `resid_post`, `mlp_out`, `attn_out`."""
+    """Locate `resid_pre`, `resid_mid`, `resid_post`, `mlp_out` and `attn_out` of each site."""
     blocks = layers_of(model, sites, events)
     found: list[dict[str, Where]] = []
     mids: dict[tuple[str | None, int], Tensor] = {}
@@ -45,10 +47,11 @@ def find_streams(
 
 
 def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[str | None]:
-    """The element of a list that is the layer: the innermost whose list holds other layers too.
+    """Return the layer of each site: the innermost list element whose list holds other layers too.
 
-    A stage that makes the stream smaller on its way out (Swin) is no layer, even where it is the
-    only thing with siblings because it holds one layer: then the outermost element inside it is.
+    A stage that makes the stream smaller at its end (Swin) is not a layer, even if it holds a
+    single layer and so is the only list element with siblings: then the outermost element inside it
+    is the layer.
     """
     resized = {
         e.name
@@ -80,14 +83,14 @@ def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[
 
 @dataclass(frozen=True, eq=False)
 class _Rest:
-    """What a tensor has over others, entry by entry, and by how much rounding may have moved it."""
+    """Difference of a tensor and others, entry by entry, with a bound on its rounding error."""
 
     of: Float[Tensor, " entry"]
     rounding: Float[Tensor, " entry"]
 
 
 def _rest(total: Tensor, *parts: Tensor) -> _Rest:
-    """Total minus parts, in float64."""
+    """Subtract parts from a total, in float64."""
     whole, *rest = (x.reshape(-1).double() for x in (total, *parts))
     coarsest = max(torch.finfo(x.dtype).eps for x in (total, *parts))
     sizes = sum((x.abs() for x in rest), whole.abs())
@@ -95,7 +98,7 @@ def _rest(total: Tensor, *parts: Tensor) -> _Rest:
 
 
 def _factor(rest: _Rest, part: Tensor) -> float | None:
-    """The number a with `rest = a * part`, if there is one."""
+    """Return the number a with `rest = a * part`, or None."""
     whole, eps = rest.of, torch.finfo(part.dtype).eps
     if whole.numel() != part.numel():
         return None
@@ -130,7 +133,7 @@ def _search(
         "resid_post": Where(block, "out", whole.run),
     }
     if pre.numel() != post.numel():
-        return places  # no sum: the block changes the size of the stream
+        return places  # not a sum: the block changes the size of the stream
     inside = [e for e in events[at + 1 : end] if not e.call and e.name.startswith(f"{block}.")]
     after = [i for i, e in enumerate(inside) if e.name == site.projection]
     if not after:
@@ -157,11 +160,11 @@ def _search(
 def _around(
     pre: Tensor, post: Tensor, attention: Tensor, written: list[Event]
 ) -> tuple[Tensor | None, dict[str, Where | float]] | None:
-    """What follows if `attention` is what is added to `pre`."""
+    """Derive the streams of a block if `attention` is what is added to `pre`."""
     if attention.numel() != pre.numel():
         return None
     scale = _factor(_rest(post, pre), attention) if post.shape == pre.shape else None
-    if scale is not None:  # no MLP in this block: what comes out is the stream after attention
+    if scale is not None:  # no MLP in this block: its output is the stream after attention
         return post, {"scale": scale}
     for at, event in enumerate(written):
         if event.given is None or event.given.numel() != pre.numel():
@@ -184,7 +187,7 @@ def _around(
         return before, {"scale": scale, "resid_mid": mid} | (
             {} if mlp is None else {"mlp_out": mlp}
         )
-    for event in written:  # attention and MLP side by side
+    for event in written:  # attention and MLP in parallel
         if (
             event.returned is not None
             and event.returned.numel() == pre.numel()
@@ -197,7 +200,7 @@ def _around(
 
 
 def _goes_on(stream: Tensor, post: Tensor, after: list[Event]) -> bool:
-    """Whether a later tensor is this one plus the output of a module: what makes it the stream."""
+    """Return True if a later tensor is this one plus a module's output, as in a stream."""
     totals = [e.given for e in after if e.given is not None and e.given.numel() == stream.numel()]
     outputs = [e for e in after if e.returned is not None and e.returned.numel() == stream.numel()]
     for total in [*totals, post]:
@@ -208,17 +211,17 @@ def _goes_on(stream: Tensor, post: Tensor, after: list[Event]) -> bool:
 
 
 def _mlp(mid: Tensor, post: Tensor, written: list[Event]) -> Where | None:
-    """The module whose output is what the block's result has over the stream before the MLP."""
+    """Return the module whose output is the difference of the block's result and `mid`."""
     outputs = [e for e in written if e.returned is not None and e.returned.numel() == mid.numel()]
     totals = [post]
-    for e in outputs:  # where the block ends in a norm, the sum is what that norm is given
+    for e in outputs:  # if the block ends in a norm, the sum is the input of that norm
         if (
             e.given is not None
             and e.given.numel() == mid.numel()
             and _factor(_rest(post), _of(e)) == 1.0
         ):
             totals.append(e.given)
-    # cross attention may come between: then the stream before the MLP is a later one
+    # with cross attention in between, the stream before the MLP is a later one
     given = [e.given for e in written if e.given is not None and e.given.numel() == mid.numel()]
     for total in totals:
         for base in [mid, *given]:
@@ -238,7 +241,7 @@ def _of(event: Event) -> Tensor:
 
 
 def unavailable(site: Site, name: str) -> str:
-    """Why a stream tensor of a site cannot be had."""
+    """Explain why a stream tensor of a site is not available."""
     have: Mapping[str, Where] = site.streams
     if name == "mlp_out" and "resid_post" in have and "attn_out" in have:
         return "this block has no MLP whose output is added to the stream"
@@ -251,10 +254,12 @@ def unavailable(site: Site, name: str) -> str:
 def stirred(
     model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
 ) -> Iterator[None]:
-    """Inside the block layers get noise for their stream, and add noise to what they write.
+    """Replace stream inputs of layers by noise, and add noise to their outputs, in the block.
 
     Args:
-        events: of a run as it is: what ran after each attention, and of what shape.
+        model: the module.
+        events: events of an unchanged run: modules after each attention and their shapes.
+        sites: the attention sites.
         blocks: the layer of each site.
     """
     generator = torch.Generator().manual_seed(0)
@@ -293,8 +298,9 @@ def stirred(
 def _writers(
     model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
 ) -> dict[str, set[str]]:
-    """By layer the innermost modules with weights of their own that ran after an attention and
-    gave something as large as the stream.
+    """Return by layer the innermost modules with weights that ran after an attention.
+
+    Only those whose output has the size of the stream.
     """
     found: dict[str, set[str]] = defaultdict(set)
     for site, block in zip(sites, blocks, strict=True):
@@ -315,7 +321,7 @@ def _writers(
 
 
 def _with(x: Any, old: Tensor, new: Tensor) -> Any:
-    """The same nest of tuples, lists and mappings with another tensor in place of one."""
+    """Return the same nest of tuples, lists and mappings with one tensor replaced."""
     if x is old:
         return new
     if isinstance(x, tuple) and hasattr(x, "_fields"):

@@ -1,8 +1,8 @@
-"""What stands between a projection and the queries and keys that enter the scores, as matrices.
+"""Per-position linear maps (rotary embeddings, scaling) applied to queries and keys.
 
-Rotary positions, partial or scaled, turn what the projections give by a matrix for each position.
-It is read off one run in which the projections' outputs are replaced by unit vectors: no table of
-families, and no angle computed twice.
+Rotary positions, partial or scaled, multiply the projections' outputs by a matrix for each
+position. It is read from one run in which the projections' outputs are replaced by unit vectors, so
+no table of families is needed and no angle is computed a second time.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ if TYPE_CHECKING:
 
 
 Turn = Float[Tensor, "#head pos given entering"]
-"""`entering = given @ turn`, for queries or for keys, at every position; one where heads agree."""
+"""`entering = given @ turn` at every position, for queries or keys; one if all heads agree."""
 
 
 def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
-    """By site and part ("q", "k"): what stands between projection and scores at every position.
+    """Return by site and part ("q", "k") the map between projection and scores at every position.
 
     Args:
-        inputs: the tensors of a run; positions and length are taken from its first row.
+        model: the loaded model.
+        inputs: tensors of a run; positions and length are taken from its first row.
 
     Raises:
-        UnreadableAttention: queries or keys that are no columns of one matrix, or attention that
-            runs several times in a forward.
+        UnreadableAttention: queries or keys are not columns of one matrix, or attention runs
+            several times in a forward.
     """
     sites, found = layouts(model).sites, {}
     for site, layout in sites.items():
@@ -54,7 +55,7 @@ def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
             found[site, part] = _turn(site, x)
 
     def units(place: _Place, output: Tensor) -> Tensor:
-        """Row b of the batch: every head's query and key is unit vector b."""
+        """Set every head's query and key in batch row b to unit vector b."""
         axis = _token_axis(output, tokens, place.single)
         if axis is None:  # one row per token
             new = output.clone().unflatten(0, (-1, tokens))
@@ -77,17 +78,17 @@ def turns(model: Model, inputs: dict[str, Any]) -> dict[tuple[Site, str], Turn]:
 
 @dataclass(eq=False)
 class _Place:
-    """A module whose output's columns are queries or keys, which ones, and of how many entries."""
+    """Module whose output columns are queries or keys, those columns, and the width."""
 
     columns: list[tuple[Columns, int]]
-    single: tuple[int, ...] | None  # its output's shape on single tokens, where it is a norm's
+    single: tuple[int, ...] | None  # shape of its output on single tokens, if it is a norm
 
 
 def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> dict[str, _Place]:
-    """Where queries and keys come from, with every column, also those that weights leave at zero.
+    """Locate the modules that produce queries and keys, including columns of zero weights.
 
-    Columns are told apart on noise in place of what the projections give: as weights have them,
-    two may be equal, or constant.
+    Columns are identified on noise in place of the projections' outputs: with the given weights two
+    could be equal, or constant.
     """
     found = {name: _Place([], shape) for name, shape in _candidates(model, sites).items()}
     noise: dict[str, Tensor] = {}
@@ -104,8 +105,8 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
             columns = find_columns(heads_flat(x), [noise[name] for name in names])
             if columns is None or bool((columns.index < 0).any()):
                 raise UnreadableAttention(
-                    f"{site.name} ({site.module}): no one matrix gives {part} column by column; "
-                    "something else stands between"
+                    f"{site.name} ({site.module}): no single matrix gives {part} column by column; "
+                    "another operation comes in between"
                 )
             found[names[columns.source]].columns.append((columns, site.d_head))
 
@@ -115,10 +116,10 @@ def _places(model: Model, sites: dict[Site, Layout], inputs: dict[str, Any]) -> 
 
 
 def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int, ...] | None]:
-    """Modules that may give queries or keys, with what a norm of these gives on single tokens.
+    """Return modules that may produce queries or keys, with norms' outputs on single tokens.
 
-    The matrices of the attention too: where weights are zero, any module could have given a
-    constant, and the layout may name another.
+    They include the attention's matrices: if weights are zero, any module could have produced the
+    constant, and the layout may name another one.
     """
     found: dict[str, tuple[int, ...] | None] = {}
     for site, layout in sites.items():
@@ -151,7 +152,7 @@ def _copies(inputs: dict[str, Any], n: int) -> dict[str, Any]:
 
 def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tensor]:
     if call.q is None or call.k is None:
-        raise UnreadableAttention(f"{site.name} ({site.module}): no one q and k give the scores")
+        raise UnreadableAttention(f"{site.name} ({site.module}): no single q and k give the scores")
     k = repeat_kv(call.k, site.n_heads) if spreading else call.k
     return {"q": precise(call.q), "k": precise(k)}
 
@@ -163,7 +164,7 @@ def _run(
     put: Callable[[_Place, Tensor], Tensor],
     visit: Callable[[Site, Call, Tensor], None],
 ) -> None:
-    """A run with something else in place of what these modules give."""
+    """Run the model with replaced outputs of these modules."""
 
     def hook(place: _Place) -> Any:
         return in_this_thread(lambda module, args, output: put(place, output))
@@ -192,17 +193,19 @@ def _check(site: Site, layout: Layout) -> None:
     if len(set(own)) < len(own):
         raise UnreadableAttention(
             f"{site.name} ({site.module}): one norm, {own[0]}, runs for both queries and keys, "
-            "after their positions as far as is known (Llama 4), so no matrix makes them"
+            "apparently after their positions (Llama 4), so no matrix gives them"
         )
     if layout.scale is None:
-        raise UnreadableAttention(f"{site.name} ({site.module}): scores are no multiple of q·k")
+        raise UnreadableAttention(f"{site.name} ({site.module}): scores are not a multiple of q·k")
 
 
 def _token_axis(x: Tensor, tokens: int, single: tuple[int, ...] | None) -> int | None:
-    """Which axis counts tokens; None where batch and tokens share the first one.
+    """Return the axis that counts tokens; None where batch and tokens share the first axis.
 
     Args:
-        single: the shape without batch that a run on single tokens gave.
+        x: the tensor.
+        tokens: the number of tokens.
+        single: its shape without batch in a run on single tokens.
     """
     if single is None or len(single) + 1 != x.dim():
         return 1 if x.dim() > 2 else None
@@ -211,7 +214,7 @@ def _token_axis(x: Tensor, tokens: int, single: tuple[int, ...] | None) -> int |
 
 
 def _turn(site: Site, x: Float[Tensor, "batch head pos entering"]) -> Tensor:
-    """What unit vectors became."""
+    """Return the matrices that the unit vectors were mapped by."""
     matrix = x[: site.d_head].permute(1, 2, 0, 3)
     apart = float((matrix - matrix[:1]).abs().max())
     return matrix[:1] if apart <= 1e-6 * float(matrix.abs().max()) else matrix

@@ -1,8 +1,8 @@
-"""Where tokens enter the residual stream and where they leave it, found by value.
+"""Locate embedding and unembedding of the residual stream by value.
 
-The stream that the first attention of a stack reads is followed back to the noise that stood in
-for the embedding; what the logits are made of is followed back to the stream. Norms and matrices
-on the way can be folded; anything else makes the path nonlinear, and is refused by name.
+The stream that the first attention of a stack reads is traced back to the noise that replaced the
+embedding; the logits are traced back to the last stream. Norms and matrices on the way can be
+folded; anything else makes the path nonlinear, and is refused by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEPS = 4
 
 
 def find_vocabulary(model: Transformer, recording: Recording) -> Vocabulary:
-    """Follow the first stream of each stack back to its embedding, and the logits to the last."""
+    """Trace the first stream of each stack to its embedding, and the logits to the last."""
     entering: dict[str, Entering | str] = {}
     for site in model.sites:
         stream = stream_written(site)
@@ -48,7 +48,7 @@ def _matrix_giving(recording: Recording, x: Tensor) -> Event | None:
 
 
 def _back(recording: Recording, x: Tensor) -> tuple[FoldStep, Tensor] | None:
-    """One step back: the norm or matrix that gave x, and what it was given."""
+    """Go back one step: return the norm or matrix that gave x, and its input."""
     for kind, e in (
         ("norm", recording.norm_giving(x)),
         ("matrix", _matrix_giving(recording, x)),
@@ -60,10 +60,10 @@ def _back(recording: Recording, x: Tensor) -> tuple[FoldStep, Tensor] | None:
 
 def _entering(model: Transformer, recording: Recording, site: Site, stream: str) -> Entering | str:
     if not recording.embedded:
-        return f"{model.name}: the {stream} stream is made of no token ids"
+        return f"{model.name}: the {stream} stream is not made from token ids"
     blocks = recording.blocks(site)
     if not blocks:
-        return f"{model.name}: where the {stream} stream begins was not found"
+        return f"{model.name}: the beginning of the {stream} stream was not found"
     x = blocks[0].given
     steps: list[FoldStep] = []
     for _ in range(_STEPS):
@@ -78,13 +78,13 @@ def _entering(model: Transformer, recording: Recording, site: Site, stream: str)
             break
         steps.append(back[0])
         x = back[1]
-    return f"{model.name}: the first {stream} stream is no linear function of a token embedding"
+    return f"{model.name}: the first {stream} stream is not a linear function of a token embedding"
 
 
 def _shifted(x: Tensor, noise: Tensor) -> float | None:
-    """The factor by which x is the noise, plus what is the same for every token; or None.
+    """Return the factor of the noise in x, where the rest is equal for every token; else None.
 
-    What differs between positions (position embeddings) is taken out per position.
+    Differences between positions (position embeddings) are removed per position.
     """
     if x.numel() != noise.numel() or x.shape[-1] != noise.shape[-1]:
         return None
@@ -99,7 +99,7 @@ def _shifted(x: Tensor, noise: Tensor) -> float | None:
 
 def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
     if recording.logits is None:
-        return f"{model.name} has no unembedding: its output is no logits"
+        return f"{model.name} has no unembedding: its output is not logits"
     n = recording.logits.shape[-1]
     if n != model.d_vocab:
         return f"{model.name} reads {model.d_vocab} tokens but predicts {n}: no shared vocabulary"
@@ -124,8 +124,8 @@ def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
         steps.append(back[0])
         x = back[1]
     return (
-        f"{model.name}: what {last.name} reads is no linear function of the residual stream "
-        "(a layer with a nonlinearity stands before the unembedding)"
+        f"{model.name}: what {last.name} reads is not a linear function of the residual stream "
+        "(a nonlinear layer precedes the unembedding)"
     )
 
 

@@ -1,12 +1,12 @@
-"""W_Q, W_K, W_V, W_O of every head, W_E and W_U, found by value: no table of families.
+"""W_Q, W_K, W_V, W_O of every head, W_E and W_U, located by value without a table of families.
 
-`W_Q`, `W_K`, `W_V` act on what the projections read (the output of the norm before them), `W_O`
-writes what the output projection gives. `folded` has everything between them and the residual
-stream taken in: the norm before (its gain, and its centring for layer norms), the norm or factor
-after the output projection (Gemma 2, OLMo 2, Granite, layer scale), and, where the stream is read
-through layer norms, the mean that no reader sees taken out of `W_O`. What a norm divides by
-depends on the token and is a positive number, which no folding can hold: folded weights are
-defined up to that factor.
+`W_Q`, `W_K`, `W_V` act on the input of the projections (the output of the norm before them); `W_O`
+gives the output of the output projection. `folded` includes everything between them and the
+residual stream: the norm before (its gain, and its centring for layer norms), the norm or factor
+after the output projection (Gemma 2, OLMo 2, Granite, layer scale), and, if the stream is read
+through layer norms, the subtraction from `W_O` of the mean, which no reader sees. The divisor of a
+norm is a positive number that depends on the token, so folded weights are defined up to that
+factor.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ PARTS = ("qk", "ov", "vocabulary", "pairs")
 
 @dataclass(frozen=True, eq=False)
 class HeadWeights:
-    """The weights of one attention, read from the model when asked for, in at least float32.
+    """Weights of one attention layer, read from the model on request, in at least float32.
 
-    Keys and values have one matrix per key-value head; `site.kv_head(head)` says which a query
-    head reads. Each part raises `UnreadableAttention` with the reason where it is no one matrix.
+    Keys and values have one matrix per key-value head; `site.kv_head(head)` gives the one that a
+    query head reads. Each part raises `UnreadableAttention` with the reason if it is not a single
+    matrix.
     """
 
     site: Site
@@ -57,42 +58,42 @@ class HeadWeights:
 
     @property
     def folded(self) -> HeadWeights:
-        """The same weights between residual stream and residual stream."""
+        """Weights folded to act directly between residual stream and residual stream."""
         return replace(self, is_folded=True)
 
     @cached_property
     def W_Q(self) -> Float[Tensor, "head d_model d_head"]:
-        """What makes queries of what the attention reads."""
+        """Map from the attention's input to queries."""
         return self._read("q", self.site.n_heads)[0]
 
     @cached_property
     def W_K(self) -> Float[Tensor, "kv_head d_model d_head"]:
-        """What makes keys of what the attention reads."""
+        """Map from the attention's input to keys."""
         return self._read("k", self.site.n_kv_heads)[0]
 
     @cached_property
     def W_V(self) -> Float[Tensor, "kv_head d_model d_v"]:
-        """What makes values of what the attention reads."""
+        """Map from the attention's input to values."""
         return self._read("v", self.site.n_kv_heads)[0]
 
     @cached_property
     def b_Q(self) -> Float[Tensor, "head d_head"]:
-        """What is added to queries (before their own norm, if they have one)."""
+        """Bias of queries (before their own norm, if they have one)."""
         return self._read("q", self.site.n_heads)[1]
 
     @cached_property
     def b_K(self) -> Float[Tensor, "kv_head d_head"]:
-        """What is added to keys (before their own norm, if they have one)."""
+        """Bias of keys (before their own norm, if they have one)."""
         return self._read("k", self.site.n_kv_heads)[1]
 
     @cached_property
     def b_V(self) -> Float[Tensor, "kv_head d_v"]:
-        """What is added to values."""
+        """Bias of values."""
         return self._read("v", self.site.n_kv_heads)[1]
 
     @cached_property
     def W_O(self) -> Float[Tensor, "head d_v d_model"]:
-        """What a head's z is written to the stream by."""
+        """Map from a head's z to the output of the output projection."""
         if not self.is_folded:
             if isinstance(self.layout.o, str):
                 raise UnreadableAttention(self.layout.o)
@@ -102,7 +103,7 @@ class HeadWeights:
 
     @cached_property
     def added(self) -> Float[Tensor, "head d_v d_model"]:
-        """What a head's z adds to the stream by: with the norm or factor after the projection."""
+        """Map from a head's z to the stream, including a norm or factor after the projection."""
         if isinstance(self.layout.o, str):
             raise UnreadableAttention(self.layout.o)
         weight = precise(output_projection(self.module, self.site)[0].detach())
@@ -112,7 +113,7 @@ class HeadWeights:
 
     @cached_property
     def b_O(self) -> Float[Tensor, "d_model"]:
-        """The output projection's bias, which belongs to no head; never folded."""
+        """Bias of the output projection, which belongs to no head; never folded."""
         weight, bias = output_projection(self.module, self.site)
         if bias is None:
             return torch.zeros(weight.shape[-1], dtype=precise(weight).dtype, device=weight.device)
@@ -120,7 +121,7 @@ class HeadWeights:
 
     @property
     def qk_normed(self) -> bool:
-        """Whether queries or keys pass a norm of their own: scores hold up to a positive factor."""
+        """True if queries or keys have their own norm: scores hold up to a positive factor."""
         return any(
             isinstance(r, ReadMatrix) and r.own_norm is not None
             for r in (self.layout.q, self.layout.k)
@@ -128,10 +129,10 @@ class HeadWeights:
 
     @property
     def scale(self) -> float:
-        """What q·k is multiplied by to give the score (1/sqrt(d_head) in most families).
+        """Factor from q·k to the score (1/sqrt(d_head) in most families).
 
         Raises:
-            UnreadableAttention: scores are no multiple of q·k.
+            UnreadableAttention: scores are not a multiple of q·k.
         """
         self.require("qk")
         if self.layout.scale is None:
@@ -140,7 +141,7 @@ class HeadWeights:
 
     @cached_property
     def stream_centred(self) -> bool:
-        """Whether the mean over the stream's entries is subtracted before anybody reads it."""
+        """True if every reader subtracts the mean over the stream's entries."""
         if self.layout.readers is None:
             return False
         name, width = self.layout.readers
@@ -156,10 +157,10 @@ class HeadWeights:
 
     @cached_property
     def OV(self) -> LowRank:
-        """What a head writes of what it attends to: `written = x OV`.
+        """Map from the attended input to the head's output: `written = x OV`.
 
         Raises:
-            UnreadableAttention: values or output are no one matrix, or are gated in between.
+            UnreadableAttention: values or output are not a single matrix, or are gated in between.
         """
         self.require("ov")
         w = self.folded
@@ -179,11 +180,11 @@ class HeadWeights:
                 raise UnreadableAttention(part)
         where = f"{self.site.name} ({self.site.module})"
         if circuit == "qk" and self.layout.scale is None:
-            raise UnreadableAttention(f"{where}: scores are no multiple of q·k")
+            raise UnreadableAttention(f"{where}: scores are not a multiple of q·k")
         if circuit == "ov" and self.site.gated:
             raise UnreadableAttention(
                 f"{where}: z is gated entry by entry before the output projection, so what a head "
-                "writes is no fixed matrix of what it reads"
+                "writes is not a fixed linear function of what it reads"
             )
 
     def _kv_heads(self) -> list[int]:
@@ -193,7 +194,7 @@ class HeadWeights:
         return norm_at(self.module, name, shape)
 
     def _follow(self, name: str, weight: Tensor) -> Tensor:
-        """What stands after the output projection: a norm, or a factor per entry (layer scale)."""
+        """Apply the norm, or per-entry factor (layer scale), after the output projection."""
         after = self.module.get_submodule(name)
         norm = read_norm(after, weight.shape[-1:])
         if norm is not None:
@@ -226,13 +227,14 @@ class HeadWeights:
 class Embeddings:
     """W_E into a stream and W_U out of the last one, with the norms and matrices between folded.
 
-    W_U has its mean over the vocabulary taken out: a number added to every logit changes nothing.
+    The mean of W_U over the vocabulary is subtracted, since adding a constant to every logit
+    changes no probability.
     """
 
     model: Transformer
 
     def W_E(self, stream: str = "decoder") -> Float[Tensor, "d_vocab d_model"]:
-        """What each token adds to the first stream, without positions.
+        """Return each token's contribution to the first stream, without positions.
 
         Raises:
             UnreadableAttention: the stream is not made of tokens, or not by a linear map.
@@ -249,10 +251,10 @@ class Embeddings:
 
     @cached_property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        """What makes logits of the last stream.
+        """Map from the last stream to logits.
 
         Raises:
-            UnreadableAttention: there is no unembedding, or something nonlinear stands before it.
+            UnreadableAttention: there is no unembedding, or a nonlinear layer precedes it.
         """
         leaving = layouts(self.model).vocabulary.leaving
         if isinstance(leaving, str):
@@ -274,19 +276,19 @@ class Embeddings:
 
 
 def head_weights(model: Transformer, site: Site) -> HeadWeights:
-    """The weights of one attention of a model."""
+    """Return the weights of one attention of a model."""
     return HeadWeights(site, model.module, layouts(model).sites[site])
 
 
 def embeddings(model: Transformer) -> Embeddings:
-    """W_E and W_U of a model."""
+    """Return W_E and W_U of a model."""
     return Embeddings(model)
 
 
 def predicting_sites(model: Transformer) -> list[Site]:
-    """The attentions that read tokens' streams and write the stream that logits are made of.
+    """Return the attention sites that read token streams and write the stream of the logits.
 
-    In an encoder-decoder the encoder's attentions are not among them.
+    The encoder of an encoder-decoder is not included.
 
     Raises:
         UnreadableAttention: there are none, with the reason.
@@ -308,7 +310,7 @@ def predicting_sites(model: Transformer) -> list[Site]:
 
 
 def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
-    """Attentions where the first writes to the stream that `part` (q, k or v) of the later reads.
+    """Return pairs of sites where the first writes the stream that `part` of the later reads.
 
     Raises:
         UnreadableAttention: there is no such pair.
@@ -328,10 +330,11 @@ def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
 
 
 def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
-    """One line on why the weights an analysis needs are not to be had, or None.
+    """Explain in one line why the weights that an analysis needs are not available, or return None.
 
     Args:
-        parts: of "qk", "ov", "vocabulary" and "pairs".
+        model: the loaded model.
+        parts: any of "qk", "ov", "vocabulary" and "pairs".
     """
     parts = set(parts)
     for part in parts - set(PARTS):

@@ -1,1 +1,1 @@
-"""One adapter per package or kind of storage that can hold a model."""
+"""Adapters for packages and storage formats that can hold a model."""

@@ -1,4 +1,4 @@
-"""Say what is wrong with a model's folder before transformers says it in thirty lines."""
+"""Validation of a model folder, with one-line errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PICKLES = (
 
 
 def error_line(error: BaseException) -> str:
-    """An error as one line, in the words of a config file rather than those of Python's types."""
+    """Format an error as one line, in terms of a config file instead of Python's types."""
     text = re.sub(r"\s+", " ", str(error)).strip() or type(error).__name__
     text = re.sub(r"<class '([\w.]+)'>", r"\1", text)
     return re.sub(r"'NoneType' object|NoneType", "null", text)[:300]
@@ -31,11 +31,11 @@ def _check_config(config: Path) -> None:
     try:
         told = json.loads(config.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise LoadError(f"{config} is no JSON: {error}") from error
+        raise LoadError(f"{config} is not JSON: {error}") from error
     except OSError as error:
         raise LoadError(f"{config} cannot be read: {error.strerror or error}") from error
     if not isinstance(told, dict):
-        raise LoadError(f"{config} holds a {type(told).__name__}, and a config is an object")
+        raise LoadError(f"{config} holds a {type(told).__name__}, but a config must be an object")
     classes = told.get("architectures") or []
     if not (isinstance(classes, list) and all(isinstance(name, str) for name in classes)):
         raise LoadError(
@@ -51,7 +51,7 @@ def _check_files(path: Path) -> None:
     for file in sorted(path.iterdir()):
         if file.exists() and not file.is_file() and not file.is_dir():
             raise LoadError(
-                f"{file} is a pipe, socket or device, and reading it could wait for ever; a "
+                f"{file} is a pipe, socket or device, and reading it could block forever; a "
                 "model's folder holds regular files"
             )
         if file.suffix == ".safetensors" and file.is_dir():
@@ -59,17 +59,17 @@ def _check_files(path: Path) -> None:
 
 
 def check_folder(path: Path, *, allow_pickle: bool) -> None:
-    """Say what is wrong with a folder before transformers says it in thirty lines."""
+    """Raise for a folder that cannot be loaded, before transformers gives a long traceback."""
     if not path.exists():
         raise LoadError(f"{path} does not exist")
     if not path.is_dir():
         raise LoadError(
-            f"{path} is no folder; give the folder that holds config.json and model.safetensors"
+            f"{path} is not a folder; give the folder that holds config.json and model.safetensors"
         )
     _check_files(path)
     config = path / "config.json"
     if not config.exists():
-        raise LoadError(f"{path} has no config.json; it is no Hugging Face model folder")
+        raise LoadError(f"{path} has no config.json; it is not a Hugging Face model folder")
     _check_config(config)
     shards = sorted(path.glob("*.safetensors"))
     if not shards:

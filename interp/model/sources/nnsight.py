@@ -1,9 +1,8 @@
-"""Models held by nnsight, here and elsewhere; the only file that knows that package.
+"""Adapter for models held by nnsight, local or remote; the only module that imports that package.
 
-Here, nnsight wraps a module whose numbers are its own: the module is read as any other, and
-nothing is lost. Elsewhere, functions of `in_trace` travel inside a trace: attention calls are
-reached through `.source`, by what the operation holds and not by its number, which is a counter
-that has moved before.
+Locally, nnsight wraps a module with unchanged numbers, which is read like any other model. For
+remote models, functions of `in_trace` are sent inside a trace: attention calls are found through
+`.source` by the content of the operation, not by its number, which has changed between versions.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from interp.model.sources.packages import Held
 from interp.model.sources.remote import Asked, RemoteModel
 
 OPERATION = re.compile(r"attention_interface_\d+")
-SCORES = 2**20  # formed at a time: rows of a pattern come in blocks of so many
+SCORES = 2**20  # numbers of a pattern that are computed at a time, as blocks of rows
 _COMPARED = ("nnsight", "transformers", "torch")
 
 
 class VersionWarning(UserWarning):
-    """The machine that runs the model has other versions than this one."""
+    """The remote machine runs other package versions than this one."""
 
 
 def unwrap(held: Any, attention: str | None = None) -> Held:
-    """The module that nnsight wraps.
+    """Return the module that nnsight wraps.
 
     Raises:
-        LoadError: its weights are not here, or a kernel is asked for.
+        LoadError: its weights are not on this machine, or an attention kernel is requested.
     """
     if attention is not None:
         raise LoadError("attention cannot be chosen of a model that nnsight holds")
@@ -57,22 +56,25 @@ def unwrap(held: Any, attention: str | None = None) -> Held:
 
 
 def wrap(module: nn.Module, tokenizer: Any) -> Any:
-    """A plain nnsight model, or one that can run elsewhere where there is a tokenizer."""
+    """Return a plain nnsight model, or with a tokenizer one that can run remotely."""
     if tokenizer is None:
         return nnsight.NNsight(module)
     return nnsight.TransformersModel(module, tokenizer=tokenizer)
 
 
 def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> RemoteModel:
-    """A model that runs elsewhere, its attention found by one run there.
+    """Return a remote model, whose attention is found by one remote run.
 
     Args:
-        where: True for the configured server, its address, or "local" to serialize the run and do
-            it in this process, where none of the caller's own modules can be imported.
+        held: the nnsight model.
+        where: True for the configured server, its address, or "local" to serialize the run and
+            execute it in this process, without access to the caller's own modules.
+        name: name of the model in results.
+        tokenizer: tokenizer for text prompts.
 
     Raises:
-        LoadError: the server is closed, refuses, or has another nnsight.
-        UnreadableAttention: attention that a trace does not show.
+        LoadError: the server does not answer, refuses, or runs another version of nnsight.
+        UnreadableAttention: a trace does not show the attention.
     """
     if not hasattr(held, "to_model_key"):
         raise LoadError(
@@ -109,7 +111,7 @@ def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> Re
 
 @dataclass(eq=False)
 class RunTrace:
-    """One trace per run: functions travel in, numbers come back."""
+    """One trace per run: functions are sent, numbers are returned."""
 
     held: Any
     remote: bool | str
@@ -122,10 +124,10 @@ class RunTrace:
         places: Sequence[tuple[str, str, tuple]],
         reducer: Callable,
     ) -> list[Any]:
-        """What a function of `in_trace` gives for each place, in the order in which they run."""
-        # names that the block refers to travel with it: so only these, and none of ours
+        """Return the result of an `in_trace` function for each place, in running order."""
+        # objects that the block refers to are sent with it, so it may use only these names
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
-        # a trace keeps the graph of the run unless told not to; the block itself must stand alone
+        # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
         with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.trace(given, remote=remote):
                 found = save([])
@@ -141,7 +143,7 @@ class RunTrace:
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
     ) -> list[dict[str, Any]]:
-        """For every site the means over rows that count."""
+        """Return for every site the means over counted rows."""
         places = [
             (site.module, self.labels[site.module], (list(mine), rows, _block(site, rows)))
             for site, mine, rows in zip(sites, asked, real, strict=True)
@@ -151,12 +153,12 @@ class RunTrace:
     def step_means(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int
     ) -> tuple[Tensor, list[dict[str, Any]]]:
-        """Generated ids, and statistics of the last row at every step and site."""
+        """Return generated ids, and statistics of the last row at every step and site."""
         places = [(site.module, self.labels[site.module]) for site in sites]
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
         reducer, names = in_trace.last_row, tuple(asked)
         more = {"max_new_tokens": steps, "min_new_tokens": steps, "do_sample": False}
-        # a trace keeps the graph of the run unless told not to; the block itself must stand alone
+        # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
         with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.generate(given, remote=remote, **more) as tracer:
                 rows, ids = save([]), save([])
@@ -169,13 +171,13 @@ class RunTrace:
 
 
 def _block(site: Site, rows: Tensor) -> int:
-    """Rows of a pattern to form at a time; keys are as many as queries, or of the same order."""
+    """Return the rows of a pattern to compute at a time; keys are about as many as queries."""
     batch, length = rows.shape
     return max(1, SCORES // max(1, batch * site.n_heads * length))
 
 
 class _answered:
-    """What a server says, or that none does, in one line."""
+    """Report an error of the server, or a missing answer, in one line."""
 
     def __init__(self, where: str):
         self.where = where
@@ -191,13 +193,14 @@ class _answered:
 
         what = str(error).strip().partition("\n")[0][:300] or type(error).__name__
         if isinstance(error, RemoteError) and "out of memory" in what.lower():
-            raise MemoryError(f"at {self.where}: {what}") from error  # met with fewer prompts
+            raise MemoryError(f"at {self.where}: {what}") from error  # handled by smaller batches
         if isinstance(error, RemoteError):
-            raise LoadError(f"the server at {self.where} did not do it: {what}") from error
+            raise LoadError(f"the server at {self.where} failed: {what}") from error
         closed = (httpx.HTTPError, OSError)
         if isinstance(error, closed) or type(error).__module__.startswith("websocket"):
             raise LoadError(
-                f"nothing answers at {self.where} ({what}); is it up, and the address right? "
+                f"nothing answers at {self.where} ({what}); check that it runs and that the "
+                "address is right; "
                 "remote='local' does the same run in this process"
             ) from error
 
@@ -205,7 +208,8 @@ class _answered:
 def _require_model(held: Any) -> None:
     if not hasattr(held._module, "config"):
         raise LoadError(
-            f"nnsight holds a {type(held._module).__name__} here, which is no Hugging Face model "
+            f"nnsight holds a {type(held._module).__name__} here, which is not a Hugging Face "
+            "model "
             "(it has no config)"
         )
 
@@ -222,10 +226,10 @@ def _address(where: bool | str) -> str:
 
 
 def _require_server(held: Any, where: str) -> None:
-    """The server answers, and runs the versions of this machine.
+    """Check that the server answers and runs the same versions as this machine.
 
     Raises:
-        LoadError: it does not, or its nnsight is another: the blocks that travel are nnsight's own.
+        LoadError: it does not answer, or its nnsight differs: traces use nnsight's own format.
     """
     import httpx
     from huggingface_hub.errors import HFValidationError
@@ -262,15 +266,15 @@ def _require_server(held: Any, where: str) -> None:
 
 
 def _attentions(module: nn.Module) -> list[str]:
-    """Modules that call transformers' attention interface, in the order in which they run.
+    """Return the modules that call transformers' attention interface, in running order.
 
     Raises:
-        UnreadableAttention: none does, or one runs several times in a forward.
+        UnreadableAttention: no module does, or one runs several times in a forward.
     """
     named = {path: m for path, m in module.named_modules() if _calls_interface(type(m))}
     if not named:
         raise UnreadableAttention(
-            f"{type(module).__name__} computes its attention in code of its own; inside a trace "
+            f"{type(module).__name__} computes its attention in its own code; inside a trace "
             "only families can be read that call transformers' attention interface; read it here "
             "(no remote=)"
         )
@@ -282,7 +286,7 @@ def _attentions(module: nn.Module) -> list[str]:
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
     device = next(module.parameters()).device
     try:
-        # without weights the shapes alone run; where even they need numbers, the order of the tree
+        # without weights only shapes are computed; if those need numbers, use the module order
         with torch.no_grad(), inference(module):
             module(**probe_inputs(module, 1, device), **cached)
     except (RuntimeError, NotImplementedError) as error:

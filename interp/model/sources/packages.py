@@ -1,7 +1,7 @@
-"""The package that holds a model given to `interp.load`, recognised without importing any.
+"""Detection of the package that holds a model given to `interp.load`, without importing packages.
 
-Such packages are heavy and one patches torch when it is imported, so an object is recognised by the
-module that its class comes from, and only then is the one adapter imported that knows the package.
+Such packages are slow to import, and one of them patches torch, so an object is recognised by the
+module of its class, and only the matching adapter is imported.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from interp.model.sources.registered import package_name, registered_names, sour
 
 @dataclass(frozen=True)
 class Held:
-    """A package's object as interp reads it.
+    """Object of another package in the form that interp reads.
 
     Args:
-        module: what is run; a Hugging Face model wherever there is one.
-        source: where it came from and how it is read, as results say it.
+        module: the module that is run; a Hugging Face model where possible.
+        source: origin and way of reading, as stated in results.
     """
 
     module: nn.Module
@@ -33,28 +33,28 @@ class Held:
 
 
 class Adapter(Protocol):
-    """Functions of a module that knows a package.
+    """Interface of the module that adapts one package.
 
-    A module may also have `remote(held, where, name, tokenizer)`, for models that run elsewhere.
+    A module may also have `remote(held, where, name, tokenizer)`, for remote models.
     """
 
     def unwrap(self, held: Any, attention: str | None = None, /) -> Held:
-        """The module to run for an object of the package; raises LoadError where there is none."""
+        """Return the module to run for an object of the package; raises LoadError without one."""
         ...
 
     def wrap(self, module: nn.Module, tokenizer: Any, /) -> Any:
-        """A freshly loaded Hugging Face model as the object that users of the package hold."""
+        """Wrap a newly loaded Hugging Face model as the object that users of the package hold."""
         ...
 
 
 def package_of(x: object) -> str | None:
-    """The source whose package an object's class, or a class it derives from, comes from."""
+    """Return the source that the class of an object, or one of its base classes, belongs to."""
     roots = {cls.__module__.partition(".")[0] for cls in type(x).__mro__} - {"builtins"}
     return next((n for n in sources() if package_name(n) in roots), None) if roots else None
 
 
 def adapter(name: str) -> Any:
-    """The `Adapter` of a source.
+    """Import the `Adapter` of a source.
 
     Raises:
         UnknownName: there is no such source.
@@ -64,7 +64,9 @@ def adapter(name: str) -> Any:
         raise UnknownName("source", name, registered_names())
     package, ours = package_name(name), sources()[name]
     if find_spec(package) is None:
-        raise LoadError(f"the source {name!r} needs the package {package}; pip install {name}")
+        raise LoadError(
+            f"the source {name!r} needs the package {package}; install it: pip install {name}"
+        )
     found = import_module(ours)
     missing = [part for part in ("unwrap", "wrap") if not callable(getattr(found, part, None))]
     if missing:
@@ -76,8 +78,8 @@ def adapter(name: str) -> Any:
 
 
 def wrapped(name: str, module: nn.Module, tokenizer: Any) -> Any:
-    """A freshly loaded Hugging Face model as the object that users of a package hold.
+    """Wrap a newly loaded Hugging Face model as the object that users of a package hold.
 
-    The module may be changed by it: TransformerLens rewires what it is given.
+    The module may be changed: TransformerLens rewires the model that it wraps.
     """
     return adapter(name).wrap(module, tokenizer)

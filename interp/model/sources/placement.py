@@ -1,8 +1,8 @@
 """Placement of a large model on one host: layers over devices, or heads over processes.
 
-A model spread over processes holds some heads of every layer in each and reduces them there.
-Numbers per head are gathered, never patterns. Every process must make the same calls in the same
-order, as `torchrun` makes it do.
+A model spread over processes holds some heads of every layer in each process and reduces them
+there. Numbers per head are gathered, never patterns. Every process must make the same calls in the
+same order, as under `torchrun`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from interp.model.locate.sites import Site
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those that hold a model, and which sites' heads are spread over them."""
+    """Position of this process among those that hold a model, and the sites spread over them."""
 
     rank: int
     size: int
@@ -35,11 +35,11 @@ class Ranks:
     spread: frozenset[str]  # names of sites
 
     def first(self, site: Site) -> int:
-        """The number of a site's first head here, counted over all processes."""
+        """Return the index of a site's first head in this process, counted over all processes."""
         return self.rank * site.n_heads if site.name in self.spread else 0
 
     def whole_site(self, site: Site) -> Site:
-        """The site with the heads of all processes."""
+        """Return the site with the heads of all processes."""
         if site.name not in self.spread:
             return site
         return replace(
@@ -47,7 +47,7 @@ class Ranks:
         )
 
     def gather(self, values: Tensor, site: Site) -> Tensor:
-        """`[prompt, head]` of this process's heads -> of all heads, on every process."""
+        """Gather `[prompt, head]` of this process's heads to all heads, on every process."""
         if site.name not in self.spread:
             return values
         parts = [torch.empty_like(values) for _ in range(self.size)]
@@ -55,26 +55,26 @@ class Ranks:
         return torch.cat(parts, 1)
 
     def total(self, values: Tensor, site: Site) -> Tensor:
-        """The sum over processes."""
+        """Sum over processes."""
         if site.name in self.spread:
             values = values.contiguous()
             dist.all_reduce(values, group=self.group)
         return values
 
     def mine(self, x: Tensor, site: Site) -> Tensor:
-        """Of a tensor with an axis of all heads first, those of this process."""
+        """Select this process's heads from a tensor whose first axis counts all heads."""
         first = self.first(site)
         return x[first : first + site.n_heads]
 
     def why_not_captured(self, name: str) -> str:
-        """One line on what is gathered and what is not."""
+        """State in one line what is gathered and what is not."""
         return (
             f"{name} is spread over {self.size} processes, each with some heads of every layer; "
             "numbers per head are gathered (interp.score), activations are not"
         )
 
     def local(self, edits: Sequence[Edit], sites: Sequence[Site]) -> list[Edit]:
-        """Edits of heads counted over all processes as edits of this process's heads."""
+        """Translate edits of heads counted over all processes to this process's heads."""
         found = []
         for edit in edits:
             heads = []
@@ -92,10 +92,10 @@ class Ranks:
 
 
 def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:
-    """How a model is spread, or None where all of it is here.
+    """Return how a model is spread over processes, or None for a single process.
 
     Raises:
-        UnreadableAttention: heads of which it cannot be told which process holds them.
+        UnreadableAttention: the process that holds a head cannot be determined.
     """
     parts = [p for p in module.parameters() if isinstance(p, DTensor)]
     mesh = parts[0].device_mesh if parts else None
@@ -113,7 +113,7 @@ def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:
         if site.n_heads * mesh.size() != total:
             raise UnreadableAttention(
                 f"{site.module} has {site.n_heads} heads here, and {total} in all over "
-                f"{mesh.size()} processes: it cannot be told which these are"
+                f"{mesh.size()} processes: which ones these are cannot be determined"
             )
         spread.add(site.name)
     return Ranks(mesh.get_local_rank(), mesh.size(), mesh.get_group(), frozenset(spread))
@@ -122,17 +122,19 @@ def ranks_of(module: nn.Module, sites: Sequence[Site]) -> Ranks | None:
 def placement(
     *, device: Any, device_map: str | dict | None, tp_plan: str | dict | None
 ) -> dict[str, Any]:
-    """Options of `from_pretrained` for what was asked.
+    """Return the options of `from_pretrained` for the requested placement.
 
     Raises:
-        LoadError: two ways at once, or what a way needs is not there.
+        LoadError: two placements are given, or a requirement of one is missing.
     """
     given = {"device": device, "device_map": device_map, "tp_plan": tp_plan}
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) > 1:
         raise LoadError(f"{' and '.join(asked)} are different ways to place a model; give one")
     if device_map is not None and find_spec("accelerate") is None:
-        raise LoadError("device_map needs the package accelerate: pip install accelerate")
+        raise LoadError(
+            "device_map needs the package accelerate; install it: pip install accelerate"
+        )
     if tp_plan is not None and int(os.environ.get("WORLD_SIZE", "1")) < 2:
         raise LoadError(
             "tp_plan spreads heads over processes, and this is one; start it with "
@@ -142,10 +144,10 @@ def placement(
 
 
 def require_here(module: nn.Module, name: str) -> None:
-    """Raise LoadError for parameters that wait on disk until they are used."""
+    """Raise LoadError for parameters that stay on disk until they are used."""
     away = [n for n, p in module.named_parameters() if p.device.type == "meta"]
     if away:
         raise LoadError(
             f"{name}: device_map leaves {len(away)} tensors on the disk or beside the device "
-            f"({away[0]}), where they cannot be read; give it more room, or a smaller dtype"
+            f"({away[0]}), where they cannot be read; provide more memory, or use a smaller dtype"
         )

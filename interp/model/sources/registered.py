@@ -1,13 +1,13 @@
-"""Sources by name, as entry points register them; imports neither torch nor any of the packages.
+"""Sources by name, as registered by entry points; imports neither torch nor the packages.
 
-A source is one adapter module and one line in the pyproject.toml of whoever writes it:
+A source consists of one adapter module and one line in the pyproject.toml of its package:
 
     [project.entry-points."interp.sources"]
     transformer-lens = "interp.model.sources.transformer_lens"
 
-The name is that of the package in Python, with hyphens in place of underscores. Installed packages
-say their lines in their metadata. In a checkout of interp, whose metadata may be older than its
-files, the lines of its own pyproject.toml are read as well, so that its own sources always work.
+The name is that of the Python package, with hyphens in place of underscores. Installed packages
+state these lines in their metadata. In a checkout of interp, whose metadata may be older than its
+files, the lines of its own pyproject.toml are read as well.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 GROUP = "interp.sources"
-PLAIN = "transformers"  # the source of models that no other package holds; it has no adapter
+PLAIN = "transformers"  # the source of models that are held by no other package; it has no adapter
 _PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @cache
 def sources() -> dict[str, str]:
-    """The adapter module of each source but the plain one, by name."""
+    """Return the adapter module of each source except the plain one, by name."""
     found = {entry.name: entry.value for entry in entry_points(group=GROUP)}
     return dict(sorted((found | _of_checkout()).items()))
 
 
 def registered_names() -> list[str]:
-    """Every source, the plain one first."""
+    """Return the names of all sources, the plain one first."""
     return [PLAIN, *sources()]
 
 
 def package_name(source: str) -> str:
-    """Name of a source's package in Python."""
+    """Return the name of a source's Python package."""
     return source.replace("-", "_")
 
 

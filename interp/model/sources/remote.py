@@ -1,8 +1,8 @@
-"""A model that runs on another machine: what is asked of a pattern travels, numbers come back.
+"""Models that run on another machine: requests for pattern statistics go out, numbers come back.
 
-There is no tensor of it here, so what needs one is refused by name: edits, captures, logits and
-scores of weights. What is left is what `interp.score` asks of patterns: the mass on a predicate's
-targets, entropy, distance and the largest weight, formed where the model is.
+No tensor of the model is on this machine, so functions that need one are refused by name: edits,
+captures, logits and scores of weights. `interp.score` of patterns remains: the mass on a
+predicate's targets, entropy, distance and the largest weight, computed on the remote machine.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from interp_kernels.reductions import Distance, Entropy, Largest, Mass, Reductio
 from interp_kernels.targets import target_tile
 
 Asked = tuple[str, str, Tensor | None]
-"""Label, what of (`mass`, `entropy`, `distance`, `largest`), and a mass's targets."""
+"""Label, statistic (`mass`, `entropy`, `distance`, `largest`), and the targets of a mass."""
 KNOWN = {Entropy: "entropy", Distance: "distance", Largest: "largest"}
 
 
 class Runs(Protocol):
-    """A way to run a model elsewhere, with functions of `interp.model.hooks.in_trace` inside."""
+    """Way to run a model remotely, with functions of `interp.model.hooks.in_trace`."""
 
     where: str
 
@@ -44,22 +44,22 @@ class Runs(Protocol):
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
     ) -> list[dict[str, Any]]:
-        """For every site what `in_trace.means` returns."""
+        """Return the result of `in_trace.row_means` for every site."""
         ...  # fmt: skip
 
     def step_means(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int
     ) -> tuple[Tensor, list[dict[str, Any]]]:
-        """Generated ids, and for every step and site what `in_trace.last_row` returns."""
+        """Return generated ids, and the result of `in_trace.last_row` for every step and site."""
         ...
 
 
 class RemotePadding(Padding):
-    """Padding of a model that runs elsewhere, where nothing is tried."""
+    """Padding of a remote model, which is not tested."""
 
     @property
     def left(self) -> LeftPadding | None:  # type: ignore[override]
-        """Refused: what left padding does to the numbers cannot be tried.
+        """Refused: the effect of left padding on the numbers cannot be tested.
 
         Raises:
             PromptError: always.
@@ -70,36 +70,36 @@ class RemotePadding(Padding):
 
     @property
     def right(self) -> bool:  # type: ignore[override]
-        """Padding on the right is taken to change nothing."""
+        """True: padding on the right is assumed to change nothing."""
         return True
 
 
 @dataclass(eq=False)
 class RemoteModel(Model):
-    """A model that runs elsewhere; made by `interp.load(nnsight_model, remote=...)`."""
+    """Model that runs on another machine; made by `interp.load(nnsight_model, remote=...)`."""
 
     runs: Runs = field(kw_only=True)
-    # how far pattern·v was from z in the run that found the sites, relative to the largest entry
+    # error of pattern·v against z in the first run, relative to the largest entry
     errors: Mapping[Site, float] = field(default_factory=dict)
 
     @property
     def elsewhere(self) -> str:
-        """Where it runs."""
+        """Location where the model runs."""
         return self.runs.where
 
     @property
     def device(self) -> torch.device:
-        """Where prompts are made: here."""
+        """Device on which prompts are made: this machine's."""
         return torch.device("cpu")
 
     @property
     def content_hash(self) -> str:  # type: ignore[override]
-        """Nothing is known of weights that are not here."""
+        """Statement that the hash of remote weights is unknown."""
         return f"not known: the weights are at {self.elsewhere}"
 
     @property
     def padding(self) -> Padding:  # type: ignore[override]
-        """Padding on the right only: nothing is tried where the model runs."""
+        """Padding rules: on the right only, since nothing can be tested remotely."""
         return RemotePadding(self.module, self.config, self.name)
 
     def _refuse(self, what: str) -> NoReturn:
@@ -110,18 +110,18 @@ class RemoteModel(Model):
         )
 
     def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
-        """Refused: there is no tensor to visit."""
+        """Raise: there is no tensor to visit."""
         self._refuse("edits and captures need the activations")
 
     def edited(self, *edits: Edit) -> AbstractContextManager[Model]:
-        """Refused: there is no tensor to edit."""
+        """Raise: there is no tensor to edit."""
         self._refuse("edits need the activations")
 
     def _forward(self, inputs: Inputs) -> Tensor:
         self._refuse("logits stay where the model is")
 
     def untrained(self) -> Any:
-        """Refused: random weights would need the model's room on this machine."""
+        """Raise: random weights would need the model's memory on this machine."""
         self._refuse("null='random-init' needs a model of this size here")
 
     def means(
@@ -130,15 +130,16 @@ class RemoteModel(Model):
         tokens: Tensor | None,
         asked: Mapping[Site, Mapping[str, Reduction]],
     ) -> dict[Site, dict[str, Tensor]]:
-        """Per site and label the mean over rows that count, `[prompt, head]`, in one run.
+        """Return per site and label the mean over counted rows, `[prompt, head]`, in one run.
 
         Args:
-            tokens: what predicates look at, in the columns of `inputs`.
-            asked: per site the reductions by label; sites without are left out.
+            inputs: the input tensors.
+            tokens: tokens that predicates read, in the columns of `inputs`.
+            asked: reductions by label, per site; sites without any are left out.
 
         Raises:
-            OptionError: a reduction that is not formed there.
-            NonFiniteError: NaN or infinity in an attention output, naming the layer.
+            OptionError: the reduction is not available remotely.
+            NonFiniteError: NaN or infinity in an attention output; names the layer.
         """
         sites = [site for site in self.sites if asked.get(site)]
         masks = [_real(inputs, site) for site in sites]
@@ -169,18 +170,20 @@ class RemoteModel(Model):
     def while_generating(
         self, prompts: Any, max_new_tokens: int, statistics: Sequence[str] = ("entropy",)
     ) -> tuple[Tensor, dict[Site, dict[str, Tensor]]]:
-        """Greedy generation there: the ids, and each new token's statistics.
+        """Generate greedily on the remote machine; return the ids and each new token's statistics.
 
         Args:
-            statistics: of `entropy`, `distance`, `largest` and `first_token` (mass on it).
+            prompts: prompts of equal length.
+            max_new_tokens: number of tokens to generate.
+            statistics: any of `entropy`, `distance`, `largest` and `first_token` (mass on it).
 
         Returns:
             Ids `[prompt, pos]`, and per site and statistic `[step, prompt, head]`; the first step
             is the prompt's last token.
 
         Raises:
-            OptionError: no such statistic.
-            PromptError: prompts of unequal length, which generation pads on the left.
+            OptionError: there is no such statistic.
+            PromptError: the prompts have unequal lengths, for which generation pads on the left.
         """
         unknown = set(statistics) - {*KNOWN.values(), "first_token"}
         if unknown:
@@ -202,7 +205,7 @@ class RemoteModel(Model):
 
 
 def _real(inputs: Mapping[str, Tensor], site: Site) -> Tensor:
-    """Which queries of a site hold tokens, `[prompt, query]`."""
+    """Return the mask of a site's queries that are tokens, `[prompt, query]`."""
     of_decoder = "decoder_input_ids" in inputs and site.stack != "encoder"
     start = "decoder_" if of_decoder else ""
     mask = inputs.get(f"{start}attention_mask")
@@ -217,7 +220,7 @@ def _real(inputs: Mapping[str, Tensor], site: Site) -> Tensor:
 
 
 def _targets(mass: Mass, real: Tensor, tokens: Tensor | None) -> Tensor:
-    """Where a predicate holds, `[prompt or 1, query, key]`."""
+    """Return the positions where a predicate holds, `[prompt or 1, query, key]`."""
     batch, length = real.shape
     nothing = torch.zeros(batch, 1, length, 1)
     attention = Attention(

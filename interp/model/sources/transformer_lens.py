@@ -1,14 +1,14 @@
-"""Models held by a TransformerLens bridge; the only file that knows that package.
+"""Adapter for TransformerLens bridges; the only module that imports that package.
 
-A bridge rewires the Hugging Face model it is given: it puts components of its own in place of the
-model's modules, and many of them compute attention anew, without any fused kernel. The original
-modules are still inside, with the same parameters. So the first choice is a model put together
-from those: no parameter is copied, and what is read is what Hugging Face computes. It is taken
-only if its output on a few tokens is the bridge's.
+A bridge rewires the Hugging Face model that it wraps: its own components replace the model's
+modules, and many of them recompute attention without any fused kernel. The original modules are
+still inside, with the same parameters. The first choice is therefore a model assembled from those:
+no parameter is copied, and the attention is that of Hugging Face. It is used only if its output on
+a few tokens equals the bridge's.
 
-It is not where the bridge's weights were processed (folded norms, centred writing): those live in
-the bridge's own components. Then the rewired model itself is read, as it runs. Where its attention
-is in a form that cannot be watched, the bridge's hooks are read.
+It differs if the bridge's weights were processed (folded norms, centred writing), since those are
+stored in the bridge's own components. Then the rewired model itself is read. If its attention
+cannot be watched, the bridge's hooks are read.
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from interp.model.locate.probe import probe
 from interp.model.sources.packages import Held
 
 _ORIGINAL = "_original_component"
-_CLOSE = {torch.float64: 1e-9, torch.float32: 1e-4}  # else 5e-2; of the largest output
+_CLOSE = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-4,
+}  # otherwise 5e-2; relative to the largest output
 
 
 def unwrap(bridge: Any, attention: str | None = None) -> Held:
-    """What to run for a bridge.
+    """Return the module to run for a bridge.
 
     Args:
-        attention: kernel of the model put together from the original modules; that family's
-            usual one unless given.
+        bridge: the bridge.
+        attention: kernel of the model assembled from the original modules; by default the usual one
+            of its family.
 
     Raises:
-        LoadError: the bridge holds no model on this machine, hooks are set on it, or the kernel
-            asked for cannot be had.
+        LoadError: the bridge holds no model on this machine, has hooks, or the requested kernel is
+            not available.
         UnreadableAttention: neither modules nor hooks show the attention.
     """
     held = _model_in(bridge)
@@ -48,7 +52,7 @@ def unwrap(bridge: Any, attention: str | None = None) -> Held:
     if not hasattr(held, "config"):
         held = _Native(_NativeConfig(bridge.cfg), held)
         return Held(held, tokenizer, name, "transformer-lens, its native model")
-    # some families' fused kernels round or bias their scores otherwise: then the bridge's, eager
+    # fused kernels of some families round or bias scores differently: then use eager, as the bridge
     for kernel in (None, "eager") if attention is None else (attention,):
         plain = _unwired(held, kernel)
         if plain is not None and _same_output(plain, held):
@@ -69,7 +73,7 @@ def unwrap(bridge: Any, attention: str | None = None) -> Held:
 
 
 def wrap(module: nn.Module, tokenizer: Any) -> Any:
-    """A bridge around a Hugging Face model, which it changes.
+    """Make a bridge around a Hugging Face model, which it changes.
 
     Raises:
         LoadError: TransformerLens does not know the family.
@@ -84,7 +88,7 @@ def wrap(module: nn.Module, tokenizer: Any) -> Any:
     except (ValueError, KeyError, AttributeError, RuntimeError) as error:
         why = str(error).strip().partition("\n")[0][:200]
         raise LoadError(
-            f"TransformerLens makes no bridge of {kind} ({why}); "
+            f"TransformerLens cannot make a bridge of {kind} ({why}); "
             "read it with the source 'transformers'"
         ) from error
 
@@ -98,12 +102,14 @@ def _model_in(bridge: Any) -> nn.Module:
             "made by boot_transformers or boot_native"
         ) from error
     if not isinstance(held, nn.Module):
-        raise LoadError(f"this {type(bridge).__name__} holds a {type(held).__name__}, no module")
+        raise LoadError(
+            f"this {type(bridge).__name__} holds a {type(held).__name__}, which is not a module"
+        )
     return held
 
 
 def _require_no_hooks(bridge: Any) -> None:
-    """The bridge runs through its caller's hooks: what they change would go unnamed."""
+    """Raise if the bridge has user hooks, whose effects results would not name."""
     points = {id(point): n for n, point in bridge.hook_dict.items() if _theirs(point)}
     hooked = sorted(points.values())
     if hooked:
@@ -115,14 +121,14 @@ def _require_no_hooks(bridge: Any) -> None:
 
 
 def _theirs(point: Any) -> bool:
-    # permanent ones are the bridge's own wiring, and stay when hooks are reset
+    # permanent hooks are the bridge's own wiring, and stay when hooks are reset
     return any(not handle.is_permanent for handle in point.fwd_hooks)
 
 
 def _unwired(held: nn.Module, attention: str | None) -> nn.Module | None:
-    """The model as it was before it was rewired, on the same parameters; None where some are gone.
+    """Return the original model on the same parameters; None if some are missing.
 
-    Nothing of its size is allocated: it is made without storage and given the tensors by name.
+    No memory of its size is allocated: it is built without storage and given the tensors by name.
     """
     from transformers import PreTrainedModel
 
@@ -130,7 +136,7 @@ def _unwired(held: nn.Module, attention: str | None) -> nn.Module | None:
         return None
     config = copy.deepcopy(held.config)
     options = {} if attention is None else {"attn_implementation": attention}
-    config._attn_implementation_internal = None  # the bridge chose eager; let the family choose
+    config._attn_implementation_internal = None  # the bridge chose eager; use the family's default
     try:
         with torch.device("meta"):
             plain = type(held)._from_config(config, dtype=held.dtype, **options)
@@ -155,7 +161,7 @@ def _unwired(held: nn.Module, attention: str | None) -> nn.Module | None:
 
 
 def _original(held: nn.Module, path: str) -> nn.Module | None:
-    """The original module at a path, below whatever components stand in front of it."""
+    """Return the original module at a path, inside the components that replace it."""
     at = _innermost(held)
     for part in path.split(".") if path else ():
         child = at._modules.get(part)
@@ -180,7 +186,7 @@ def _same_output(plain: nn.Module, held: nn.Module) -> bool:
 
 
 class _NativeConfig:
-    """What is asked of a Hugging Face config, from a bridge's."""
+    """Attributes of a Hugging Face config, from a bridge's config."""
 
     is_encoder_decoder = False
     _attn_implementation = "native"
@@ -195,7 +201,7 @@ class _NativeConfig:
 
 
 class _Native(nn.Module):
-    """TransformerLens's own model, which has no Hugging Face config."""
+    """TransformerLens's native model, which has no Hugging Face config."""
 
     def __init__(self, config: _NativeConfig, inner: nn.Module | None = None):
         super().__init__()
@@ -207,7 +213,7 @@ class _Native(nn.Module):
 
 
 def _fresh(cfg: Any) -> nn.Module:
-    """Random weights of the same shape."""
+    """Make random weights of the same shape."""
     from transformer_lens.model_bridge import TransformerBridge
 
     bridge: Any = TransformerBridge

@@ -1,8 +1,8 @@
-"""Modules around a model: taken off where the model inside computes the same, else refused.
+"""Wrapper modules around a model: removed if the wrapped model computes the same, else refused.
 
-`torch.compile`, data parallelism and PEFT put a module around the model whose forward takes
-anything (`*args, **kwargs`), so neither inputs nor heads can be found from outside. The model
-inside is the very one that runs, with PEFT's adapters in it.
+`torch.compile`, data parallelism and PEFT wrap the model in a module whose forward takes arbitrary
+arguments (`*args, **kwargs`), so inputs and heads cannot be found from outside. The wrapped model
+is the one that runs, with PEFT's adapters in it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from interp.core.errors import LoadError
 
 
 def unwrapped(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """The model inside all wrappers, and the names of their classes, outermost first.
+    """Return the model inside all wrappers, and the names of their classes, outermost first.
 
     Raises:
-        LoadError: a wrapper that adds something to the model's input, which would be lost.
+        LoadError: a wrapper adds to the model's input, which would be lost.
     """
     taken: list[str] = []
     while True:
@@ -31,7 +31,7 @@ def unwrapped(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
 
 def _inside(module: nn.Module) -> nn.Module | None:
     own: Any = module
-    compiled = module._modules.get("_orig_mod")  # of torch.compile
+    compiled = module._modules.get("_orig_mod")  # attribute of torch.compile
     if compiled is not None:
         return compiled
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -51,10 +51,10 @@ def _inside(module: nn.Module) -> nn.Module | None:
 
 
 def require_tensors(module: nn.Module, name: str) -> None:
-    """Raise where weights are no tensors, as after `torch.ao.quantization.quantize_dynamic`.
+    """Raise if weights are not tensors, as after `torch.ao.quantization.quantize_dynamic`.
 
     Raises:
-        LoadError: naming the first such module.
+        LoadError: names the first such module.
     """
     for path, m in module.named_modules():
         if type(m).__module__.startswith(("torch.ao.nn.quantized", "torch.nn.quantized")):

@@ -18,11 +18,11 @@ def refusal_projection(
     layer: int = -1,
     share: bool = False,
 ):
-    """Writes along the direction that tells harmful prompts from harmless ones (RDSHA).
+    """Project the head's output on the direction from harmless to harmful prompts (RDSHA).
 
-    Projection of the head's result at the last token on the difference of the two means of the
-    stream before a layer, harmful less harmless. One forward per prompt serves all heads; what a
-    head does by way of later layers is not in it.
+    The head's result at the last token is projected on the difference of the two means of the
+    stream before a layer, harmful minus harmless. One forward pass per prompt serves all heads;
+    effects through later layers are not included.
 
     Cost: One forward pass per prompt for all heads.
 
@@ -31,11 +31,11 @@ def refusal_projection(
 
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states
-            (any token where it states none: then there is nothing to refuse), or a JSONL file with
+            (another token where it states none, so that nothing is refused), or a JSONL file with
             `prompt` and `harmful` (true or false) per line.
-        n, longest: prompts of each kind and tokens of each, of `marker`.
-        layer: where the direction is taken; -1 for the last one below 0.8 of the layers.
-        share: in parts of the direction's length.
+        n, longest: number of prompts of each kind and of tokens of each, for `marker`.
+        layer: layer of the direction; -1 for the last one below 0.8 of the layers.
+        share: divide by the direction's length.
 
     Reference: Huang et al. 2025 (arXiv 2508.19697).
     """

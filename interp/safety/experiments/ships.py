@@ -1,4 +1,4 @@
-"""Heads without which the next token after a harmful prompt changes."""
+"""Change of the next token after harmful prompts by ablating a head."""
 
 from interp.heads.declaration import Trials, experiment
 
@@ -14,10 +14,10 @@ def ships(
     uniform: bool = False,
     contrast: bool = False,
 ):
-    """KL of the next token after harmful prompts when the head is taken out (SHIPS).
+    """KL of the next token after harmful prompts when the head is ablated (SHIPS).
 
-    A head that the model needs for everything scores high, too: `contrast` takes off the same on
-    harmless prompts.
+    A head that the model needs for everything scores high too: `contrast` subtracts the same score
+    on harmless prompts.
 
     Cost: One forward pass per head and prompt above the head's layer.
 
@@ -26,12 +26,12 @@ def ships(
 
     Options:
         task: `marker` for random tokens with and without the marker that the model's config states
-            (any token where it states none: then there is nothing to refuse), or a JSONL file with
+            (another token where it states none, so that nothing is refused), or a JSONL file with
             `prompt` and `harmful` (true or false) per line.
-        n, longest: prompts of each kind and tokens of each, of `marker`.
-        uniform: even attention in place of the head's own (the authors' undifferentiated
-            attention) rather than zero in place of what it writes.
-        contrast: less the mean over harmless prompts.
+        n, longest: number of prompts of each kind and of tokens of each, for `marker`.
+        uniform: uniform attention in place of the head's pattern (the authors' undifferentiated
+            attention), in place of a zero output.
+        contrast: subtract the mean over harmless prompts.
 
     Reference: Zhou et al. 2025, "On the Role of Attention Heads in Large Language Model Safety"
     (arXiv 2410.13708).

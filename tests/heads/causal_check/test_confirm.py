@@ -11,7 +11,6 @@ import torch
 import zoo
 
 import interp
-from interp import planted
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
@@ -25,22 +24,23 @@ SMALL = {"n": 4, "longest": 12}
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
-    return planted.build("bystander", vocab=24, context=64)
+def small_bystander_model(small_bystander) -> interp.Model:
+    return interp.load(small_bystander.model, name="bystander")
 
 
 @pytest.fixture(scope="module")
-def model(built) -> interp.Model:
-    return interp.load(built.model, name="bystander")
+def small_repeats(small_bystander_model) -> Task:
+    return repeats_task(small_bystander_model, n=4, longest=8)
 
 
-@pytest.fixture(scope="module")
-def task(model) -> Task:
-    return repeats_task(model, n=4, longest=8)
-
-
-def test_planted_heads_matter_and_the_bystander_does_not(model, built, task) -> None:
-    found = confirm(model, {r: built.roles[r] for r in ("induction", "bystander")}, task=task)
+def test_planted_heads_matter_and_the_bystander_does_not(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
+    found = confirm(
+        small_bystander_model,
+        {r: small_bystander.roles[r] for r in ("induction", "bystander")},
+        task=small_repeats,
+    )
     working, idle = found.of("induction", "given"), found.of("bystander", "given")
     assert working.ratio > 100
     assert working.ratio_low > 100
@@ -52,27 +52,41 @@ def test_planted_heads_matter_and_the_bystander_does_not(model, built, task) -> 
     assert idle.rank > 1
 
 
-def test_a_detector_names_both_and_the_check_tells_what_each_is_worth(model, built) -> None:
+def test_a_detector_names_both_and_the_check_tells_what_each_is_worth(
+    small_bystander_model, small_bystander
+) -> None:
     """Two heads look alike to the detector; alone, only one of them is worth anything."""
-    table = interp.score(model, ["induction"], null="none")
-    found = confirm(model, table, k=2, **SMALL)
+    table = interp.score(small_bystander_model, ["induction"], null="none")
+    found = confirm(small_bystander_model, table, k=2, **SMALL)
     assert [c.purpose for c in found] == ["own", "plain"]
-    heads = {str(interp.Head(*h)) for r in ("induction", "bystander") for h in built.roles[r]}
+    heads = {
+        str(interp.Head(*h)) for r in ("induction", "bystander") for h in small_bystander.roles[r]
+    }
     assert set(found.of("induction", "own").heads) == heads
     assert found.of("induction", "own").ratio > 2
     assert found.of("induction", "plain").ratio == pytest.approx(1, abs=0.05)
 
 
-def test_the_numbers_are_those_of_plain_forwards(model, built, task) -> None:
+def test_the_numbers_are_those_of_plain_forwards(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
     """Clean, without the top, and without every other set, run the slow way."""
-    layer, head = built.roles["induction"][0]
-    check = confirm(model, {"x": [(layer, head)]}, task=task).of("x", "given")
+    layer, head = small_bystander.roles["induction"][0]
+    check = confirm(small_bystander_model, {"x": [(layer, head)]}, task=small_repeats).of(
+        "x", "given"
+    )
 
     def value(heads):
-        with torch.no_grad(), model.edited(*([interp.zero(heads)] if heads else [])):
-            logits = [model.run(interp.Prompts((ids,)))[0] for ids in task.prompts.ids]
-        rows = [x[list(at)] for x, at in zip(logits, task.positions, strict=True)]
-        return np.array([float(task.values(r, [i])) for i, r in enumerate(rows)])
+        with (
+            torch.no_grad(),
+            small_bystander_model.edited(*([interp.zero(heads)] if heads else [])),
+        ):
+            logits = [
+                small_bystander_model.run(interp.Prompts((ids,)))[0]
+                for ids in small_repeats.prompts.ids
+            ]
+        rows = [x[list(at)] for x, at in zip(logits, small_repeats.positions, strict=True)]
+        return np.array([float(small_repeats.values(r, [i])) for i, r in enumerate(rows)])
 
     others = [value([(layer, h)]).mean() for h in range(4) if h != head]
     assert check.clean == pytest.approx(value([]).mean(), rel=1e-5)
@@ -99,15 +113,19 @@ def test_the_score_of_a_random_model_is_worth_nothing_in_the_long_run() -> None:
     assert np.mean(np.array(p) < 0.1) < 0.35
 
 
-def test_a_rank_among_all_sets_is_uniform_where_heads_are_alike(model, task) -> None:
+def test_a_rank_among_all_sets_is_uniform_where_heads_are_alike(
+    small_bystander_model, small_repeats
+) -> None:
     """Every head taken as "top" in turn: the ranks of one layer are 1 to 4, each once."""
     groups = {f"h{h}": [(1, h)] for h in range(4)}
-    found = confirm(model, groups, task=task)
+    found = confirm(small_bystander_model, groups, task=small_repeats)
     assert sorted(c.rank for c in found if c.purpose == "given") == [1, 2, 3, 4]
 
 
-def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, task) -> None:
-    game = Game(model, task)
+def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(
+    small_bystander_model, small_repeats
+) -> None:
+    game = Game(small_bystander_model, small_repeats)
     top = Chosen("x", (1, 4, 6))  # one head of layer 0, two of layer 1
     every = matched_sets(game, top, 1000, 0)
     assert every.possible == len(every.sets) == math.comb(4, 1) * math.comb(4, 2) - 1
@@ -126,14 +144,18 @@ def test_sets_keep_the_layers_are_never_the_top_and_are_all_where_few(model, tas
         assert top.players not in {s.players for s in matched_sets(game, top, 22, seed).sets}
 
 
-def test_sets_of_any_layers_stand_beside_those_of_the_same(model, built, task) -> None:
-    game = Game(model, task)
+def test_sets_of_any_layers_stand_beside_those_of_the_same(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
+    game = Game(small_bystander_model, small_repeats)
     top = Chosen("x", (1, 4))
     every = anywhere(game, top, 1000, 0)
     assert every.possible == len(every.sets) == math.comb(8, 2) - 1
     assert {s.players for s in every.sets} == set(itertools.combinations(range(8), 2)) - {(1, 4)}
-    check = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
-    (layer, head) = built.roles["induction"][0]
+    check = confirm(
+        small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
+    ).of("i", "given")
+    (layer, head) = small_bystander.roles["induction"][0]
     gates = 1 - torch.eye(8)
     alone = game.values(gates).mean(1).numpy()
     mine = alone[4 * layer + head]
@@ -142,58 +164,88 @@ def test_sets_of_any_layers_stand_beside_those_of_the_same(model, built, task) -
     assert check.any_p == pytest.approx(check.any_rank / 8)
     assert check.n_any == check.n_any_possible == 7
     # a whole layer has no other set of its shape, but there are other sets of four heads
-    whole = confirm(model, {"layer": [(1, h) for h in range(4)]}, task=task).of("layer", "given")
+    whole = confirm(
+        small_bystander_model, {"layer": [(1, h) for h in range(4)]}, task=small_repeats
+    ).of("layer", "given")
     assert whole.n_random == 0
     assert math.isnan(whole.p)
     assert whole.n_any == math.comb(8, 4) - 1
     assert "same layers: there is no other set" in whole.told()
 
 
-def test_a_check_says_how_small_p_can_be(model, built, task) -> None:
-    check = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
+def test_a_check_says_how_small_p_can_be(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
+    check = confirm(
+        small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
+    ).of("i", "given")
     assert check.least_p == pytest.approx(1 / 4)
     assert "p 0.25, least possible 0.25" in check.told()
     doubts = " ".join(check.doubts())
     assert "only 3 other sets of the same layers, so p cannot be below 0.25" in doubts
     assert "With 7 other sets in the whole model, p cannot be below 0.12." in doubts
-    two = confirm(model, {"i": [(0, 3), (1, 0)]}, task=task, n_random=20).of("i", "given")
+    two = confirm(
+        small_bystander_model, {"i": [(0, 3), (1, 0)]}, task=small_repeats, n_random=20
+    ).of("i", "given")
     assert two.least_p == two.any_least_p == 1 / 16 or two.any_least_p == 1 / 21
     assert not any("whole model" in d for d in two.doubts())
 
 
-def test_a_task_that_the_model_does_not_do_is_named(model, built, task) -> None:
+def test_a_task_that_the_model_does_not_do_is_named(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
     """Random tokens once: nothing predicts them, so no head can be needed for it."""
-    other = loss(model, task.prompts, [[2]] * len(task), name="unpredictable")
+    other = loss(
+        small_bystander_model,
+        small_repeats.prompts,
+        [[2]] * len(small_repeats),
+        name="unpredictable",
+    )
     assert other.chance == pytest.approx(math.log(24))
-    found = confirm(model, {"i": built.roles["induction"]}, task=other)
+    found = confirm(small_bystander_model, {"i": small_bystander.roles["induction"]}, task=other)
     check = found.of("i", "given")
     assert check.at_chance
     assert "does not do this task" in check.doubts()[0]
     assert f"({math.log(24):.3g})" in check.doubts()[0]
     assert '"at_chance": true' in found.to_json()
     assert found.to_pandas()["at_chance"].tolist() == [True, False]
-    done = confirm(model, {"i": built.roles["induction"]}, task=task).of("i", "given")
+    done = confirm(
+        small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
+    ).of("i", "given")
     assert done.clean < done.chance - 1
     assert not done.at_chance
 
 
-def test_heads_are_not_tested_on_the_prompts_they_were_chosen_on(model) -> None:
-    found = confirm(model, ["induction"], k=1)
-    scored = interp.score(model, ["induction"], null="none").provenance["bystander", "induction"]
+def test_heads_are_not_tested_on_the_prompts_they_were_chosen_on(small_bystander_model) -> None:
+    found = confirm(small_bystander_model, ["induction"], k=1)
+    scored = interp.score(small_bystander_model, ["induction"], null="none").provenance[
+        "bystander", "induction"
+    ]
     assert found.provenance["tasks"]["second_copy_loss"]["prompts_hash"] != scored["prompts_hash"]
     assert not any(c.same_prompts for c in found)
-    table = interp.score(model, ["induction"], repeats(model, n=16, longest=24), null="none")
-    same = confirm(model, table, k=1, task=repeats_task(model, n=16)).of("induction", "given")
+    table = interp.score(
+        small_bystander_model,
+        ["induction"],
+        repeats(small_bystander_model, n=16, longest=24),
+        null="none",
+    )
+    same = confirm(
+        small_bystander_model, table, k=1, task=repeats_task(small_bystander_model, n=16)
+    ).of("induction", "given")
     assert same.same_prompts
-    assert "chosen on these very prompts" in same.doubts()[-1]
+    assert "chosen on the prompts of this task" in same.doubts()[-1]
 
 
-def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:
-    prompts = [list(ids) for ids in task.prompts.ids]
+def test_a_task_where_more_is_better_is_turned(
+    small_bystander_model, small_bystander, small_repeats
+) -> None:
+    prompts = [list(ids) for ids in small_repeats.prompts.ids]
     answers = [ids[-1] for ids in prompts]
     wrong = [1 + ids[-1] % 20 for ids in prompts]
-    better = logit_difference(model, [p[:-1] for p in prompts], answers, wrong)
-    found = confirm(model, {"induction": built.roles["induction"]}, task=better)
+    better = logit_difference(small_bystander_model, [p[:-1] for p in prompts], answers, wrong)
+    found = confirm(
+        small_bystander_model, {"induction": small_bystander.roles["induction"]}, task=better
+    )
     check = found.of("induction", "given")
     assert check.out < check.clean
     assert check.damage == pytest.approx(check.clean - check.out, abs=1e-9)
@@ -201,43 +253,48 @@ def test_a_task_where_more_is_better_is_turned(model, built, task) -> None:
     assert check.difference < 0
 
 
-def test_no_ratio_of_numbers_around_zero(model, built) -> None:
+def test_no_ratio_of_numbers_around_zero(small_bystander_model, small_bystander) -> None:
     prompts = [[0, 3, 4, 5, 3], [0, 6, 7, 8, 6]]
     signed = custom(
-        model, prompts, lambda logits, i: logits[0, 3] - logits[0, 4], name="signed",
+        small_bystander_model, prompts, lambda logits, i: logits[0, 3] - logits[0, 4],
+        name="signed",
         unit="logits", higher_is_better=True,
     )  # fmt: skip
-    check = confirm(model, {"h": built.roles["induction"]}, task=signed).of("h", "given")
+    check = confirm(
+        small_bystander_model, {"h": small_bystander.roles["induction"]}, task=signed
+    ).of("h", "given")
     if check.out < 0 or check.random <= 0:
         assert math.isnan(check.ratio)
     assert not math.isnan(check.difference)
 
 
-def test_orders(model, task) -> None:
-    table = interp.score(model, ["entropy"])
+def test_orders(small_bystander_model, small_repeats) -> None:
+    table = interp.score(small_bystander_model, ["entropy"])
     frame = table.to_pandas()
     named = [str(interp.Head(r.layer, r.head)) for r in frame.itertuples()]
     highest, lowest = named[frame["score"].idxmax()], named[frame["score"].idxmin()]
     over = named[(frame["score"] - frame["null"]).idxmax()]
     for by, want in (("score", highest), ("lowest", lowest), ("null", over)):
-        assert confirm(model, table, k=1, by=by, task=task).checks[0].heads == (want,)
+        assert confirm(small_bystander_model, table, k=1, by=by, task=small_repeats).checks[
+            0
+        ].heads == (want,)
 
 
-def test_tasks_are_declared_and_sized(model) -> None:
+def test_tasks_are_declared_and_sized(small_bystander_model) -> None:
     assert set(OWN_TASK) <= set(interp.core.registry.METRICS)
-    assert own_task(model, "entropy") is None
-    own = own_task(model, "induction:x=1", n=3, longest=5)
+    assert own_task(small_bystander_model, "entropy") is None
+    own = own_task(small_bystander_model, "induction:x=1", n=3, longest=5)
     assert own is not None
     assert (own.name, len(own)) == ("second_copy_loss", 3)
-    plain = plain_task(model, n=3, longest=9)
+    plain = plain_task(small_bystander_model, n=3, longest=9)
     assert (plain.name, len(plain)) == ("plain_loss", 3)
     assert {len(ids) for ids in plain.prompts.ids} == {9}
     text = plain_task(interp.load("bundled:induction"), n=2, longest=20)
     assert text.prompts.design == "text"
 
 
-def test_the_needle_task_reads_the_values_after_the_key(model) -> None:
-    task = needle_task(model, n=3, longest=20)
+def test_the_needle_task_reads_the_values_after_the_key(small_bystander_model) -> None:
+    task = needle_task(small_bystander_model, n=3, longest=20)
     assert len(task) == 3
     for ids, at in zip(task.prompts.ids, task.positions, strict=True):
         assert len(ids) == 24  # the prompt, and the four values of the answer
@@ -249,19 +306,33 @@ def test_the_needle_task_reads_the_values_after_the_key(model) -> None:
     assert len({ids[19] for ids in task.prompts.ids}) == 3  # different needles
 
 
-def test_interrupted_it_goes_on(model, built, task, tmp_path, monkeypatch) -> None:
+def test_interrupted_it_goes_on(
+    small_bystander_model, small_bystander, small_repeats, tmp_path, monkeypatch
+) -> None:
     ran = []
     whole = Game._run
     monkeypatch.setattr(Game, "_run", lambda g, t, *a: ran.append(len(t)) or whole(g, t, *a))
-    first = confirm(model, {"i": built.roles["induction"]}, task=task, ledger=tmp_path)
+    first = confirm(
+        small_bystander_model,
+        {"i": small_bystander.roles["induction"]},
+        task=small_repeats,
+        ledger=tmp_path,
+    )
     before, _ = sum(ran), ran.clear()
-    again = confirm(model, {"i": built.roles["induction"]}, task=task, ledger=tmp_path)
+    again = confirm(
+        small_bystander_model,
+        {"i": small_bystander.roles["induction"]},
+        task=small_repeats,
+        ledger=tmp_path,
+    )
     assert again.checks == first.checks
     assert sum(ran) < before / 2  # all that runs again is the test that the task is not constant
 
 
-def test_what_it_hands_back(model, built, task) -> None:
-    found = confirm(model, {"i": built.roles["induction"]}, task=task)
+def test_what_it_hands_back(small_bystander_model, small_bystander, small_repeats) -> None:
+    found = confirm(
+        small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
+    )
     frame = found.to_pandas()
     assert list(frame["purpose"]) == ["given", "plain"]
     assert "second_copy_loss" in repr(found)
@@ -273,36 +344,42 @@ def test_what_it_hands_back(model, built, task) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"k": 9}, "entropy: top 9 of 8 heads with a score; lower k"),
-        ({"k": 0}, "k is how many heads go out together, at least 1, not 0"),
-        ({"k": None}, "k is how many heads go out together"),
+        ({"k": 9}, "entropy: k=9 exceeds the 8 heads with a score; lower k"),
+        ({"k": 0}, "k=0 is not valid: k is the number of heads ablated together, at least 1"),
+        ({"k": None}, "k is the number of heads ablated together"),
         ({"k": 8}, "the 8 top heads are all heads of their layers and of the model"),
         ({"n_random": 0}, "n_random=0"),
         ({"players": "layers"}, "players='layers'"),
-        ({"heads": ["L0H1"], "k": 2}, "top 2 of 1 heads"),
+        ({"heads": ["L0H1"], "k": 2}, "k=2 exceeds the 1 heads"),
     ],
 )
-def test_bad_input(model, task, change, line) -> None:
-    table = interp.score(model, ["entropy"], null="none")
+def test_bad_input(small_bystander_model, small_repeats, change, line) -> None:
+    table = interp.score(small_bystander_model, ["entropy"], null="none")
     with pytest.raises(OptionError, match=line):
-        confirm(model, table, **({"k": 1, "task": task} | change))
+        confirm(small_bystander_model, table, **({"k": 1, "task": small_repeats} | change))
 
 
-def test_bad_names(model, task) -> None:
+def test_bad_names(small_bystander_model, small_repeats) -> None:
     with pytest.raises(UnknownName, match="did you mean entropy"):
-        confirm(model, ["entrpy"], k=1, task=task)
+        confirm(small_bystander_model, ["entrpy"], k=1, task=small_repeats)
     with pytest.raises(UnknownName, match="unknown order"):
-        confirm(model, interp.score(model, ["entropy"], null="none"), k=1, by="size", task=task)
+        confirm(
+            small_bystander_model,
+            interp.score(small_bystander_model, ["entropy"], null="none"),
+            k=1,
+            by="size",
+            task=small_repeats,
+        )
     with pytest.raises(OptionError, match="no head L7H0"):
-        confirm(model, {"x": ["L7H0"]}, task=task)
+        confirm(small_bystander_model, {"x": ["L7H0"]}, task=small_repeats)
     with pytest.raises(OptionError, match="no heads are given"):
-        confirm(model, {}, task=task)
+        confirm(small_bystander_model, {}, task=small_repeats)
 
 
-def test_a_constant_task_is_refused(model) -> None:
+def test_a_constant_task_is_refused(small_bystander_model) -> None:
     constant = custom(
-        model, [[0, 3, 4]], lambda logits, i: torch.ones(()), name="one", unit="",
+        small_bystander_model, [[0, 3, 4]], lambda logits, i: torch.ones(()), name="one", unit="",
         higher_is_better=True,
     )  # fmt: skip
     with pytest.raises(OptionError, match="task one is constant"):
-        confirm(model, {"x": ["L0H0"]}, task=constant)
+        confirm(small_bystander_model, {"x": ["L0H0"]}, task=constant)

@@ -30,7 +30,7 @@ from interp.model.hooks.calls import ComputedCall
 
 
 @pytest.fixture
-def llama() -> interp.Model:
+def llama_to_change() -> interp.Model:
     return interp.load(copy.deepcopy(zoo.FAMILIES["llama"].model("sdpa")), name="llama")
 
 
@@ -51,10 +51,13 @@ def test_kurtosis_is_that_of_the_formula_and_3_for_a_gaussian() -> None:
     assert float(kurtosis(torch.ones(1, 9))) == 0.0
 
 
-def test_heads_results_are_measured_entry_by_entry(llama) -> None:
-    cache = llama.capture(PROMPTS, ["result"])
-    largest, shape = result_inf_norm(llama, PROMPTS), result_kurtosis(llama, PROMPTS)
-    for site in llama.sites:
+def test_heads_results_are_measured_entry_by_entry(llama_to_change) -> None:
+    cache = llama_to_change.capture(PROMPTS, ["result"])
+    largest, shape = (
+        result_inf_norm(llama_to_change, PROMPTS),
+        result_kurtosis(llama_to_change, PROMPTS),
+    )
+    for site in llama_to_change.sites:
         result = cache["result", site.layer].double()
         want = result.abs().amax((1, 3))
         np.testing.assert_allclose(largest[site], want, rtol=1e-5)
@@ -72,11 +75,11 @@ def plant(llama: interp.Model, layer: int, dimension: int, value: float, token: 
     down.bias = torch.nn.Parameter(bias)
 
 
-def test_a_planted_massive_activation_is_found_where_it_is(llama) -> None:
-    before = layer_outliers(llama, PROMPTS)
+def test_a_planted_massive_activation_is_found_where_it_is(llama_to_change) -> None:
+    before = layer_outliers(llama_to_change, PROMPTS)
     assert {x.massive for x in before.layers} == {0}
-    plant(llama, 0, 7, 5000.0, 3)
-    model = interp.load(llama.module, name="llama")
+    plant(llama_to_change, 0, 7, 5000.0, 3)
+    model = interp.load(llama_to_change.module, name="llama")
     found = {(x.layer, x.name): x for x in layer_outliers(model, PROMPTS).layers}
     at = found[0, "mlp_out"]
     assert at.dimensions == (7,)
@@ -88,30 +91,32 @@ def test_a_planted_massive_activation_is_found_where_it_is(llama) -> None:
     assert found[0, "attn_out"].massive == 0
     assert found[0, "mlp_out"].kurtosis > 10 * before.layers[2].kurtosis
     wide = layer_outliers(model, PROMPTS, names=["mlp_out"]).model_wide("mlp_out")
-    assert wide["inf_norm"] == max(found[i, "mlp_out"].inf_norm for i in range(llama.n_layers))
+    assert wide["inf_norm"] == max(
+        found[i, "mlp_out"].inf_norm for i in range(llama_to_change.n_layers)
+    )
 
 
-def test_layers_are_measured_prompt_by_prompt(llama) -> None:
-    found = layer_outliers(llama, PROMPTS, names=["resid_post"]).layers[1]
-    x = llama.capture(PROMPTS, ["resid_post"], layers=1)["resid_post", 1].double()
+def test_layers_are_measured_prompt_by_prompt(llama_to_change) -> None:
+    found = layer_outliers(llama_to_change, PROMPTS, names=["resid_post"]).layers[1]
+    x = llama_to_change.capture(PROMPTS, ["resid_post"], layers=1)["resid_post", 1].double()
     assert found.inf_norm == pytest.approx(float(x.abs().amax((1, 2)).mean()), rel=1e-5)
     assert found.largest == pytest.approx(float(x.abs().max()), rel=1e-5)
     assert found.median == pytest.approx(float(x.abs().flatten().median()), rel=1e-4)
-    frame = layer_outliers(llama, PROMPTS).wide()
-    assert len(frame) == 3 * llama.n_layers
+    frame = layer_outliers(llama_to_change, PROMPTS).wide()
+    assert len(frame) == 3 * llama_to_change.n_layers
 
 
-def test_massive_values_are_those_of_the_definition(llama) -> None:
-    cache = llama.capture(PROMPTS, ["q", "k"])
+def test_massive_values_are_those_of_the_definition(llama_to_change) -> None:
+    cache = llama_to_change.capture(PROMPTS, ["q", "k"])
     for part in ("q", "k"):
-        found = massive(llama, PROMPTS, part)
-        for site in llama.sites:
+        found = massive(llama_to_change, PROMPTS, part)
+        for site in llama_to_change.sites:
             norm = cache[part, site.layer].double().norm(dim=2)
             ratio = (norm.amax(-1) / norm.mean(-1)).numpy()
             ratio = np.repeat(ratio, site.n_heads // ratio.shape[1], axis=1)
             np.testing.assert_allclose(found.ratio[site], ratio, rtol=1e-5)
-    frame = massive(llama, PROMPTS, "k").to_pandas()
-    assert len(frame) == len(llama.heads())
+    frame = massive(llama_to_change, PROMPTS, "k").to_pandas()
+    assert len(frame) == len(llama_to_change.heads())
 
 
 def test_a_planted_channel_is_massive_and_what_depends_on_it_breaks() -> None:
@@ -170,7 +175,7 @@ def calibrated(pattern: np.ndarray, keep: float, threshold: float) -> np.ndarray
     return new
 
 
-def test_attention_calibration_moves_mass_off_sinks(llama) -> None:
+def test_attention_calibration_moves_mass_off_sinks(llama_to_change) -> None:
     bias = torch.zeros(1, 1, 8, 8)
     bias[..., 3] = 4.0  # every head of this call looks at the fourth token
     generator = torch.Generator().manual_seed(0)
@@ -187,17 +192,19 @@ def test_attention_calibration_moves_mass_off_sinks(llama) -> None:
     assert edit.name == "calibrate-attention(L0H0, L0H1; keep=0.4, threshold=0.6, first=1)"
 
 
-def test_calibration_spares_the_first_token_and_padding_changes_nothing(llama) -> None:
-    heads = llama.heads()
+def test_calibration_spares_the_first_token_and_padding_changes_nothing(llama_to_change) -> None:
+    heads = llama_to_change.heads()
     long = [3, 9, 4, 17, 5, 11, 6, 13]
     with torch.no_grad():
-        plain = llama.run([long])
-        same = llama.run([long], [calibrate(heads, threshold=0.999)])
-        moved = llama.run([long], [calibrate(heads, threshold=0.15)])
-        padded = llama.run(interp.Prompts((tuple(long), (3, 4, 5))), [calibrate(heads, over=1.2)])
-        alone = llama.run([[3, 4, 5]], [calibrate(heads, over=1.2)])
-        every = llama.run([long], [calibrate(heads, threshold=0.15, first=0)])
-        none = llama.run([long], [calibrate(heads, threshold=0.0, first=len(long))])
+        plain = llama_to_change.run([long])
+        same = llama_to_change.run([long], [calibrate(heads, threshold=0.999)])
+        moved = llama_to_change.run([long], [calibrate(heads, threshold=0.15)])
+        padded = llama_to_change.run(
+            interp.Prompts((tuple(long), (3, 4, 5))), [calibrate(heads, over=1.2)]
+        )
+        alone = llama_to_change.run([[3, 4, 5]], [calibrate(heads, over=1.2)])
+        every = llama_to_change.run([long], [calibrate(heads, threshold=0.15, first=0)])
+        none = llama_to_change.run([long], [calibrate(heads, threshold=0.0, first=len(long))])
     assert float((every - moved).abs().max()) > 1e-3  # the first token is a sink here, if asked
     torch.testing.assert_close(none, plain, rtol=1e-4, atol=1e-5)
     # the last token sees itself alone, so its mean attention can be anything; none is above 0.999
@@ -214,19 +221,19 @@ def test_calibration_of_a_real_sink_is_named_in_the_scores() -> None:
     assert "calibrate-attention" in table.provenance["sink", "entropy"]["edits"][0]
 
 
-def test_bad_input(llama) -> None:
+def test_bad_input(llama_to_change) -> None:
     with pytest.raises(OptionError, match="keep=2"):
         calibrate(["L0H0"], keep=2)
     with pytest.raises(UnknownName, match="unknown activation of a layer 'resid'"):
-        layer_outliers(llama, PROMPTS, names=["resid"])
+        layer_outliers(llama_to_change, PROMPTS, names=["resid"])
     with pytest.raises(OptionError, match="size=-1"):
-        layer_outliers(llama, PROMPTS, size=-1)
+        layer_outliers(llama_to_change, PROMPTS, size=-1)
     with pytest.raises(UnknownName, match="measured activation"):
-        layer_outliers(llama, PROMPTS, names=["mlp_out"]).model_wide("attn_out")
+        layer_outliers(llama_to_change, PROMPTS, names=["mlp_out"]).model_wide("attn_out")
     with pytest.raises(OptionError, match="part 'v'"):
-        massive(llama, PROMPTS, "v")
+        massive(llama_to_change, PROMPTS, "v")
     with pytest.raises(OptionError, match="parts"):
         replace_channel(["L0H0"], parts=["v"])
     with pytest.raises(OptionError, match="largest or smallest"):
         replace_channel(["L0H0"], which="middle")
-    assert math.isfinite(layer_outliers(llama, PROMPTS).layers[0].kurtosis)
+    assert math.isfinite(layer_outliers(llama_to_change, PROMPTS).layers[0].kurtosis)

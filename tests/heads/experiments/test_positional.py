@@ -21,20 +21,10 @@ POSITIONAL = ("previous_token", "offset", "local_window")
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
-    return planted.zoo(vocab=40, context=160, seed=2)
-
-
-@pytest.fixture(scope="module")
-def model(built) -> interp.Model:
-    return interp.load(built.model, name="zoo")
-
-
-@pytest.fixture(scope="module")
-def scores(model) -> dict[str, dict[tuple[int, int], float]]:
+def scores(zoo_model) -> dict[str, dict[tuple[int, int], float]]:
     names = ["echo", "razor_induction", "retrieval_gates", "recency", "streaming"]
     names += [f"item_position{end}" for end in ("", ":end=first", ":end=last")]
-    rows = interp.score(model, names, null="none").to_pandas()
+    rows = interp.score(zoo_model, names, null="none").to_pandas()
     return {
         name: {(int(r.layer), int(r.head)): float(r.score) for r in part.itertuples()}
         for name, part in rows.groupby("metric", observed=True)
@@ -57,18 +47,18 @@ def heads(built: planted.Planted, *roles: str) -> set[tuple[int, int]]:
         ("streaming", (*POSITIONAL, "sink", "backup"), 1),
     ],
 )
-def test_planted_heads_come_first_and_no_others(metric, roles, sign, built, scores) -> None:
-    found, wanted = scores[metric], heads(built, *roles)
+def test_planted_heads_come_first_and_no_others(metric, roles, sign, planted_zoo, scores) -> None:
+    found, wanted = scores[metric], heads(planted_zoo, *roles)
     if metric == "retrieval_gates":
         # without a copy to go to, where this head looks does depend on the distance
-        found = {h: s for h, s in found.items() if h not in heads(built, "duplicate_token")}
+        found = {h: s for h, s in found.items() if h not in heads(planted_zoo, "duplicate_token")}
     labels = [h in wanted for h in found]
     assert roc_auc_score(labels, [sign * s for s in found.values()]) == 1
     best = [s for h, s in found.items() if h in wanted]
     if metric == "retrieval_gates":
         assert max(best) < 0.1
         # heads that choose by content have no preference by distance
-        assert found[built.roles["induction"][0]] == pytest.approx(0.5 + 1 / 96, abs=0.01)
+        assert found[planted_zoo.roles["induction"][0]] == pytest.approx(0.5 + 1 / 96, abs=0.01)
     else:
         assert min(best) > (0.6 if metric == "recency" else 0.9)
 
@@ -77,10 +67,10 @@ def even(n: int) -> torch.Tensor:
     return torch.ones(n, n).tril() / torch.arange(1, n + 1)[:, None]
 
 
-def test_random_weights_echo_at_the_rate_of_even_attention(model) -> None:
+def test_random_weights_echo_at_the_rate_of_even_attention(zoo_model) -> None:
     """Mean over rows from the second copy on of (copies before) / (row + 1)."""
-    rows = interp.score(model, ["echo", "razor_induction"], null="random-init").to_pandas()
-    given = interp.core.prompts.repeats(model, n=12, longest=12, copies=4)
+    rows = interp.score(zoo_model, ["echo", "razor_induction"], null="random-init").to_pandas()
+    given = interp.core.prompts.repeats(zoo_model, n=12, longest=12, copies=4)
     chance = []
     for ids in given.ids:
         period = (len(ids) - 1) // 4
@@ -97,16 +87,16 @@ def test_even_attention_on_two_copies_of_fifty() -> None:
     assert rows["null"].to_numpy() == pytest.approx(0.013569, abs=1e-6)
 
 
-def test_echo_is_duplicate_token_on_distinct_tokens(model) -> None:
-    given = interp.core.prompts.repeats(model, n=12, longest=12, copies=4, seed=0)
-    detectors = interp.score(model, ["duplicate_token", "induction"], given, null="none")
-    frame = interp.score(model, ["echo", "razor_induction"], null="none").to_pandas()
+def test_echo_is_duplicate_token_on_distinct_tokens(zoo_model) -> None:
+    given = interp.core.prompts.repeats(zoo_model, n=12, longest=12, copies=4, seed=0)
+    detectors = interp.score(zoo_model, ["duplicate_token", "induction"], given, null="none")
+    frame = interp.score(zoo_model, ["echo", "razor_induction"], null="none").to_pandas()
     want = detectors.to_pandas()["score"].to_numpy()
     assert frame["score"].to_numpy() == pytest.approx(want, abs=1e-6)
 
 
-def test_groups_share_their_largest_or_their_mean(model) -> None:
-    site = model.sites[0]
+def test_groups_share_their_largest_or_their_mean(zoo_model) -> None:
+    site = zoo_model.sites[0]
     assert (site.n_heads, site.n_kv_heads) == (8, 4)
     x = torch.arange(8.0)[None]
     assert per_group(x, site, "max").tolist() == [[1, 1, 3, 3, 5, 5, 7, 7]]
@@ -169,20 +159,20 @@ def test_streaming_counts_what_a_cache_would_keep() -> None:
     assert not target[:7].any()
 
 
-def test_every_item_stands_at_every_place(model) -> None:
+def test_every_item_stands_at_every_place(zoo_model) -> None:
     seen = []
     shares = by_slot(
-        model, Lab(0, lambda *x: seen.append(x[1])), items=4, size=3, orders=8, question=1
+        zoo_model, Lab(0, lambda *x: seen.append(x[1])), items=4, size=3, orders=8, question=1
     )
     assert seen == list(range(1, 9))
     for x in shares.values():
-        assert x.shape == (8, model.n_heads, 4)
-        torch.testing.assert_close(x.sum(-1), torch.ones(8, model.n_heads).double())
+        assert x.shape == (8, zoo_model.n_heads, 4)
+        torch.testing.assert_close(x.sum(-1), torch.ones(8, zoo_model.n_heads).double())
 
 
-def test_heads_that_look_at_one_end_are_no_basins(built, scores) -> None:
+def test_heads_that_look_at_one_end_are_no_basins(planted_zoo, scores) -> None:
     """All their attention to items is on the last one; the sum of both ends would be 1."""
-    for head in heads(built, *POSITIONAL):
+    for head in heads(planted_zoo, *POSITIONAL):
         assert scores["item_position:end=last"][head] > 0.9
         assert scores["item_position:end=first"][head] < 0.05
         assert scores["item_position"][head] < 0.05
@@ -237,15 +227,15 @@ def test_the_smaller_end_is_chosen_from_the_means() -> None:
     assert at_ends(shares, "first")[:, 0].tolist() == [1, 0, 1, 0]
 
 
-def test_an_even_spread_over_items_scores_one_place(model) -> None:
-    rows = interp.score(model, "item_position:items=5", null="random-init").to_pandas()
+def test_an_even_spread_over_items_scores_one_place(zoo_model) -> None:
+    rows = interp.score(zoo_model, "item_position:items=5", null="random-init").to_pandas()
     assert rows["null"].to_numpy() == pytest.approx(1 / 5, abs=1e-3)
 
 
 @pytest.mark.parametrize(
     ("metric", "error", "says"),
     [
-        ("item_position:items=2", OptionError, "at least 3 items"),
+        ("item_position:items=2", OptionError, "items must be at least 3"),
         ("item_position:size=0", OptionError, "size=0"),
         ("item_position:end=middle", OptionError, "known: both, first, last"),
         ("item_position:size=100", PromptError, "take 603 positions; zoo has 160"),
@@ -255,7 +245,7 @@ def test_an_even_spread_over_items_scores_one_place(model) -> None:
         ("echo:period=1", PromptError, "period=1"),
     ],
 )
-def test_options_out_of_range(metric, error, says, model) -> None:
+def test_options_out_of_range(metric, error, says, zoo_model) -> None:
     with pytest.raises(error, match=says) as caught:
-        interp.score(model, metric)
+        interp.score(zoo_model, metric)
     assert "\n" not in str(caught.value)

@@ -23,16 +23,6 @@ IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
 STORIES = Path(__file__).parents[4] / "shared" / "models" / "tinystories-instruct-3m"
 
 
-@pytest.fixture(scope="module")
-def bundled() -> interp.Model:
-    return interp.load("bundled:induction")
-
-
-@pytest.fixture(scope="module")
-def unable() -> interp.Model:
-    return interp.load("bundled:one-layer")
-
-
 def made_of(table: interp.HeadTable) -> dict:
     [made] = table.provenance.values()
     return made
@@ -42,10 +32,10 @@ def made_of(table: interp.HeadTable) -> dict:
 
 
 @pytest.mark.parametrize("asked", [False, True])
-def test_where_a_sentence_stands_and_what_ends_the_prompt(asked: bool, bundled) -> None:
-    decode = bundled.tokenizer.decode
+def test_where_a_sentence_stands_and_what_ends_the_prompt(asked: bool, bundled_induction) -> None:
+    decode = bundled_induction.tokenizer.decode
     instances = sentence_instances(
-        bundled, asked=asked, needles=3, lengths=(20, 120), depths=(0, 0.5, 1)
+        bundled_induction, asked=asked, needles=3, lengths=(20, 120), depths=(0, 0.5, 1)
     )
     names = set()
     for x in instances:
@@ -69,18 +59,18 @@ def test_where_a_sentence_stands_and_what_ends_the_prompt(asked: bool, bundled) 
     assert {x.length for x in instances if x.length > short + 10} == {120}
 
 
-def test_needles_of_sentences_differ(bundled) -> None:
-    every = sentence_instances(bundled, needles=120, lengths=(1,), depths=(0.5,))
+def test_needles_of_sentences_differ(bundled_induction) -> None:
+    every = sentence_instances(bundled_induction, needles=120, lengths=(1,), depths=(0.5,))
     bodies = {x.context[slice(*x.document)] for x in every}
     assert len(bodies) == len(every) == len(FRAMES) * len(NAMES)
     assert not {x.prompt for x in every[:4]} & {
-        x.prompt for x in sentence_instances(bundled, lengths=(1,), depths=(0.5,), seed=1)
+        x.prompt for x in sentence_instances(bundled_induction, lengths=(1,), depths=(0.5,), seed=1)
     }
     with pytest.raises(OptionError, match="from 1 to 120"):
-        sentence_instances(bundled, needles=121)
+        sentence_instances(bundled_induction, needles=121)
 
 
-def test_a_file_of_needles_to_be_completed(bundled, tmp_path) -> None:
+def test_a_file_of_needles_to_be_completed(bundled_induction, tmp_path) -> None:
     path = tmp_path / "needles.jsonl"
     lines = [
         {"haystack": "On Monday it was cold. " * 40},
@@ -88,15 +78,19 @@ def test_a_file_of_needles_to_be_completed(bundled, tmp_path) -> None:
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
     given, haystack = needle.read_task(path)
-    [x] = needle.text_instances(bundled, given, haystack, lengths=(90,), depths=(0.3,))
-    assert bundled.tokenizer.decode(x.question).rstrip() == " The code of Anna is"
-    assert bundled.tokenizer.decode(x.prompt).rstrip().endswith("cold. The code of Anna is")
+    [x] = needle.text_instances(bundled_induction, given, haystack, lengths=(90,), depths=(0.3,))
+    assert bundled_induction.tokenizer.decode(x.question).rstrip() == " The code of Anna is"
+    assert (
+        bundled_induction.tokenizer.decode(x.prompt).rstrip().endswith("cold. The code of Anna is")
+    )
     ids = needle.Needle([5, 6, 7], [], [6, 7])
-    [x] = needle.text_instances(bundled, [ids], list(range(9, 90)), lengths=(40,), depths=(0,))
+    [x] = needle.text_instances(
+        bundled_induction, [ids], list(range(9, 90)), lengths=(40,), depths=(0,)
+    )
     assert (x.question, x.answer) == ((5,), (6, 7))
     first = needle.Needle("Anna has the code.", "", "Anna")
     with pytest.raises(PromptError, match="no beginning to complete"):
-        needle.text_instances(bundled, [first], haystack, lengths=(90,))
+        needle.text_instances(bundled_induction, [first], haystack, lengths=(90,))
 
 
 # --- the choice ---------------------------------------------------------------------------------
@@ -136,8 +130,8 @@ def test_a_task_without_room_is_not_tried() -> None:
     assert "fewer than the needle's 7" in told.why
 
 
-def test_a_model_that_answers_nothing_gets_no_scores(unable) -> None:
-    table = interp.score(unable, "retrieval")
+def test_a_model_that_answers_nothing_gets_no_scores(bundled_one_layer) -> None:
+    table = interp.score(bundled_one_layer, "retrieval")
     frame = table.to_pandas()
     assert (frame["n"] == 0).all()
     assert frame[["score", "sem", "null"]].isna().all(axis=None)
@@ -146,21 +140,21 @@ def test_a_model_that_answers_nothing_gets_no_scores(unable) -> None:
     assert "answers no needle (ids 0 of 8, completion 0 of 8, question 0 of 8)" in why
     assert why in top_heads(table, 3)
     # attention alone can still be asked for, and says what it is
-    given = interp.score(unable, "retrieval:task=ids", null="none")
+    given = interp.score(bundled_one_layer, "retrieval:task=ids", null="none")
     assert np.isfinite(given.to_pandas()["score"]).all()
-    assert "answers 0 of 48 instances; scores are attention alone" in made_of(given)["headline"]
+    assert "answers 0 of 48 instances; the scores show attention only" in made_of(given)["headline"]
 
 
-def test_a_given_task_is_obeyed_and_the_choice_is_reported(bundled) -> None:
-    chosen = interp.score(bundled, "retrieval", null="none")
+def test_a_given_task_is_obeyed_and_the_choice_is_reported(bundled_induction) -> None:
+    chosen = interp.score(bundled_induction, "retrieval", null="none")
     assert made_of(chosen)["headline"].startswith("task ids, chosen as the one answered best")
-    given = interp.score(bundled, "retrieval:task=completion,needles=2", null="none")
+    given = interp.score(bundled_induction, "retrieval:task=completion,needles=2", null="none")
     assert made_of(given)["headline"].startswith("task completion; the model answers")
     assert "tasks:" not in " ".join(made_of(given)["notes"])
     assert made_of(chosen)["headline"] in top_heads(chosen, 3)
 
 
-def test_the_null_is_run_with_the_task_of_the_scores(bundled, monkeypatch) -> None:
+def test_the_null_is_run_with_the_task_of_the_scores(bundled_induction, monkeypatch) -> None:
     asked = []
     build = _needles.instances_of
     monkeypatch.setattr(_needles, "chosen_task", lambda *a: (IDS, [TriedTask("x", 1, 1, 1)]))
@@ -169,14 +163,18 @@ def test_the_null_is_run_with_the_task_of_the_scores(bundled, monkeypatch) -> No
         "instances_of",
         lambda m, seed, task, *a: asked.append(task) or build(m, seed, task, *a),
     )
-    table = METRICS.load("retrieval")(bundled, needles=2)
+    table = METRICS.load("retrieval")(bundled_induction, needles=2)
     assert asked == [IDS] * (1 + DRAWS)  # the scores, and each draw of random weights
     assert np.isfinite(table.to_pandas()["null"]).all()
 
 
-def test_questions_are_asked_in_the_task_answered_best(bundled, unable) -> None:
-    assert "task ids, chosen" in made_of(interp.score(bundled, "qr_retrieval"))["headline"]
-    none = made_of(interp.score(unable, "qr_retrieval:needles=2"))["headline"]
+def test_questions_are_asked_in_the_task_answered_best(
+    bundled_induction, bundled_one_layer
+) -> None:
+    assert (
+        "task ids, chosen" in made_of(interp.score(bundled_induction, "qr_retrieval"))["headline"]
+    )
+    none = made_of(interp.score(bundled_one_layer, "qr_retrieval:needles=2"))["headline"]
     assert none.startswith("task ids; the model answers none")
 
 

@@ -29,18 +29,18 @@ QUIET = Lab(0, lambda *x: None)
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
+def planted_selective() -> planted.Planted:
     return planted.selective_induction()
 
 
 @pytest.fixture(scope="module")
-def model(built) -> interp.Model:
-    return interp.load(built.model, name="selective")
+def selective_model(planted_selective) -> interp.Model:
+    return interp.load(planted_selective.model, name="selective")
 
 
 @pytest.fixture(scope="module")
-def law(model) -> np.ndarray:
-    return np.array(model.config.transition_matrix)
+def law(selective_model) -> np.ndarray:
+    return np.array(selective_model.config.transition_matrix)
 
 
 # --- the data -----------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def zeroed(built: planted.Planted, role: str):
             handle.remove()
 
 
-def test_every_planted_head_is_needed_and_no_other(built, model, law) -> None:
+def test_every_planted_head_is_needed_and_no_other(planted_selective, selective_model, law) -> None:
     rng = np.random.default_rng(2)
     lag = 3
     states = interleaved(law, lag, 60, rng)
@@ -155,27 +155,30 @@ def test_every_planted_head_is_needed_and_no_other(built, model, law) -> None:
 
     def loss() -> float:
         with torch.no_grad():
-            logits = built.model(ids).logits[0, 30:60, 1:]
+            logits = planted_selective.model(ids).logits[0, 30:60, 1:]
         log = logits.log_softmax(-1).numpy()
         at = np.arange(30, 60)
         want = law[states[at - lag]]
         return float((want * (np.log(want) - log)).sum(-1).mean())  # KL from the law
 
     assert loss() < 1e-3
-    with zeroed(built, "noise"):
+    with zeroed(planted_selective, "noise"):
         assert loss() < 1e-3
     for role in ("likelihood", "average", "selective_induction"):
-        with zeroed(built, role):
+        with zeroed(planted_selective, role):
             assert loss() > 0.05, role
 
 
 # --- the detector -------------------------------------------------------------------------------
 
 
-def test_the_selecting_head_scores_one_and_no_other(built, model) -> None:
-    table = interp.score(model, "selective_induction")
+def test_the_selecting_head_scores_one_and_no_other(planted_selective, selective_model) -> None:
+    table = interp.score(selective_model, "selective_induction")
     rows = table.to_pandas()
-    mine = [(r.layer, r.head) in built.roles["selective_induction"] for r in rows.itertuples()]
+    mine = [
+        (r.layer, r.head) in planted_selective.roles["selective_induction"]
+        for r in rows.itertuples()
+    ]
     best, others = rows[mine].iloc[0], rows[[not m for m in mine]]
     assert best["score"] > 0.99
     assert best["null"] < 0.01
@@ -186,10 +189,12 @@ def test_the_selecting_head_scores_one_and_no_other(built, model) -> None:
     assert "L2H2 picks the true lag in 0.99" in notes
 
 
-def test_the_head_agrees_with_the_likeliest_lag_at_short_lengths(built, model) -> None:
+def test_the_head_agrees_with_the_likeliest_lag_at_short_lengths(
+    planted_selective, selective_model
+) -> None:
     """Rows of 12 to 24 tokens: mostly the maximum-likelihood lag, which is mostly the true one."""
-    found = lag_masses(model, QUIET, 3, 5, 24, 24)
-    head = interp.Head(*built.roles["selective_induction"][0])
+    found = lag_masses(selective_model, QUIET, 3, 5, 24, 24)
+    head = interp.Head(*planted_selective.roles["selective_induction"][0])
     true, likely = found.agreement()[head]
     bayes = (found.likeliest == found.true[:, None]).mean()
     assert likely > 0.9
@@ -207,9 +212,9 @@ def test_a_head_of_fixed_lag_scores_as_its_null() -> None:
     assert row["null"] == pytest.approx(1 / 3, abs=0.01)
 
 
-def test_scores_of_thousands_of_nats_are_allowed_their_rounding(model) -> None:
+def test_scores_of_thousands_of_nats_are_allowed_their_rounding(selective_model) -> None:
     """9e4 nats are off by up to 1e-2 of a nat, and weights by as much; more is refused."""
-    check = check_model(model)
+    check = check_model(selective_model)
     large = [s for s in check.sites if s.rounding > check.tolerance]
     assert [s.site.layer for s in large] == [2]
     assert check.tolerance < large[0].rounding <= MOST_ROUNDING == 0.01
@@ -221,8 +226,8 @@ def test_scores_of_thousands_of_nats_are_allowed_their_rounding(model) -> None:
         wrong.require()
 
 
-def test_random_weights_are_at_chance(model) -> None:
-    rows = interp.score(model, "selective_induction", null="random-init").to_pandas()
+def test_random_weights_are_at_chance(selective_model) -> None:
+    rows = interp.score(selective_model, "selective_induction", null="random-init").to_pandas()
     # even attention: 1 / (row + 1), mean over the second half of 48 tokens after the first
     chance = np.mean([1 / (t + 2) for t in range(24, 48)])
     assert rows["null"].to_numpy() == pytest.approx(chance, rel=0.1)
@@ -232,26 +237,30 @@ def test_random_weights_are_at_chance(model) -> None:
     ("make", "error", "says"),
     [
         (lambda m: interp.score(m, "selective_induction:lags=1"), OptionError, "lags=1"),
-        (lambda m: interp.score(m, "selective_induction:length=9"), PromptError, "at least 12"),
+        (
+            lambda m: interp.score(m, "selective_induction:length=9"),
+            PromptError,
+            "length=12 or more",
+        ),
         (lambda m: planted.selective_induction(layers=2), OptionError, "layers=2: needs at least"),
-        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "groups no heads"),
+        (lambda m: planted.selective_induction(kv_heads=2), OptionError, "has no grouped heads"),
         (lambda m: planted.selective_induction(heads=2), OptionError, "one per lag, 3"),
         (lambda m: interleaved(np.eye(2), 5, 5, np.random.default_rng(0)), OptionError, "lag 5"),
         (lambda m: transition(1, np.random.default_rng(0)), OptionError, "states=1"),
     ],
 )
-def test_what_is_refused(make, error, says, model) -> None:
+def test_what_is_refused(make, error, says, selective_model) -> None:
     with pytest.raises(error, match=says) as caught:
-        make(model)
+        make(selective_model)
     assert "\n" not in str(caught.value)
 
 
-def test_a_law_that_is_none_is_refused(built) -> None:
-    model = interp.load(built.model, name="selective")
+def test_a_law_that_is_none_is_refused(planted_selective) -> None:
+    model = interp.load(planted_selective.model, name="selective")
     kept = model.config.transition_matrix
     model.config.transition_matrix = [[0.5, 0.2], [0.5, 0.5]]
     try:
-        with pytest.raises(PromptError, match="is no law"):
+        with pytest.raises(PromptError, match="is not valid"):
             interp.score(model, "selective_induction")
     finally:
         model.config.transition_matrix = kept

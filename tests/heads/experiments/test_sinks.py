@@ -30,19 +30,19 @@ H_64, H_48 = (math.fsum(1 / k for k in range(1, n + 1)) for n in (64, 48))
 
 
 @pytest.fixture(scope="module")
-def built() -> planted.Planted:
+def default_zoo() -> planted.Planted:
     return planted.zoo()
 
 
 @pytest.fixture(scope="module")
-def model(built) -> interp.Model:
-    return interp.load(built.model, name="zoo")
+def default_zoo_model(default_zoo) -> interp.Model:
+    return interp.load(default_zoo.model, name="zoo")
 
 
 @pytest.fixture(scope="module")
-def table(model) -> interp.HeadTable:
+def sink_table(default_zoo_model) -> interp.HeadTable:
     names = [m if ":" in m else f"{m}:n=4" for m in METRICS[2:]]
-    return interp.score(model, ["sink:n=4", "sink:copies=8,n=4", *names])
+    return interp.score(default_zoo_model, ["sink:n=4", "sink:copies=8,n=4", *names])
 
 
 def rows(table, metric):
@@ -61,10 +61,12 @@ def rows(table, metric):
         ("no_op_written", RESTING, -1),
     ],
 )
-def test_planted_heads_are_found_and_no_others(table, built, metric, roles, sign) -> None:
-    frame = rows(table, metric)
-    mine = [built.role(r.layer, r.head) in roles for r in frame.itertuples()]
-    assert sum(mine) == sum(len(built.roles[r]) for r in roles)
+def test_planted_heads_are_found_and_no_others(
+    sink_table, default_zoo, metric, roles, sign
+) -> None:
+    frame = rows(sink_table, metric)
+    mine = [default_zoo.role(r.layer, r.head) in roles for r in frame.itertuples()]
+    assert sum(mine) == sum(len(default_zoo.roles[r]) for r in roles)
     assert roc_auc_score(mine, sign * frame["score"]) == 1.0
     inside, outside = frame["score"][mine], frame["score"][[not m for m in mine]]
     if sign > 0:
@@ -75,18 +77,18 @@ def test_planted_heads_are_found_and_no_others(table, built, metric, roles, sign
         assert outside.min() > 0.01
 
 
-def test_the_null_sits_at_the_analytic_chance(table) -> None:
+def test_the_null_sits_at_the_analytic_chance(sink_table) -> None:
     """Random weights attend evenly: H_T / T on the first token, values of the usual size."""
     for metric in ("sink:n", "sink:copies"):
-        np.testing.assert_allclose(rows(table, metric)["null"], H_48 / 48, rtol=0.02)
-    np.testing.assert_allclose(rows(table, "active_dormant")["null"], 0, atol=2e-3)
-    np.testing.assert_allclose(rows(table, "no_op_value")["null"], 0, atol=2e-3)
+        np.testing.assert_allclose(rows(sink_table, metric)["null"], H_48 / 48, rtol=0.02)
+    np.testing.assert_allclose(rows(sink_table, "active_dormant")["null"], 0, atol=2e-3)
+    np.testing.assert_allclose(rows(sink_table, "no_op_value")["null"], 0, atol=2e-3)
 
 
-def test_notes_tell_the_published_number(table, built) -> None:
-    notes = table.provenance["zoo", "sink:n=4"]["notes"]
-    heads = sum(map(len, built.roles.values()))
-    share = sum(len(built.roles[r]) for r in RESTING) / heads
+def test_notes_tell_the_published_number(sink_table, default_zoo) -> None:
+    notes = sink_table.provenance["zoo", "sink:n=4"]["notes"]
+    heads = sum(map(len, default_zoo.roles.values()))
+    share = sum(len(default_zoo.roles[r]) for r in RESTING) / heads
     assert f"share of heads and prompts with a sink above 0.3: {share:.4f}" in notes
     assert "of these on the first token: 1.0" in notes
 
@@ -141,33 +143,41 @@ def test_even_attention_has_the_mass_of_the_table(even, engine) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 5, 20])
-def test_a_sink_is_found_wherever_it_stands(model, built, at) -> None:
+def test_a_sink_is_found_wherever_it_stands(default_zoo_model, default_zoo, at) -> None:
     """Planted sinks rest on token 0, so they do where it stands in the middle of a prompt."""
-    ids = random_tokens(model, n=2, longest=32)
+    ids = random_tokens(default_zoo_model, n=2, longest=32)
     moved = [[*p[1 : at + 1], 0, *p[at + 1 :]] for p in ids.ids]
-    found = sink_mass(model, moved)
-    for layer, head in built.roles["sink"]:
-        site = model.site(layer)
+    found = sink_mass(default_zoo_model, moved)
+    for layer, head in default_zoo.roles["sink"]:
+        site = default_zoo_model.site(layer)
         np.testing.assert_allclose(found.mass[site][:, head], 1, atol=0.01)
         assert (found.position[site][:, head] == at).all()
-    elsewhere = sink_mass(model, moved, position=at + 1)
-    layer, head = built.roles["sink"][0]
-    assert float(elsewhere.mass[model.site(layer)][:, head].max()) < 0.05
+    elsewhere = sink_mass(default_zoo_model, moved, position=at + 1)
+    layer, head = default_zoo.roles["sink"][0]
+    assert float(elsewhere.mass[default_zoo_model.site(layer)][:, head].max()) < 0.05
 
 
-def test_the_last_tokens_are_no_sinks_although_they_see_themselves(model) -> None:
+def test_the_last_tokens_are_no_sinks_although_they_see_themselves(default_zoo_model) -> None:
     """A token that one query sees has all of that query's attention, if it is its own."""
-    frame = sink_mass(model, random_tokens(model, n=2, longest=32)).to_pandas()
+    frame = sink_mass(
+        default_zoo_model, random_tokens(default_zoo_model, n=2, longest=32)
+    ).to_pandas()
     assert frame["position"].max() <= 24
 
 
-def test_prompts_of_other_lengths_change_nothing(model) -> None:
-    long, short = random_tokens(model, n=3, longest=40), random_tokens(model, n=2, longest=24)
+def test_prompts_of_other_lengths_change_nothing(default_zoo_model) -> None:
+    long, short = (
+        random_tokens(default_zoo_model, n=3, longest=40),
+        random_tokens(default_zoo_model, n=2, longest=24),
+    )
     mixed = interp.Prompts((long.ids[0], short.ids[0], long.ids[1], short.ids[1], long.ids[2]))
     assert [which for which, _ in equal_lengths(mixed)] == [[0, 2, 4], [1, 3]]
-    for measure in (lambda p: sink_mass(model, p).mass, lambda p: written_share(model, p)):
+    for measure in (
+        lambda p: sink_mass(default_zoo_model, p).mass,
+        lambda p: written_share(default_zoo_model, p),
+    ):
         together, first, second = measure(mixed), measure(long), measure(short)
-        for site in model.sites:
+        for site in default_zoo_model.sites:
             np.testing.assert_allclose(together[site][[0, 2, 4]], first[site], rtol=1e-4, atol=1e-6)
             np.testing.assert_allclose(together[site][[1, 3]], second[site], rtol=1e-4, atol=1e-6)
 
@@ -186,35 +196,43 @@ def test_written_share_is_the_norm_of_the_result_over_that_of_the_stream(even) -
             assert float(found[site][0, h]) == pytest.approx(float(want), rel=1e-5)
 
 
-def test_random_prompts(model) -> None:
-    fresh = random_tokens(model, n=3, longest=20)
+def test_random_prompts(default_zoo_model) -> None:
+    fresh = random_tokens(default_zoo_model, n=3, longest=20)
     assert all(len(set(p)) == 20 and p[0] == 0 for p in fresh.ids)
-    again = random_tokens(model, n=3, longest=20, period=4)
+    again = random_tokens(default_zoo_model, n=3, longest=20, period=4)
     assert all(p[1:5] == p[5:9] == p[9:13] for p in again.ids)
     assert {len(p) for p in again.ids} == {20}
-    assert random_tokens(model, seed=1).ids != random_tokens(model, seed=2).ids
-    with pytest.raises(PromptError, match="a block of 12 tokens said twice does not fit into 19"):
-        random_tokens(model, longest=20, period=12)
+    assert (
+        random_tokens(default_zoo_model, seed=1).ids != random_tokens(default_zoo_model, seed=2).ids
+    )
+    with pytest.raises(PromptError, match="two copies of a block of 12 tokens do not fit into 19"):
+        random_tokens(default_zoo_model, longest=20, period=12)
 
 
-def test_bad_input(model) -> None:
-    same = random_tokens(model, n=2, longest=16)
-    with pytest.raises(PromptError, match="2 prompts are in both sets, so they tell no domains"):
-        active_dormant_sinks(model, same, same)
-    with pytest.raises(OptionError, match="position 16: the shortest prompt has 16 tokens"):
-        sink_mass(model, same, position=16)
+def test_bad_input(default_zoo_model) -> None:
+    same = random_tokens(default_zoo_model, n=2, longest=16)
+    with pytest.raises(
+        PromptError, match="2 prompts are in both sets, so they do not separate two domains"
+    ):
+        active_dormant_sinks(default_zoo_model, same, same)
+    with pytest.raises(
+        OptionError, match="position 16 does not exist in every prompt: the shortest has 16 tokens"
+    ):
+        sink_mass(default_zoo_model, same, position=16)
     with pytest.raises(OptionError, match="epsilon=1"):
-        sink_mass(model, same).share(1.5)
+        sink_mass(default_zoo_model, same).share(1.5)
     with pytest.raises(OptionError, match="copies=40"):
-        interp.score(model, "sink:copies=40")
+        interp.score(default_zoo_model, "sink:copies=40")
     with pytest.raises(PromptError, match="no prompts given"):
-        sink_mass(model, interp.Prompts(()))
+        sink_mass(default_zoo_model, interp.Prompts(()))
 
 
-def test_its_frame(model, built) -> None:
-    frame = sink_mass(model, random_tokens(model, n=2, longest=16)).to_pandas()
-    assert len(frame) == len(model.heads())
-    layer, head = built.roles["sink"][0]
+def test_its_frame(default_zoo_model, default_zoo) -> None:
+    frame = sink_mass(
+        default_zoo_model, random_tokens(default_zoo_model, n=2, longest=16)
+    ).to_pandas()
+    assert len(frame) == len(default_zoo_model.heads())
+    layer, head = default_zoo.roles["sink"][0]
     row = frame[(frame["layer"] == layer) & (frame["head"] == head)].iloc[0]
     assert (row["sink_share"], row["position"]) == (1.0, 0)
     assert row["sink_mass"] > 0.99

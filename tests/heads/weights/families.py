@@ -11,8 +11,8 @@ import interp
 from interp.core.registry import METRICS
 
 LATENT = "values of another module (a latent, as in multi-head latent attention)"
-SUM = "scores are a sum of products, no one q and k give them"
-NONE = "columns of no one matrix's output"
+SUM = "scores are a sum of products, no single q and k give them"
+NONE = "not columns of the output of a single matrix"
 NO_MODULE = "no module takes the heads' outputs as its input"
 
 # Every part of every family that is refused, with the reason; all others are read.
@@ -23,9 +23,9 @@ UNREAD = {
     "deberta_v2": {"q": SUM, "k": SUM},
     "xlnet": {"q": SUM, "k": SUM, "v": NONE, "o": NO_MODULE},
 }
-NONLINEAR = "a layer with a nonlinearity stands before the unembedding"
-NO_LOGITS = "its output is no logits"
-NO_TOKENS = "made of no token ids"
+NONLINEAR = "a nonlinear layer precedes the unembedding"
+NO_LOGITS = "its output is not logits"
+NO_TOKENS = "not made from token ids"
 NO_VOCABULARY = (
     dict.fromkeys(
         ("bert", "roberta", "xlm_roberta", "electra", "distilbert", "modernbert", "albert",

@@ -21,7 +21,7 @@ from interp.heads.weights import composition_scores
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2])
-def induction(request):
+def grouped_induction(request):
     made = planted.build("induction", kv_heads=(4, 2, 1)[request.param], seed=request.param)
     return made, interp.load(made.model, name="planted")
 
@@ -34,8 +34,8 @@ def by_head(made, found) -> dict[str, list[float]]:
     return values
 
 
-def test_the_planted_induction_head_copies_and_no_other_does(induction):
-    made, model = induction
+def test_the_planted_induction_head_copies_and_no_other_does(grouped_induction):
+    made, model = grouped_induction
     for name, least in (("ov_copying", 0.999), ("copying_score", 0.9)):
         found = by_head(made, scores(model, name))
         assert min(found["induction"]) > least, name
@@ -43,8 +43,8 @@ def test_the_planted_induction_head_copies_and_no_other_does(induction):
         assert max(others) < (0.3 if name == "ov_copying" else -0.8), name
 
 
-def test_the_planted_previous_token_head_makes_the_keys_of_the_induction_head(induction):
-    made, model = induction
+def test_the_planted_previous_token_head_makes_the_keys_of_the_induction_head(grouped_induction):
+    made, model = grouped_induction
     ((layer, head),), ((late_layer, late_head),) = (
         made.roles[role] for role in ("previous_token", "induction")
     )

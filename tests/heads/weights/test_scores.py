@@ -58,14 +58,14 @@ def llama_circuits(model: torch.nn.Module) -> Circuits:
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
-def both(request):
+def beside_by_hand(request):
     module = perturb(zoo.FAMILIES[request.param].build())
     by_hand = {"gpt2": gpt2_circuits, "llama": llama_circuits}[request.param](module)
     return interp.load(module, name=request.param), by_hand
 
 
-def test_copying_is_the_balance_of_the_whole_circuits_eigenvalues(both):
-    model, (_, ov, embed, unembed) = both
+def test_copying_is_the_balance_of_the_whole_circuits_eigenvalues(beside_by_hand):
+    model, (_, ov, embed, unembed) = beside_by_hand
     unembed = unembed - unembed.mean(1, keepdims=True)
     for (_, layer), found in scores(model, "ov_copying").items():
         for head in range(6):
@@ -75,8 +75,8 @@ def test_copying_is_the_balance_of_the_whole_circuits_eigenvalues(both):
 
 
 @pytest.mark.parametrize("tokens", [10, 64])
-def test_copying_score_is_the_share_by_hand(both, tokens):
-    model, (_, ov, embed, unembed) = both
+def test_copying_score_is_the_share_by_hand(beside_by_hand, tokens):
+    model, (_, ov, embed, unembed) = beside_by_hand
     found = scores(model, "copying_score", tokens=tokens, samples=2, draw=5)
     generator = torch.Generator().manual_seed(5)
     draws = [torch.randperm(64, generator=generator)[:tokens].numpy() for _ in range(2)]
@@ -93,8 +93,8 @@ def test_copying_score_is_the_share_by_hand(both, tokens):
 
 
 @pytest.mark.parametrize("kind", "qkv")
-def test_composition_is_that_of_whole_matrices(both, kind):
-    model, (qk, ov, _, _) = both
+def test_composition_is_that_of_whole_matrices(beside_by_hand, kind):
+    model, (qk, ov, _, _) = beside_by_hand
     found = composition_scores(model, kind)
     assert len(found.score) == 3  # pairs of layers
     for (earlier, later), matrix in found.score.items():
@@ -114,8 +114,8 @@ def test_composition_is_that_of_whole_matrices(both, kind):
     np.testing.assert_allclose(best["decoder", 2] - baseline, above["decoder", 2], rtol=1e-6)
 
 
-def test_norms_and_ranks_are_those_of_whole_matrices(both):
-    model, (qk, ov, _, _) = both
+def test_norms_and_ranks_are_those_of_whole_matrices(beside_by_hand):
+    model, (qk, ov, _, _) = beside_by_hand
     for circuit, matrices in (("qk", qk), ("ov", ov)):
         norms, stable = scores(model, f"{circuit}_norm"), scores(model, f"{circuit}_rank")
         entropy = scores(model, f"{circuit}_rank", by_entropy=True)
@@ -187,8 +187,8 @@ def test_whole_identity_copies_exactly():
 @pytest.mark.parametrize(("family", "name", "why"), [
     ("deepseek_v3", "ov_norm", "a latent"),
     ("deepseek_v3", "qk_rank", "a latent"),
-    ("bert", "ov_copying", "nonlinearity"),
-    ("vit", "copying_score", "no logits"),
+    ("bert", "ov_copying", "nonlinear layer"),
+    ("vit", "copying_score", "not logits"),
     ("qwen3_next", "ov_copying", "gated"),
     ("jamba", "k_composition", "no two attentions"),
 ])  # fmt: skip

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # not our
 
 
 @pytest.fixture(scope="module", params=["gpt2", "llama", "gpt_neox"])
-def both(request):
+def beside_lens(request):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("transformer_lens")
@@ -35,8 +35,8 @@ def both(request):
 
 
 @pytest.mark.parametrize("kind", "qkv")
-def test_compositions_agree(both, kind):
-    model, bridge = both
+def test_compositions_agree(beside_lens, kind):
+    model, bridge = beside_lens
     theirs = bridge.all_composition_scores(kind.upper())
     ours = composition_scores(model, kind).score
     assert len(ours) == 3
@@ -45,16 +45,16 @@ def test_compositions_agree(both, kind):
         np.testing.assert_allclose(score, expected, atol=1e-6)
 
 
-def test_norms_agree(both):
-    model, bridge = both
+def test_norms_agree(beside_lens):
+    model, bridge = beside_lens
     scale = head_weights(model, model.sites[0]).scale  # TransformerLens leaves it out of QK
     qk, ov = (x.norm().detach().flatten().numpy() for x in (bridge.QK, bridge.OV))
     np.testing.assert_allclose(together(model, "qk_norm"), qk * scale, rtol=1e-5)
     np.testing.assert_allclose(together(model, "ov_norm"), ov, rtol=1e-5)
 
 
-def test_copying_agrees(both):
-    model, bridge = both
+def test_copying_agrees(beside_lens):
+    model, bridge = beside_lens
     values = (bridge.W_E @ bridge.OV @ bridge.W_U).eigenvalues.detach()
     expected = (values.sum(-1).real / values.abs().sum(-1)).flatten().numpy()
     np.testing.assert_allclose(together(model, "ov_copying"), expected, atol=1e-5)

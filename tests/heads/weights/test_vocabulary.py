@@ -111,5 +111,5 @@ def test_a_position_table_that_is_given_the_ids_is_no_embedding():
     model = interp.load(module, name="whisper")
     table = module.model.decoder.embed_tokens.weight
     torch.testing.assert_close(embeddings(model).W_E("decoder"), table.detach())
-    with pytest.raises(UnreadableAttention, match="encoder stream is no linear function"):
+    with pytest.raises(UnreadableAttention, match="encoder stream is not a linear function"):
         embeddings(model).W_E("encoder")

@@ -1,0 +1,135 @@
+"""Files and graph formats of circuits: JSON, TOML, networkx, GraphML, DOT, Mermaid and SVG."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from interp.core.doors import behind
+from interp.core.errors import StoreError
+from interp.core.result_files import FORMAT, read_result
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+DRAWN = 300  # edges or nodes in a drawing at most
+
+
+class CircuitFiles:
+    """Export of a circuit to files and graph formats, and reading of circuit files."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain lists and numbers, with NaN as None."""
+        from interp.circuits.result_dict import told_of
+
+        return told_of(self)
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Self:
+        """Make a circuit from the output of `to_dict`, of this version or the one before.
+
+        Raises:
+            StoreError: The data is not a circuit, or it is damaged.
+        """
+        from interp.circuits.result_dict import OF_EDGES, OF_NODES, fields_of
+
+        made: Any = cls
+        try:
+            found = made(**fields_of(told))
+            if {len(getattr(found, name)) for name in OF_NODES} != {len(found.nodes)}:
+                raise ValueError("the numbers of nodes and scores differ")
+            if {len(getattr(found, name)) for name in OF_EDGES} != {len(found.edges)}:
+                raise ValueError("the numbers of edges and their scores differ")
+            for size in ("n_layers", "n_heads", "n"):
+                if not isinstance(getattr(found, size), int):
+                    raise ValueError(f"{size} is {getattr(found, size)!r}, not a whole number")
+            return found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"this is not a circuit, or it is damaged: {error}") from error
+
+    def to_json(self, path: str | os.PathLike | None = None) -> str:
+        """Return one JSON document, and write it to `path` if given, completely or not at all."""
+        return _written(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def from_json(cls, path: str | os.PathLike) -> Self:
+        """Read a JSON file that `to_json` or `save` wrote.
+
+        Raises:
+            StoreError: The file cannot be read or is damaged.
+        """
+        from interp.circuits.result_dict import json_of
+
+        return cls._read(path, json_of(Path(path)))
+
+    @classmethod
+    def _read(cls, path: str | os.PathLike, told: Any) -> Self:
+        if isinstance(told, Mapping) and told.get("format") == FORMAT:
+            return read_result(cls, path)
+        try:
+            return cls.from_dict(told)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from error
+
+    def to_toml(self, path: str | os.PathLike | None = None) -> str:
+        """Return the content of `to_json` as TOML, with nan for null.
+
+        Such a file can be compared with like a published circuit (`interp circuit --truth FILE`):
+        all of its heads are the circuit, so store only the first ones
+        (`circuit.top(k).to_toml(path)`).
+        """
+        from interp.circuits.toml_text import dumps
+
+        return _written(path, dumps(self.to_dict()))
+
+    @classmethod
+    def from_toml(cls, path: str | os.PathLike) -> Self:
+        """Read a TOML file that `to_toml` or `save` wrote.
+
+        Raises:
+            StoreError: The file cannot be read, is damaged, or is the file of a published circuit.
+        """
+        from interp.circuits.result_dict import toml_of
+
+        return cls._read(path, toml_of(Path(path)))
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """Return a directed graph: nodes with score and role, edges with score and input.
+
+        The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
+        one input; so a writer may enter several inputs of one head.
+        """
+        return behind("Circuit.to_networkx")(self)
+
+    def to_graphml(self, path: str | os.PathLike | None = None) -> str:
+        """Return GraphML, for yEd, Gephi and Cytoscape; every edge has a unique id."""
+        return _written(path, behind("Circuit.to_graphml")(self))
+
+    def to_dot(self, path: str | os.PathLike | None = None) -> str:
+        """Return DOT, for Graphviz; blue helps, orange hurts, and width is the absolute score."""
+        return _written(path, behind("Circuit.to_dot")(self))
+
+    def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
+        """Return Mermaid, for Markdown pages."""
+        return _written(path, behind("Circuit.to_mermaid")(self))
+
+    def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
+        """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
+        return _written(path, behind("Circuit.to_svg")(self, min(k, DRAWN)))
+
+    def _svg(self) -> str:
+        return self.to_svg()
+
+    def _graphml(self) -> str:
+        return self.to_graphml()
+
+
+def _written(path: str | os.PathLike | None, text: str) -> str:
+    if path is not None:
+        from interp.core.files import write_atomically
+
+        write_atomically(Path(path), text.encode())
+    return text

@@ -1,0 +1,142 @@
+"""Faithfulness of a circuit over its size, and the areas that summarise it (CMD and CPR)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.causal.importance import standard_error
+from interp.circuits.result import Circuit
+from interp.core.errors import OptionError
+from interp.core.result import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+Array = np.ndarray
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+
+
+class SizeCurve(Result, ABC):
+    """Values of a task with only the top heads or edges of a circuit active, over their number.
+
+    The rows are sizes; the score is the task's value, its null the mean over random orders. Figures
+    over all sizes (CMD, CPR) exist for the whole curve only, and not for the rows that `top` keeps.
+    """
+
+    circuit: Circuit
+    sizes: tuple[int, ...]
+    full: Float[Array, " prompt"]
+    empty: Float[Array, " prompt"]
+    random: Float[Array, "draw size"]
+    made: Mapping[str, Any]
+    clusters: tuple[str, ...] | None
+    unit: str
+    partial: bool
+    _things: ClassVar[str]
+    _units = ("size",)
+    _holds = (Circuit,)
+
+    @property
+    @abstractmethod
+    def total(self) -> int:
+        """Number of all heads or edges."""
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the circuit's method, the pairs and the ablation."""
+        return {"model_id": self.circuit.model} | dict(self.made)
+
+    @property
+    def faithfulness(self) -> Float[Array, " size"]:
+        """Faithfulness: 0 with no heads (edges), 1 with all (Mueller et al. 2025, MIB)."""
+        return faithful(self.per_prompt.mean(1), self.full.mean(), self.empty.mean())
+
+    @property
+    def cmd(self) -> float:
+        """Area between faithfulness and 1 over the share of heads (edges) (CMD); 0 is best."""
+        return self._area(np.abs(1 - self.faithfulness), 1.0)
+
+    @property
+    def cpr(self) -> float:
+        """Area under faithfulness (CPR); heads that hurt the task can make it exceed 1."""
+        return self._area(self.faithfulness, 0.0)
+
+    @property
+    def random_cmd(self) -> Float[Array, " draw"]:
+        """`cmd` of random orders of heads (edges): the baseline of the ranking."""
+        found = [faithful(row, self.full.mean(), self.empty.mean()) for row in self.random]
+        return np.array([self._area(np.abs(1 - f), 1.0) for f in found])
+
+    def _area(self, height: Array, start: float) -> float:
+        if self.partial:
+            raise OptionError(
+                f"CMD and CPR need all sizes, and these are {len(self.sizes)} of them; take them"
+                " from the evaluation itself, not from .top(k)"
+            )
+        return area(self.sizes, height, start, self.total)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": self.circuit.task, "unit": self.unit, "n": self.per_prompt.shape[1]}
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        rows = rows.rename(columns={self._things: "size"}).assign(
+            score=self.per_prompt.mean(1),
+            sem=standard_error(self.per_prompt, self.clusters),
+            null=self.random.mean(0),
+        )
+        several = self.clusters is not None
+        rows = rows.assign(clusters=len(set(self.clusters or ()))) if several else rows
+        return super()._completed(rows)
+
+    def _take(self, rows: Sequence[int]) -> Self:
+        rows = list(rows)
+        made: Any = self
+        part = replace(
+            made,
+            sizes=tuple(self.sizes[row] for row in rows),
+            per_prompt=self.per_prompt[rows],
+            random=self.random[:, rows],
+            partial=self.partial or rows != list(range(len(self.sizes))),
+        )
+        object.__setattr__(part, "_asked", self._asked)
+        return part
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Plot faithfulness over the number of heads (edges), beside random orders."""
+        from interp.draw.curve_picture import curve
+
+        if self.partial:
+            return super().plot(k)
+        title = f"{self.circuit.task}: the first {self._things} of {self.circuit.method}"
+        return curve(self.wide(), self._things, title)
+
+    def _listed(self) -> str:
+        """List the value of each size."""
+        values = zip(self.sizes, self.per_prompt.mean(1), strict=True)
+        told = ", ".join(f"{size}: {value:.3g}" for size, value in values)
+        return f"{self.circuit.task} by number of {self._things}: {told}"
+
+
+def faithful(value: Array, full: float, empty: float) -> Array:
+    """Scale a value to 0 with no heads and 1 with all heads."""
+    return (value - empty) / (full - empty)
+
+
+def area(sizes: Sequence[int], height: Array, start: float, total: int = 0) -> float:
+    """Integrate by trapezoids over the share of all heads or edges.
+
+    Args:
+        sizes: Numbers of heads or edges.
+        height: The curve at these sizes.
+        start: The curve at size 0.
+        total: Number of all heads or edges; the largest size by default.
+    """
+    x = np.array([0, *sizes]) / (total or max(sizes))
+    return float(np.trapezoid(np.array([start, *height]), x))

@@ -1,0 +1,249 @@
+"""Contrast tasks by name: pairs of prompts made from built-in templates and words.
+
+    make_contrast(model, "ioi", n=64, seed=0)
+    make_contrast(model, "mine.jsonl")      # {"prompt", "corrupted", "answer", "wrong"} per line
+    make_contrast(model, "mine.py")         # a function task(model) that makes the pairs
+
+Words that a tokenizer splits are left out; if too few are left, the task raises an error that names
+the words it tried. The list of tasks (`TASKS`) is read without importing torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True)
+class About:
+    """Description of a task for lists and help.
+
+    Args:
+        summary: One sentence on the task.
+        roles: Token positions that every prompt names.
+        metric: The measure and its unit.
+        templates: Sentences, in the order in which `make_contrast(templates=...)` counts them;
+            empty where prompts are random tokens.
+        model: The only model that the task is for, if there is one.
+    """
+
+    summary: str
+    roles: tuple[str, ...]
+    metric: str
+    templates: tuple[str, ...] = ()
+    model: str = ""
+
+
+_LATER = "probability of later years minus that of the others"
+TASKS: dict[str, About] = {
+    "induction": About(
+        "after `a b ... a` comes b; on random tokens, so it works for any model with token ids",
+        ("first", "next", "end"), "logit of b minus that of a random token",
+    ),
+    "ioi": About(
+        "indirect object identification: which of two people receives something from the other",
+        ("IO", "S1", "S1+1", "S2", "end"), "logit of the other person minus that of the giver",
+        (
+            "When {A} and {B} went to the {P}, {S} gave a {T} to",
+            "{A} and {B} were at the {P}. {S} gave a {T} to",
+            "One day, {A} and {B} met at the {P}, and {S} gave a {T} to",
+            "{A} and {B} played in the {P}. Then {S} wanted to give a {T} to",
+            "After {A} and {B} came back from the {P}, {S} showed a {T} to",
+        ),
+    ),
+    "greater_than": About(
+        "a span of years ends later than it begins", ("YY", "end"), _LATER,
+        (
+            "The {N} lasted from the year {Y} to the year {C}",
+            "The {N} began in the year {Y} and ended in the year {C}",
+            "From the year {Y} the {N} went on until the year {C}",
+        ),
+    ),
+    "subject_verb": About(
+        "a verb agrees with its subject over a distractor of the other number",
+        ("subject", "distractor", "end"), "logit of the right form minus that of the other",
+        (
+            "The {S} {L} the {D}",
+            "I think that the {S} {L} the {D}",
+            "Every day, the {S} {L} the {D}",
+        ),
+    ),
+    "docstring": About(
+        "the next argument that a docstring describes is the next in the signature",
+        ("A_def", "B_def", "C_def", "A_doc", "B_doc", "end"),
+        "logit of the next argument minus the mean of the other arguments",
+        (
+            'def {F}(self, {A}, {B}, {C}, {D}):\n    """{1} {2}\n\n    :param {A}: {3} {4}\n'
+            "    :param {B}: {5} {6}\n    :param",
+            "def {F}(self, {A}, {B}, {C}, {D}):\n    # {1} {2}\n    # {A}: {3} {4}\n"
+            "    # {B}: {5} {6}\n    #",
+            "function {F}( {A}, {B}, {C}, {D})\n  -- {1} {2}\n  -- @param {A} {3} {4}\n"
+            "  -- @param {B} {5} {6}\n  -- @param",
+        ),
+    ),
+}  # fmt: skip
+_PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
+    **dict.fromkeys(
+        ("induction", "bystander", "backup", "sink", "zoo"),
+        (TASKS["induction"].roles, TASKS["induction"].metric),
+    ),
+    "copy_suppression": (
+        ("seen", "end"), "logit of a random token minus that of the predicted one, seen before",
+    ),
+    "refusal": (("marker", "end"), "logit of declining minus that of the usual next token"),
+    "selective_induction": (
+        ("end",), "logit of what the lag's token predicts minus that of what another would",
+    ),
+}  # fmt: skip
+
+
+def _planted() -> dict[str, About]:
+    from interp.planted import PLANTED
+
+    return {
+        f"planted:{name}": About(PLANTED[name], roles, metric, model=f"planted:{name}")
+        for name, (roles, metric) in _PLANTED.items()
+    }
+
+
+TASKS |= _planted()
+
+
+def make_contrast(
+    model: Model,
+    name: str,
+    *,
+    n: int = 32,
+    seed: int = 0,
+    templates: Sequence[int] | None = None,
+) -> ContrastTask:
+    """Make the task of this name with n pairs, or take the first n pairs of a .jsonl or .py file.
+
+    Args:
+        model: The model that the prompts are for.
+        name: Name of a task, or path of a file.
+        n: Number of pairs.
+        seed: Seed of the prompts.
+        templates: Templates of the task to use, by number from 0; all by default. For a file, the
+            numbers of its pairs.
+
+    Raises:
+        UnknownName: There is no such task.
+        PromptError: The model's tokenizer splits too many of the task's words, or there is no
+            tokenizer; or a file cannot be read, or has pairs with one side or of unequal length.
+        OptionError: n is below 1, a template does not exist, or a planted task is used on another
+            model.
+    """
+    from interp.model.given import one_model
+
+    model = one_model(model)
+    name = known_task(name)
+    if n < 1:
+        raise OptionError(f"n={n} pairs; give 1 or more")
+    if is_file(name):
+        from interp.circuits.tasks import own_pairs
+
+        return own_pairs.make(model, Path(name), n, templates)
+    known = len(TASKS[name].templates)
+    chosen = tuple(range(known)) if templates is None else tuple(dict.fromkeys(templates))
+    if (templates is not None and not chosen) or not set(chosen) <= set(range(known)):
+        raise OptionError(
+            f"templates {list(chosen)} of {name}; it has {known or 'none'}, counted from 0; give"
+            " numbers of existing templates"
+        )
+    kind, _, rest = name.partition(":")
+    if rest:
+        return import_module("interp.circuits.tasks.planted_pairs").make(model, n, seed, rest)
+    module = import_module(f"interp.circuits.tasks.{kind}_pairs")
+    if known:
+        return module.make(model, n, seed, chosen)
+    task = module.make(model, n, seed)
+    if name == "induction":  # a planted model's circuit is known for the plain task too
+        from interp.circuits.tasks.planted_pairs import circuit_edges, planted_model_of, truth_of
+
+        built = planted_model_of(model)
+        if built is not None and "induction" in built.roles:
+            task = task.known(truth_of(built), circuit_edges(built))
+    return task
+
+
+def contrast_of(model: Model, task: Any) -> ContrastTask:
+    """Return a contrast task unchanged, or make it from its name or file.
+
+    Raises:
+        OptionError: The argument is neither; also the errors of `make_contrast`.
+    """
+    if isinstance(task, str | Path):
+        return make_contrast(model, str(task))
+    from interp.circuits.contrast import ContrastTask
+
+    if not isinstance(task, ContrastTask):
+        raise OptionError(
+            f"{type(task).__name__} is not a contrast task; give what"
+            " interp.make_contrast(model, 'induction') returns, a task's name, or a .jsonl file"
+        )
+    return task
+
+
+def is_file(name: str) -> bool:
+    """Return True for user-supplied pairs: a .jsonl file, or a .py file that makes them."""
+    return name.endswith((".jsonl", ".py"))
+
+
+def known_task(name: str) -> str:
+    """Return the name of a task, with hyphens as underscores; return the name of a file unchanged.
+
+    Raises:
+        UnknownName: There is no such task.
+        OptionError: The name is a file of another kind.
+    """
+    if is_file(name):
+        return name
+    usual = name.replace("-", "_")
+    if usual not in TASKS and Path(name).suffix in (".txt", ".json", ".csv", ".tsv"):
+        raise OptionError(
+            f"{name}: a circuit is found on pairs of prompts, from a .jsonl file with the fields"
+            " prompt, corrupted, answer, wrong, or from a .py file whose function task(model)"
+            " returns a Task with corrupted prompts, or a ContrastTask"
+        )
+    if usual not in TASKS:
+        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl", "FILE.py"])
+    return usual
+
+
+def split_templates(name: str, seed: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split templates (or lines of a file) into those to find a circuit on and a held-out third.
+
+    Both are empty if a task has fewer than two templates: then held-out pairs are new random
+    prompts. The number of pairs of a Python file is not known before it runs;
+    `interp.circuits.plan` splits these.
+
+    Raises:
+        PromptError: A file cannot be read, or has too few pairs.
+    """
+    name = known_task(name)
+    if is_file(name):
+        from interp.circuits.tasks import own_pairs
+
+        return third(own_pairs.count_pairs(Path(name)), seed)
+    return third(len(TASKS[name].templates), seed)
+
+
+def third(n: int, seed: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Split the numbers below n into two thirds and one third; both are empty if n is below 2."""
+    import numpy as np
+
+    if n < 2:
+        return (), ()
+    order = np.random.default_rng([seed, 25]).permutation(n).tolist()
+    out = max(1, round(n / 3))
+    return tuple(sorted(order[out:])), tuple(sorted(order[:out]))

@@ -1,0 +1,10 @@
+"""Attention patterns for display: of every head, of one head, and of one query and key.
+
+`view` captures the patterns of a model on a short text; `View.of_patterns` takes arrays of any
+library; `long_view` computes exact sums over blocks of a prompt of thousands of tokens without
+storing a pattern. All results are displayed in notebooks and write one page that works offline.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

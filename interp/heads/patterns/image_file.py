@@ -1,0 +1,54 @@
+"""Inputs of a vision model from an image file, by the processor of its checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import LoadError, OptionError, PromptError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from interp.model.model import Model
+
+
+def image_inputs(
+    model: Model, source: str, path: Path, *, revision: str | None = None
+) -> dict[str, Tensor]:
+    """Return the pixels of an image, resized, cropped and normalised as in training.
+
+    Args:
+        model: The model.
+        source: The folder or hub id of the model, which holds its processor.
+        path: The image file.
+        revision: The revision on the hub.
+
+    Raises:
+        OptionError: The model does not read images alone, or pillow is not installed.
+        PromptError: The file is not an image.
+        LoadError: The source has no image processor.
+    """
+    if model.kind != "vision":
+        raise OptionError(f"{model.name} is a model of kind {model.kind}; it reads no image alone")
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise OptionError("reading images needs pillow: pip install pillow") from error
+    try:
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+    except UnidentifiedImageError as error:
+        raise PromptError(f"{path} is not an image that pillow can read") from error
+    except OSError as error:
+        raise PromptError(f"{path} cannot be read: {error.strerror or error}") from error
+    from transformers import AutoImageProcessor
+
+    try:
+        processor: Any = AutoImageProcessor.from_pretrained(source, revision=revision or "main")
+    except (OSError, ValueError) as error:
+        raise LoadError(
+            f"{source} has no image processor (preprocessor_config.json); give pixel_values to "
+            "interp.heads.patterns.view instead"
+        ) from error
+    return {"pixel_values": processor(images=image, return_tensors="pt")["pixel_values"]}

@@ -1,0 +1,177 @@
+"""Patterns of the heads of one attention stack over one text, or over blocks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.heads.patterns.coding import checked
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Terms:
+    """Terms of the scores of one head: cap(scale q k) + bias, and the visible keys.
+
+    `q` and `k` are the vectors of the product, after rotary positions and norms.
+    """
+
+    q: Float[np.ndarray, "query_pos d_head"]
+    k: Float[np.ndarray, "key_pos d_head"]
+    scale: float
+    softcap: float | None = None
+    sink: float | None = None  # a logit in the softmax whose weight is dropped
+    bias: Float[np.ndarray, "query_pos key_pos"] | None = None
+    visible: Bool[np.ndarray, "query_pos key_pos"] | None = None  # None if all keys are visible
+
+    def scores(self) -> Float[np.ndarray, "query_pos key_pos"]:
+        """Return the logits of the softmax, -inf where a key is hidden."""
+        s = self.scale * (self.q.astype(float) @ self.k.astype(float).T)
+        if self.softcap is not None:
+            s = self.softcap * np.tanh(s / self.softcap)
+        if self.bias is not None:
+            s = s + self.bias
+        return s if self.visible is None else np.where(self.visible, s, -np.inf)
+
+    def weights(self) -> Float[np.ndarray, "query_pos key_pos"]:
+        """Return the softmax of the scores; rows with a sink sum to less than one."""
+        s = self.scores()
+        top = s.max(-1, keepdims=True)
+        if self.sink is not None:
+            top = np.maximum(top, self.sink)
+        e = np.exp(s - top)
+        total = e.sum(-1, keepdims=True)
+        return e / (total if self.sink is None else total + np.exp(self.sink - top))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Picture:
+    """Image whose patches are the tokens, row by row, after `skip` other tokens."""
+
+    pixels: UInt8[np.ndarray, "height width 3"]
+    grid: tuple[int, int]  # patches down, patches across
+    skip: int
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens of the image and before it."""
+        return self.skip + self.grid[0] * self.grid[1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tile:
+    """Exact part of one head's pattern: some queries and some keys of a long prompt."""
+
+    head: Head
+    queries: range
+    keys: range
+    weights: Float[np.ndarray, "query_pos key_pos"]
+    query_tokens: tuple[str, ...]
+    key_tokens: tuple[str, ...]
+    why: str = "asked for"
+
+    @property
+    def name(self) -> str:
+        """The tile in the notation of `--tile`."""
+        q, k = self.queries, self.keys
+        return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stack:
+    """Patterns of the heads of one stack, all over the same queries and keys.
+
+    With `block` > 1 a row is a block of queries and a column a block of keys: a weight is the mean
+    over the queries of their total weight on the keys.
+    """
+
+    name: str
+    weights: Mapping[Head, Float[np.ndarray, "query_pos key_pos"]]
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    second: tuple[int, int] | None = None  # the first query and the first key of a second text
+    terms: Mapping[Head, Terms] = field(default_factory=dict)
+    without_terms: str = "only patterns were given"  # the reason why heads have none
+    picture: Picture | None = None
+    block: int = 1
+    n_queries: int = 0  # tokens behind the rows, which differ from `queries` in blocks
+    n_keys: int = 0
+    tiles: tuple[Tile, ...] = ()
+
+    def __post_init__(self) -> None:
+        shape = len(self.queries), len(self.keys)
+        if not self.weights:
+            raise OptionError(f"{self.name}: there are no heads to show")
+        if 0 in shape:
+            raise OptionError(f"{self.name}: there are no tokens to show")
+        held = {}
+        for head, weights in self.weights.items():
+            if np.shape(weights) != shape:
+                raise OptionError(
+                    f"{self.name} {head} is {list(np.shape(weights))} for {shape[0]} query and "
+                    f"{shape[1]} key tokens; give one weight per pair, [query_pos, key_pos]"
+                )
+            held[Head(*head)] = checked(weights, f"the pattern of {self.name} {head}")
+        object.__setattr__(self, "weights", held)
+        for name, tokens in (("n_queries", self.queries), ("n_keys", self.keys)):
+            if getattr(self, name) == 0:
+                object.__setattr__(self, name, len(tokens))
+        picture = self.picture
+        if picture is not None and len(self.keys) != picture.n_tokens:
+            raise OptionError(
+                f"{self.name}: {picture.grid[0]} x {picture.grid[1]} patches after {picture.skip} "
+                f"other tokens are {picture.n_tokens}; the patterns have {len(self.keys)} keys"
+            )
+
+    @property
+    def layers(self) -> list[int]:
+        """The layers of the heads."""
+        return sorted({head.layer for head in self.weights})
+
+    def head(self, head: object) -> Head:
+        """Return one of the heads.
+
+        Raises:
+            OptionError: It cannot be read as a head, or is not in the stack.
+        """
+        found = head if isinstance(head, Head) else Head.parse(head)
+        if found not in self.weights:
+            heads = list(self.weights)
+            raise OptionError(f"{self.name} has no head {found}; it has {heads[0]} to {heads[-1]}")
+        return found
+
+
+def stack_summary(stack: Stack) -> list[dict[str, object]]:
+    """Return one row per head with its entropy, mean weights and largest weight."""
+    square = len(stack.queries) == len(stack.keys)
+    n = len(stack.queries)
+    rows = []
+    for head, w in stack.weights.items():
+        logs = np.log(w, out=np.zeros_like(w), where=w > 0)
+        # the first query of a causal head has one key only, and so no information
+        off = w.copy()
+        off[:1] = 0 if n > 1 else off[:1]
+        query, key = np.unravel_index(int(off.argmax()), off.shape)
+        row: dict[str, object] = {
+            "stack": stack.name,
+            "layer": head.layer,
+            "head": head.head,
+            "entropy": float(-(w * logs).sum(1).mean()),
+            "first": float(w[:, 0].mean()),
+        }
+        if square:
+            row["itself"] = float(w.diagonal().mean())
+            row["previous"] = float(w.diagonal(-1).mean()) if n > 1 else float("nan")
+        row |= {
+            "query": int(query),
+            "query_token": stack.queries[query],
+            "key": int(key),
+            "key_token": stack.keys[key],
+            "largest": float(w[query, key]),
+        }
+        rows.append(row)
+    return rows

@@ -1,0 +1,152 @@
+"""Pictures and tables of a page of attention that need no script."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from interp.draw.colours import palette
+from interp.draw.page import fold, table
+from interp.draw.sprite import colour_png, data_url, thumbnails
+from interp.draw.svg import element, svg_picture
+from interp.heads.patterns.stack import Stack, Tile, stack_summary
+from interp.report.tokens import shown
+
+ROWS = 200  # of the table of heads
+TOKENS = 2_000  # listed
+_LEFT, _TOP = 42, 24
+
+
+def static_section(at: int, stack: Stack) -> dict[str, Any]:
+    """Return the values of the template for one stack."""
+    per_layer = {layer: sum(h.layer == layer for h in stack.weights) for layer in stack.layers}
+    one = str(next(iter(stack.weights)))
+    what = f"{len(per_layer)} by {max(per_layer.values())} heads" if len(stack.weights) > 1 else one
+    keys = "" if stack.queries == stack.keys else f", {stack.n_keys:,} keys"
+    several = "" if stack.block == 1 else f" in blocks of {stack.block}"
+    return {
+        "name": stack.name, "thumbs": thumbs(at, stack), "heads": heads_table(stack),
+        "about": f"{what}, {stack.n_queries:,} queries{keys}{several}.",
+        "tiles": [_tile(at, number, tile) for number, tile in enumerate(stack.tiles)],
+        "tokens": token_list(stack),
+    }  # fmt: skip
+
+
+def scale_image() -> str:
+    """Return the colours from 0 to 1 as the address of an image."""
+    ramp = np.square(np.linspace(0, 1, len(palette(False)), dtype=np.float32))[None]
+    return data_url(thumbnails([[ramp]], ramp.shape, palette(False)))
+
+
+def thumbs(at: int, stack: Stack) -> Markup:
+    """Return all heads of a stack as one picture, layers downwards."""
+    layers = stack.layers
+    columns = sorted({head.head for head in stack.weights})
+    grid: Any = [[stack.weights.get((layer, head)) for head in columns] for layer in layers]  # type: ignore[call-overload]
+    cell = 64 if len(columns) <= 16 else 44 if len(columns) <= 32 else 28
+    if len(stack.weights) == 1:
+        cell = 160
+    wide, high = cell * len(columns), cell * len(layers)
+    src = data_url(thumbnails(grid, (len(stack.queries), len(stack.keys)), palette(False)))
+    gaps = [f"M{_LEFT + cell * x} {_TOP}v{high}" for x in range(len(columns) + 1)]
+    gaps += [f"M{_LEFT} {_TOP + cell * y}h{wide}" for y in range(len(layers) + 1)]
+    names = [element("text", f"H{head}", x=_LEFT + (x + 0.5) * cell, y=_TOP - 5)
+             for x, head in enumerate(columns)]  # fmt: skip
+    names += [element("text", f"L{layer}", class_="y", x=_LEFT - 5, y=_TOP + (y + 0.5) * cell + 4)
+              for y, layer in enumerate(layers)]  # fmt: skip
+    places = (f"{h}:{layers.index(h.layer)}:{columns.index(h.head)}" for h in stack.weights)
+    what = f"{stack.name}: {len(stack.weights)} heads, a thumbnail of each one's attention"
+    return svg_picture(
+        _LEFT + wide + 1, _TOP + high + 1, element("g", *names, aria_hidden="true"),
+        element("image", class_="heat", x=_LEFT, y=_TOP, width=wide, height=high,
+                preserveAspectRatio="none", href=src),
+        element("path", class_="gaps", d="".join(gaps)),
+        class_="map thumbs", role="group", aria_label=what, data_stack=at, data_cell=cell,
+        data_left=_LEFT, data_top=_TOP, data_heads=" ".join(places),
+    )  # fmt: skip
+
+
+def heads_table(stack: Stack) -> Markup:
+    """Return one row per head with its mean weights and its largest weight."""
+    rows: Any = stack_summary(stack)
+    note = Markup("")
+    if len(rows) > ROWS:
+        rows = sorted(rows, key=lambda row: row["entropy"])[:ROWS]
+        told = f"The {ROWS} heads that attend to the fewest keys, of {len(stack.weights):,}."
+        note = element("p", told)
+    unit = "token" if stack.block == 1 else "block"
+    numbers = [
+        "entropy",
+        "first",
+        *(["itself", "previous"] if "itself" in rows[0] else []),
+        "largest",
+    ]
+    titles = {"entropy": "entropy, nats", "first": f"on the first {unit}", "itself": "on itself",
+              "previous": f"on the {unit} before", "largest": "largest weight"}  # fmt: skip
+    lines = (
+        [
+            f"L{row['layer']}H{row['head']}",
+            *(f"{row[c]:.3f}" if math.isfinite(row[c]) else "" for c in numbers),
+            *(f"{_place(row[side], stack.block)}: {shown(str(row[f'{side}_token']))}"
+              for side in ("query", "key")),
+        ]
+        for row in rows
+    )  # fmt: skip
+    of = "query" if unit == "token" else "block of queries"
+    first = "" if len(stack.queries) < 2 else f" (not counting the first {of})"
+    means = "Means over queries" if unit == "token" else "Means over blocks of queries"
+    said = element("p", f"{means}; the largest weight is of one pair{first}.")
+    columns = ["head", *(titles[n] for n in numbers), ("from query", "token"), ("to key", "token")]
+    return note + said + table(columns, lines)
+
+
+def _tile(at: int, number: int, tile: Tile) -> Markup:
+    """Return a tile of a long prompt as a picture."""
+    q, k = tile.queries, tile.keys
+    src = data_url(thumbnails([[tile.weights]], tile.weights.shape, palette(False)))
+    said = f"{tile.head}: queries {q.start:,} to {q.stop - 1:,}, keys {k.start:,} to {k.stop - 1:,}"
+    row, column = (int(i) for i in np.unravel_index(tile.weights.argmax(), tile.weights.shape))
+    note = (
+        f"{tile.why}; largest weight {tile.weights[row, column]:.3f}, from query {q.start + row:,} "
+        f"{shown(tile.query_tokens[row])!r} to key {k.start + column:,} "
+        f"{shown(tile.key_tokens[column])!r}"
+    )
+    return element(
+        "figure", element("figcaption", said),
+        element("img", class_="heat", src=src, width=160, height=160, alt=said),
+        element("p", note, class_="note"), class_="tile", data_stack=at, data_tile=number,
+    )  # fmt: skip
+
+
+def token_list(stack: Stack) -> Markup:
+    """Return the tokens in order, so that the page can be read and searched without the maps."""
+    if stack.picture is not None:
+        height, width = stack.picture.pixels.shape[:2]
+        down, across = stack.picture.grid
+        shown_wide = min(max(width, 160), 320)
+        image = element(
+            "img", src=data_url(colour_png(stack.picture.pixels)), class_="image", width=shown_wide,
+            height=shown_wide * height // width, alt="the image that was read",
+        )  # fmt: skip
+        caption = element("figcaption", f"The image, {down} by {across} patches")
+        return element("figure", caption, image, class_="picture")
+    named = {"query": stack.queries, "key": stack.keys}
+    if stack.queries == stack.keys:
+        named = {"": stack.queries}
+    out = []
+    for role, tokens in named.items():
+        blocks = "blocks, each by its first three tokens"
+        title = f"{role} tokens".strip() if stack.block == 1 else blocks
+        more = f" (the first {TOKENS:,} of {len(tokens):,})" if len(tokens) > TOKENS else ""
+        items = (element("li", element("b", i * stack.block), " ", shown(t))
+                 for i, t in enumerate(tokens[:TOKENS]))  # fmt: skip
+        out.append(fold(f"{title.capitalize()}{more}", element("ol", *items, class_="tokens")))
+    return Markup("").join(out)
+
+
+def _place(row: int, block: int) -> str:
+    """Return the token of a row or a column, or the first and last token of its block."""
+    return str(row) if block == 1 else f"{row * block}–{row * block + block - 1}"  # noqa: RUF001

@@ -1,0 +1,36 @@
+"""A tokenizer that knows every word of the built-in tasks."""
+
+from __future__ import annotations
+
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from interp.circuits.tasks import TASKS
+from interp.circuits.tasks import docstring_pairs as docs
+from interp.circuits.tasks import greater_than_pairs as years
+from interp.circuits.tasks import ioi_pairs as ioi
+from interp.circuits.tasks import subject_verb_pairs as verbs
+
+
+def speller(*, names: bool = True) -> PreTrainedTokenizerFast:
+    """Words with their space, numbers two digits at a time, as GPT-2 has it."""
+    words = [w for t in (*ioi.TEMPLATES,) for w in t.split() if "{" not in w]
+    words += [
+        *ioi.PLACES,
+        *ioi.THINGS,
+        *years.NOUNS,
+        *[w for t in TASKS["greater_than"].templates for w in t.split() if "{" not in w],
+        *["I", "think", "that", "Every", "day", "def", "function", "self", "param"],
+        *docs.NAMES,
+        *docs.FUNCTIONS,
+        *docs.WORDS,
+    ]
+    words += [w for p in (*verbs.NOUNS, *verbs.THINGS, *verbs.VERBS) for w in p] + [*verbs.LINKS]
+    words += list(ioi.NAMES) if names else []
+    plain = {x.strip(",.") for w in words for x in (w,)}
+    pieces = [*plain, *(f" {w}" for w in plain), ",", "."]
+    pieces += [f"{y:02d}" for y in range(100)] + [f" {y:02d}" for y in range(100)]
+    ids = {"<s>": 0, "<unk>": 1} | {p: i + 2 for i, p in enumerate(sorted(set(pieces)))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\d\d| ?[A-Za-z]+|[.,]"), "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>")

@@ -1,0 +1,143 @@
+"""`interp view` in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from report import reading
+from zoo import FAMILIES
+
+import interp
+from interp.cli.main import main
+from interp.core.errors import OptionError
+from interp.heads.patterns.image_file import image_inputs
+
+
+@pytest.fixture
+def run_view():
+    return lambda *args: CliRunner().invoke(main, ["view", *map(str, args)])
+
+
+MODEL = "bundled:induction"
+
+
+def test_a_short_text_makes_a_page_of_tokens(run_view, tmp_path) -> None:
+    out = tmp_path / "v.html"
+    done = run_view(MODEL, "--text", "the cat and the cat", "--heads", "L1H0,L0H2", "-o", out)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == f"{out}\n"
+    assert re.search(r"interp: .*v\.html: 0\.\d\d MB", done.stderr)
+    data = reading.data_of(out.read_text(encoding="utf-8"))
+    assert data["open"] == [0, 8]
+    assert data["stacks"][0]["block"] == 1
+    assert "".join(data["stacks"][0]["queries"]).endswith("the cat")
+
+
+def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")
+    out = tmp_path / "v.html"
+    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "--tile", "L1H0:400-420,0-20",
+               "-o", out)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
+    assert (data["block"], data["tiles"][0]["name"]) == (16, "L1H0:400-420,0-20")
+    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "-o", out)
+    assert "600 tokens are more than 512: shown in blocks" in done.stderr
+    done = run_view(
+        MODEL, "--prompt-file", text, "--context", 600, "--show", "tokens", "-o", out, "-q"
+    )
+    assert done.stderr == ""
+    assert reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]["block"] == 1
+
+
+@pytest.fixture
+def vit(tmp_path):
+    """A tiny ViT with the processor of its images, and an image."""
+    pillow = pytest.importorskip("PIL.Image", reason="needs pillow")
+    folder = tmp_path / "vit"
+    module = FAMILIES["vit"].model("sdpa")
+    module.save_pretrained(folder)
+    size = module.config.image_size
+    made = {"image_processor_type": "ViTImageProcessor", "do_resize": True, "do_rescale": True,
+            "size": {"height": size, "width": size}, "do_normalize": True,
+            "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "rescale_factor": 1 / 255}  # fmt: skip
+    (folder / "preprocessor_config.json").write_text(json.dumps(made), encoding="utf-8")
+    ramp = np.zeros((2 * size, 2 * size, 3), np.uint8)
+    ramp[:, :, 0] = np.linspace(0, 255, 2 * size)
+    pillow.fromarray(ramp).save(tmp_path / "ramp.png")
+    return folder, tmp_path / "ramp.png"
+
+
+def test_an_image_is_shown_as_the_model_sees_it(run_view, tmp_path, vit) -> None:
+    folder, image = vit
+    out = tmp_path / "v.html"
+    done = run_view(folder, "--image", image, "-o", out)
+    assert done.exit_code == 0, done.output
+    page = out.read_text(encoding="utf-8")
+    picture = reading.data_of(page)["stacks"][0]["picture"]
+    config = FAMILIES["vit"].model().config
+    assert picture["size"] == [config.image_size] * 2
+    assert picture["grid"] == [config.image_size // config.patch_size] * 2
+    done = run_view(folder, "--image", tmp_path / "v.html", "-o", tmp_path / "w.html")
+    assert (done.exit_code, "is no image" in done.stderr) == (1, True)
+    (folder / "preprocessor_config.json").unlink()
+    done = run_view(folder, "--image", image, "-o", tmp_path / "w.html")
+    assert "no image processor" in done.stderr
+    assert not (tmp_path / "w.html").exists()
+
+
+def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> None:
+    model = interp.load(FAMILIES["vit"].model("sdpa"), name="vit", check=False)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(OptionError, match="pip install pillow"):
+        image_inputs(model, "vit", tmp_path / "x.png")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ((), "give exactly one of --text, --prompt-file and --image"),
+        (("--text", "a", "--prompt-file", "x"), "one of them"),
+        (("--text", " "), "the text is empty"),
+        (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
+        (("--text", "a b", "--heads", "nine"), "cannot read 'nine' as a head"),
+        (("--text", "a b", "--stack", "cross"), "no stack 'cross'"),
+        (("--text", "a b", "--context", "900"), "fewer than --context 900"),
+        (
+            ("--text", "a", "--text-b", "b", "--show", "blocks"),
+            "cannot be combined with --show blocks",
+        ),
+        (("--text", "a", "--text-b", "b", "--context", "2"), "cannot be combined with --context"),
+        (
+            ("--text", "a", "--text-b", "b", "--tile", "L0H0:0-1,0-1"),
+            "cannot be combined with --text-b",
+        ),
+        (
+            ("--text", "a", "--show", "tokens", "--block", "4"),
+            "cannot be combined with --show tokens",
+        ),
+        (("--text", "a b", "--tile", "L0H0"), "cannot read 'L0H0' as a tile"),
+        (("--image", "x.png", "--text", "a"), "--image cannot be combined with --text"),
+        (
+            ("--image", "x.png", "--tile", "L0H0:0-1,0-1"),
+            "cannot be combined with --block and --tile",
+        ),
+        (("--image", "x.png"), "of kind causal; it does not read images"),
+        (("--prompt-file", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_no_page(run_view, tmp_path, args, says) -> None:
+    out = tmp_path / "v.html"
+    done = run_view(MODEL, *args, "-o", out)
+    assert done.exit_code in (1, 2)
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not out.exists()
