@@ -5,13 +5,14 @@ An argument or option of one of these types is completed without further code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from interp.core import registry
+from interp.core.declaration import split_names
 from interp.model.sources import registered
 
 
@@ -55,11 +56,15 @@ class Declared(click.ParamType):
 
     name = "text"
 
-    def __init__(self, names: Iterable[str], *groups: str) -> None:
-        self._names, self._groups = names, groups
+    def __init__(self, names: registry.Registry, *groups: str, checked: bool = True) -> None:
+        self._names, self._groups, self._checked = names, groups, checked
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Leave the text as it is; the registry parses it."""
+        """Check names and options, before torch is imported and a model loaded; keep the text."""
+        for text in split_names(value) if self._checked else ():
+            name, colon, options = text.partition(":")
+            known = name if name.endswith(".py") else name.replace("-", "_")  # as circuits allow
+            self._names.check(known + colon + options)
         return value
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
@@ -73,5 +78,8 @@ class Declared(click.ParamType):
 MODEL_NAME = ModelName()
 METRIC_NAME = Declared(registry.METRICS)
 METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.groups, "all")
+STORED_METRIC_NAMES = Declared(
+    registry.METRICS, *registry.METRICS.groups, "all", checked=False
+)  # a table may hold others
 ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS)
 CIRCUIT_METHOD_NAME = Declared(registry.CIRCUIT_METHODS)

@@ -1,4 +1,4 @@
-"""Standard errors over clusters of prompts, and p values of scores against random weights.
+"""Values per prompt, standard errors over clusters of prompts, and p values against random weights.
 
 Prompts that share a needle, a period, a template or an order of items are not independent samples.
 They form a cluster: standard errors are computed over clusters, and the degrees of freedom of an
@@ -18,11 +18,15 @@ significant.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ROUNDING = 1e-13  # relative to the mean: smaller differences count as zero
 
@@ -274,3 +278,22 @@ def _skew(draws: Sequence[Array], turn: Transform) -> float:
         if y.std() > 0:
             parts.append(((y - y.mean()) / y.std()).ravel())
     return abs(float((np.concatenate(parts) ** 3).mean())) if parts else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class PromptValues:
+    """Values of every head on every prompt, of one metric of one model.
+
+    Args:
+        sites: values by stack and layer.
+        clusters: a label per prompt where prompts share something.
+    """
+
+    sites: Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]]
+    clusters: tuple[str, ...] | None = None
+
+    def of_rows(self, frame: pd.DataFrame) -> Float[np.ndarray, "row prompt"] | None:
+        """Return the values of the rows of a table, or None where it has no rows."""
+        rows = zip(frame["stack"], frame["layer"], frame["head"], strict=True)
+        found = [self.sites[stack, layer][:, head] for stack, layer, head in rows]
+        return np.stack(found) if found else None

@@ -120,6 +120,19 @@ class Registry(Mapping[str, Entry]):
             return self[name]
         return declared_entry(self._from_file(Path(name)), Path(name))
 
+    def check(self, text: str) -> None:
+        """Check `name` or `name:option=value,...` without importing the declaration.
+
+        The name of a group and `all` pass, and so does a path ending in .py, which is not run.
+
+        Raises:
+            UnknownName: the name or an option does not exist.
+            OptionError: an option has no value.
+        """
+        name, given = parse_name(text)
+        if not name.endswith(".py") and text not in ("all", *self.groups):
+            _require_options(name, given, self[name].options)
+
     def parse(self, text: str) -> Any:
         """Bind a declaration written as `name` or `name:option=value,option=value`.
 
@@ -129,12 +142,8 @@ class Registry(Mapping[str, Entry]):
         """
         name, given = parse_name(text)
         found = self.load(name)
-        values = {}
-        for option, value in given.items():
-            if option not in found.options:
-                raise UnknownName(f"option of {name}", option, found.options or ["(none)"])
-            values[option] = found.options[option].parse(value)
-        return found.bind(**values)
+        _require_options(name, given, found.options)
+        return found.bind(**{o: found.options[o].parse(value) for o, value in given.items()})
 
     def ranges(self) -> dict[str, tuple[float | None, float | None]]:
         """Return the range of each entry's values, for colour scales."""
@@ -168,6 +177,12 @@ class Registry(Mapping[str, Entry]):
             f"{path} declares no {self.noun}: decorate a function with {decorators} of"
             f" {self.module}"
         )
+
+
+def _require_options(name: str, given: Iterable[str], known: Mapping[str, Any]) -> None:
+    for option in given:
+        if option not in known:
+            raise UnknownName(f"option of {name}", option, known or ["(none)"])
 
 
 METRICS = Registry(

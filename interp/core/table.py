@@ -21,7 +21,6 @@ from interp.core.columns import (
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
-from interp.core.prompt_values import PromptValues
 from interp.core.result import Result
 
 # pandas, numpy and plotly are imported where they are used, so that listing stays fast
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
     from jaxtyping import Float
+
+    from interp.core.clusters import PromptValues
 
 
 class HeadTable(Result):

@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import (
+    PromptValues,
     Summary,
     cluster_summary,
     null_spread,
     p_of_random_weights,
 )
-from interp.core.prompt_values import PromptValues
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.model.locate.sites import Site

@@ -97,3 +97,30 @@ def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:
 
 def test_the_version_is_told(run) -> None:
     assert run("--version").stdout == "interp 0.1.0\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("score", "planted:induction", "-m", "nosuch"),
+        ("score", "planted:induction", "-m", "local_window:widht=3"),
+        ("verify", "planted:induction", "-m", "nosuch"),
+        ("importance", "planted:induction", "-m", "nosuch"),
+        ("prune", "planted:induction", "--by", "greedy,nosuch"),
+        ("circuit", "induction", "planted:induction", "--method", "nosuch"),
+        ("attribute", "text", "--model", "planted:induction", "-m", "nosuch"),
+    ],
+)
+def test_a_wrong_name_is_reported_without_importing_torch(args) -> None:
+    code = f"""
+import sys
+from interp.cli.main import main
+try:
+    main({list(args)!r}, prog_name="interp")
+except SystemExit as stopped:
+    assert stopped.code == 2, stopped.code
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "unknown" in done.stderr

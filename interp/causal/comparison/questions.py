@@ -8,7 +8,10 @@ a cheap replacement for all others.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from interp.core.errors import UnknownName
 
 
 @dataclass(frozen=True)
@@ -110,3 +113,15 @@ def method_of(label: str) -> str:
 def question_of(label: str) -> str:
     """Return the question that a metric label's method answers; empty if it is not causal."""
     return QUESTIONS.get(method_of(label), "")
+
+
+def require_methods(texts: Iterable[str]) -> None:
+    """Check the names of written methods, without importing what computes them.
+
+    Raises:
+        UnknownName: a method does not exist.
+    """
+    for text in texts:
+        name = text.partition(":")[0]
+        if name not in METHODS:
+            raise UnknownName("importance", name, METHODS)

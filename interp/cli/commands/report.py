@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.name_types import MODEL_NAME, STORED_METRIC_NAMES
 from interp.cli.written import as_given, beside, page_file
 from interp.core.errors import OptionError
 
@@ -37,7 +37,7 @@ _MB = 1_000_000
     "-m",
     "--metric",
     "metrics",
-    type=METRIC_NAMES,
+    type=STORED_METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="For results, show only these metrics; for models, the metrics to score, as for `interp "
