@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.draw.axes import Axis, axes
+from interp.draw.axes import Axis, axes, error_ends
 from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
 from interp.draw.svg import element, svg_picture
@@ -127,29 +127,23 @@ def _line(
 
 def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     level = trace.orientation == "h"
-    along, across = (x, y) if level else (y, x)
-    values, names = (trace.x, trace.y) if level else (trace.y, trace.x)
-    error = trace.error_x if level else trace.error_y
-    thick = max(1.0, 0.8 * across.step)
-    parts = []
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+    along, across, letter = (x, y, "x") if level else (y, x, "y")
+    thick, errors = max(1.0, 0.8 * across.step), error_ends(trace, letter)
+    fills, parts = trace.marker.color, []
+    for i, (name, value) in enumerate(
+        zip(trace["y" if level else "x"], trace[letter], strict=True)
+    ):
         if not math.isfinite(value):
             continue
-        low, high = sorted((along(0.0), along(value)))
-        start, fill = across(name) - thick / 2, colour
-        if _listed(trace.marker.color):
-            fill = trace.marker.color[i]
+        (low, high), start = sorted((along(0.0), along(value))), across(name) - thick / 2
         box = (low, start, high - low, thick) if level else (start, low, thick, high - low)
         said = element("title", f"{across.spelled(name)}: {along.spelled(value)}")
         size = dict(zip(("x", "y", "width", "height"), map(float, box), strict=True))
-        parts.append(element("rect", said, **size, fill=fill))
-        if error.visible is not False and error.array is not None:
-            less = error.array if error.arrayminus is None else error.arrayminus
-            ends = along(value - less[i]), along(value + error.array[i])
-            at = f"{across(name):.1f}"
-            way = f"M{ends[0]:.1f} {at}H" if level else f"M{at} {ends[0]:.1f}V"
-            if all(map(math.isfinite, ends)):
-                parts.append(element("path", d=f"{way}{ends[1]:.1f}", class_="error"))
+        parts.append(element("rect", said, **size, fill=fills[i] if _listed(fills) else colour))
+        if errors and all(map(math.isfinite, errors[i])):
+            (low, high), at = map(along, errors[i]), f"{across(name):.1f}"
+            way = f"M{low:.1f} {at}H" if level else f"M{at} {low:.1f}V"
+            parts.append(element("path", d=f"{way}{high:.1f}", class_="error"))
     return parts
 
 
