@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
 from interp.core.calibration import measured_error
 from interp.core.columns import score_text, with_error
-from interp.draw.page import table
+from interp.draw.page import part, table
 from interp.draw.svg import element
-from interp.heads.special import APART, HALF, LEVEL, Catalogue, Special, catalogue_of
+from interp.heads.special import APART, HALF, LEVEL, Special, catalogue_of
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
+
     from interp.core.table import HeadTable
 
 _HEADS, _METRICS = 24, 4  # shown on a page: heads, and metrics of each
@@ -28,47 +28,15 @@ def catalogue_section(scores: HeadTable, ends: Mapping[str, float | None] | None
         ends: The upper end of the range of each metric that has one.
     """
     found = catalogue_of(scores, ends)
-    if not found.tests:
-        return element("p", f"No head differs from chance. {not_judged(found)}")
-    heads = found.by_head()
+    heads, several = found.by_head(), len(scores.stacks) > 1
     judged = len(scores.metrics) - len(found.without_null) - len(found.one_draw)
-    told = (
-        f"{len(heads)} of {found.heads} heads stand out in at least one of"
-        f" {judged} metrics: p, the chance of a score as far from the null where there is nothing"
-        f" to find, is below {LEVEL:g} over all {found.tests:,} heads and metrics (Bonferroni),"
-        f" and the score is either more than"
-        f" {HALF:.0%} of the way from the null to the end of the metric's range or more than"
-        f" {APART:g} robust standard deviations from the model's other heads."
-        f" {measured_error()} It describes"
-        " where a head attends or what its weights look like, not its causal effect, which is"
-        " tested by "
-    )
-    out = [element("p", told, element("code", "interp verify"), ".")]
-    if found.without_null or found.one_draw:
-        out.append(element("p", not_judged(found)))
-    if heads:
-        columns = ["head", "stands out in", "score", "null", "from the null", "p", "of the range",
-                   "from other heads", "n"]  # fmt: skip
-        several = len(scores.stacks) > 1
-        rows = [row for head, special in heads[:_HEADS] for row in _lines(head, several, special)]
-        out.append(table(columns, rows, kind="special", headed=False))
-    if len(heads) > _HEADS:
-        more = f"{len(heads) - _HEADS} more heads stand out less; see the table's file."
-        out.append(element("p", more))
-    return Markup("\n").join(out)
-
-
-def not_judged(found: Catalogue) -> str:
-    """Return sentences with the metrics that are not judged, and why."""
-    out = []
-    if found.without_null:
-        out.append(f"Without a null, so not judged: {', '.join(found.without_null)}.")
-    if found.one_draw:
-        out.append(
-            "Their null has too few draws of random weights to estimate its spread, so not judged:"
-            f" {', '.join(found.one_draw)}."
-        )
-    return " ".join(out)
+    columns = ["head", "stands out in", "score", "null", "from the null", "p", "of the range",
+               "from other heads", "n"]  # fmt: skip
+    rows = [row for head, special in heads[:_HEADS] for row in _lines(head, several, special)]
+    listed = table(columns, rows, kind="special", headed=False) if heads else ""
+    limits = f"{LEVEL:g}", f"{HALF:.0%}", f"{APART:g}"
+    more = len(heads) - _HEADS
+    return part("catalogue", found, len(heads), judged, *limits, measured_error(), listed, more)
 
 
 def prompts(n: int, clusters: int) -> str:
