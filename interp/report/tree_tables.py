@@ -25,7 +25,7 @@ _SHARES = Scale(0.0, 1.0, False)
 def relation_tables(one: TreeScores) -> Markup:
     """Return the best head of every relation beside its baseline, in the order of `by_gain`."""
     ordered = by_gain(one.relations)
-    rows = (
+    rows = [
         [
             r.relation, headed((r.head,), r.direction),
             bar(r.accuracy, _SHARES, sem=r.interval, null=r.baseline),
@@ -33,7 +33,7 @@ def relation_tables(one: TreeScores) -> Markup:
             share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
         ]
         for r in ordered
-    )  # fmt: skip
+    ]  # fmt: skip
     more = (
         [
             r.relation, headed(r.ensemble), share(r.ensemble_accuracy, r.ensemble_interval),
@@ -54,13 +54,11 @@ def relation_tables(one: TreeScores) -> Markup:
         "per cent; oracle: the head that is best on the reporting sentences themselves; either:"
         " where one of the two words attends to the other"
     )
-    columns = ["relation", ".ensemble", "found", *_BESIDE]
+    columns = ["relation", ".ensemble", "found", "either", "oracle", "random weights",
+               "shuffled words"]  # fmt: skip
     second = table(columns, more, "Beside the best head", unit)
     summary = "Ensembles, either direction, oracle, random weights, shuffled words"
     return first + fold(summary, second)
-
-
-_BESIDE = ("either", "oracle", "random weights", "shuffled words")
 
 
 def trees(one: TreeScores) -> Markup:
@@ -95,11 +93,13 @@ def minimal_pairs(found: PairCheck | str) -> Markup:
 
 
 def _tree_table(trees: Sequence[Trees], punct: bool) -> Markup:
-    rows = []
-    for t in sorted(trees, key=lambda t: (-t.uuas, t.method)):
-        name = f"{t.method} (baseline)" if t.baseline else t.method
-        rows.append([name, headed(t.heads, t.direction), fraction(t.uuas, t.uuas_interval),
-                     fraction(t.uas, t.uas_interval), f"{t.edges:,}"])  # fmt: skip
+    rows = (
+        [
+            f"{t.method} (baseline)" if t.baseline else t.method, headed(t.heads, t.direction),
+            fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval), f"{t.edges:,}",
+        ]
+        for t in sorted(trees, key=lambda t: (-t.uuas, t.method))
+    )  # fmt: skip
     unit = (
         "UUAS: share of gold edges in the tree, whichever way; UAS: share of words with the right"
         " head"

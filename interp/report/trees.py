@@ -43,7 +43,7 @@ def trees_page(
 
 def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     return {
-        "model": one.model, "notes": one.notes, "told": _told(one),
+        "model": one.model, "notes": one.notes, "found": _found(one),
         "relations": relation_tables(one),
         "counts": {name.replace("_", " "): f"{n:,}" for name, n in one.counts.items()},
         "trees": trees(one), "made": one.provenance, **_maps(one),
@@ -56,23 +56,16 @@ def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(one: TreeScores) -> str:
-    """Return the findings in two sentences."""
-    better = [r for r in one.relations if above(r)]
-    names = ", ".join(f"{r.relation} ({r.head})" for r in by_gain(better)[:5])
-    told = f"{len(better)} of {len(one.relations)} relations have a head above their baseline"
-    told += f": {names}{', ...' if len(better) > 5 else ''}." if better else "."
-    base = max((t.uuas for t in one.trees if t.baseline and t.punct), default=None)
-    made = max(
-        (t for t in one.trees if not t.baseline and t.punct), key=lambda t: t.uuas, default=None
-    )
-    if made is not None:
-        told += (
-            f" The best trees ({made.method}, {' '.join(made.heads)}) have"
-            f" {made.uuas:.3f} of the gold edges"
-            f"{'' if base is None else f', the best baseline {base:.3f}'}."
-        )
-    return told
+def _found(one: TreeScores) -> dict[str, Any]:
+    """Return the numbers of the first sentences of a section."""
+    better = by_gain([r for r in one.relations if above(r)])
+    trees = [t for t in one.trees if t.punct]
+    return {
+        "better": len(better), "of": len(one.relations),
+        "best": [f"{r.relation} ({r.head})" for r in better[:5]],
+        "base": max((t.uuas for t in trees if t.baseline), default=None),
+        "tree": max((t for t in trees if not t.baseline), key=lambda t: t.uuas, default=None),
+    }  # fmt: skip
 
 
 def _maps(one: TreeScores) -> dict[str, Any]:
