@@ -135,16 +135,13 @@ def scale_ends(scale: Scale) -> tuple[str, str]:
 
 def _even(size: float, declared: tuple[float | None, ...]) -> str:
     """Return the origin of the ends of a signed scale; "" if the metric declares them."""
-    low, high = declared
-    if high == size and low == -size:
+    if declared == (-size, size):
         return ""
-    origin = "the largest size of a score on this page"
-    if high == size:
-        origin = "the metric's highest value"
-    elif low == -size:
-        origin = "the size of the metric's lowest value"
+    at_low = "the size of the metric's lowest value" if declared[0] == -size else ""
+    origin = "the metric's highest value" if declared[1] == size else at_low
     return (
-        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is {origin}"
+        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is "
+        f"{origin or 'the largest size of a score on this page'}"
     )
 
 
@@ -152,18 +149,16 @@ def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: 
     """Return the origin of the ends of an unsigned scale; "" if the metric declares both."""
     if None not in declared:
         return ""
-    parts = [f"colours: from {low:.3g}", f" to {high:.3g}"]
+    told = f"colours: from {low:.3g}"
     if declared[0] is not None:
-        parts[0] += ", the metric's lowest value,"
+        told += ", the metric's lowest value,"
     elif low in seen and low != 0:
-        parts[0] += ", the lowest score on this page,"
+        told += ", the lowest score on this page,"
+    told += f" to {high:.3g}"
     if declared[1] is not None:
-        parts[1] += ", the metric's highest value"
-    elif high in seen:
-        parts[1] += ", the highest score on this page"
-    else:
-        parts[1] += f"; no score on this page is above {low:.3g}"
-    return "".join(parts)
+        return f"{told}, the metric's highest value"
+    above = f"; no score on this page is above {low:.3g}"
+    return told + (", the highest score on this page" if high in seen else above)
 
 
 def _bound(end: float | None) -> float | None:

@@ -154,10 +154,9 @@ def _axes(n_layers: int, n_heads: int, cell: int) -> Markup:
     ys = [element("text", y, x=_LEFT - 6, y=_TOP + (y + 0.5) * cell + 4, class_="y")
           for y in every(n_layers)]  # fmt: skip
     turn = f"translate(12 {_TOP + n_layers * cell / 2:g}) rotate(-90)"
-    return element(
-        "g", element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22),
-        element("text", "layer", class_="axis", transform=turn), *xs, *ys, aria_hidden="true",
-    )  # fmt: skip
+    head = element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22)
+    layer = element("text", "layer", class_="axis", transform=turn)
+    return element("g", head, layer, *xs, *ys, aria_hidden="true")
 
 
 def _images(bins: np.ndarray, signed: bool, cell: int) -> Markup:

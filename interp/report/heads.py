@@ -124,7 +124,7 @@ def _sections(
 ) -> Iterator[dict[str, Any]]:
     """Yield the values of the template for each model."""
     from interp.draw.panel import panel
-    from interp.report.catalogue import catalogue_section
+    from interp.report.findings import catalogue_section
     from interp.report.words import download, every_number, provenance, top_head_tables
 
     made = table.provenance

@@ -82,7 +82,7 @@ def _first(view: View) -> list[int] | None:
     for at, stack in enumerate(view.stacks):
         heads = list(stack.weights)
         for head in view.named:
-            if head in stack.weights:
+            if head in heads:
                 return [at, heads.index(head)]
         if len(view.stacks) == len(heads) == 1:
             return [0, 0]

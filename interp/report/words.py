@@ -11,7 +11,7 @@ from interp.core.columns import with_error
 from interp.draw.colours import Scale, scale_ends
 from interp.draw.page import csv_link, fold, pair_list, plainly, table
 from interp.draw.panel import bar
-from interp.report.catalogue import prompts
+from interp.report.findings import prompts
 
 if TYPE_CHECKING:
     import pandas as pd
