@@ -33,7 +33,8 @@ function strips(parts) {
 }
 
 function dimensions(parts, sorted) {
-  const columns = [parts.q, parts.k, parts.products], sizes = columns.map(largest), order = [...parts.q.keys()];
+  const columns = [parts.q, parts.k, parts.products], sizes = columns.map(largest);
+  const order = [...parts.q.keys()];
   if (sorted) order.sort((a, b) => Math.abs(parts.products[b]) - Math.abs(parts.products[a]));
   const rows = order.map((i) =>
     row(String(i), ...columns.flatMap((values, at) => [signedBar(values[i], sizes[at]), spoken(values[i])])));
