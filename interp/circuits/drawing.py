@@ -34,21 +34,14 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
     size = len(figure.data)  # type: ignore[arg-type]
     what = "edges" if circuit.edges else "nodes"
     steps = [
-        {
-            "method": "update",
-            "label": str(count),
-            "args": [{"visible": [a <= i < b for i in range(size)]}],
-        }
+        {"method": "update", "label": str(count),
+         "args": [{"visible": [a <= i < b for i in range(size)]}]}
         for count, (a, b) in zip(counts, spans, strict=True)
-    ]
+    ]  # fmt: skip
+    slider = {"active": len(counts) - 1, "currentvalue": {"prefix": f"{what}: "}, "steps": steps}
+    title = text(f"{circuit.task} in {circuit.model}, by {circuit.method}")
     figure.update_layout(
-        template="plotly_white",
-        title=text(f"{circuit.task} in {circuit.model}, by {circuit.method}"),
-        sliders=[
-            {"active": len(counts) - 1, "currentvalue": {"prefix": f"{what}: "}, "steps": steps}
-        ],
-        showlegend=False,
-        height=640,
+        template="plotly_white", title=title, sliders=[slider], showlegend=False, height=640
     )
     figure.update_yaxes(title_text="layer", zeroline=False, dtick=1)
     figure.update_xaxes(visible=False)
@@ -57,11 +50,9 @@ def draw(circuit: Circuit, most: int) -> go.Figure:
 
 def node_places(circuit: Circuit) -> dict[str, tuple[float, float]]:
     """Return the position of each node: side by side in its layer, including the ends of edges."""
-    names = dict.fromkeys(
-        [*circuit.nodes, *(node_of(end) for edge in circuit.edges for end in edge)]
-    )
+    ends = (node_of(end) for edge in circuit.edges for end in edge)
     rows: dict[float, list[str]] = {}
-    for name in names:
+    for name in dict.fromkeys([*circuit.nodes, *ends]):
         rows.setdefault(layer_of(name, circuit.n_layers), []).append(name)
     return {
         name: (at - (len(row) - 1) / 2, height)

@@ -110,7 +110,7 @@ class SizeCurve(Result, ABC):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot faithfulness over the number of heads (edges), beside random orders."""
-        from interp.draw.curve_picture import curve
+        from interp.draw.charts import curve
 
         if self.partial:
             return super().plot(k)

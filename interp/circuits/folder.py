@@ -92,9 +92,7 @@ def write_circuit(
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
     made = dict(found.made) | {"command": command}
-    content = page(
-        f"{found.task} in {found.model}", Markup(drawn), parts, made, file_name="circuit"
-    )
+    content = page(f"{found.task} in {found.model}", Markup(drawn), parts, made)
     write_atomically(folder / "circuit.html", content)
 
 

@@ -32,24 +32,19 @@ def still(circuit: Circuit, most: int) -> str:
     step = max(_COLUMN, _NARROW / columns)
     width = _LEFT + round(columns * step) + 20
     height = _TOP + (len(rows) - 1) * _ROW + _HIGH + _BOTTOM
-    at = {
-        name: (
-            _LEFT + (x - min(across) + 0.5) * step,
-            _TOP + (len(rows) - 1 - rows.index(y)) * _ROW + _HIGH / 2,
-        )
-        for name, (x, y) in where.items()
-    }
+    level = {y: _TOP + i * _ROW + _HIGH / 2 for i, y in enumerate(reversed(rows))}
+    left = _LEFT + (0.5 - min(across)) * step
+    at = {name: (left + x * step, level[y]) for name, (x, y) in where.items()}
     told = caption(circuit, shown), weight(shown)
-    ranks = _ranks(shown)
-    what = "edges" if shown.edges else "nodes"
+    parts = [
+        element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
+        *_rows(shown, at, width), *_edges(shown, at), *_nodes(shown, at, _ranks(shown)),
+        *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(told)),
+    ]  # fmt: skip
     return standing(
         svg_picture(
-            width, height,
-            element("title", f"{circuit.task} in {circuit.model}, by {circuit.method}"),
-            *_rows(shown, at, rows, width), *_edges(shown, at), *_nodes(shown, at, ranks),
-            *(element("text", line, x=8, y=height - 28 + 16 * i) for i, line in enumerate(told)),
-            font_family="sans-serif", font_size=12, role="img",
-            aria_label="; ".join(told), data_what=what,
+            width, height, *parts, font_family="sans-serif", font_size=12, role="img",
+            aria_label="; ".join(told), data_what="edges" if shown.edges else "nodes",
             data_ranks=len(shown.edges) or len(shown.nodes),
         )
     )  # fmt: skip
@@ -74,11 +69,8 @@ def _by_size(shown: Circuit) -> list[int]:
 
 def caption(circuit: Circuit, shown: Circuit) -> str:
     """Describe the share of the circuit that is shown, and the meaning of lines and colours."""
-    some, every, what = (
-        (len(shown.edges), len(circuit.edges), "edges")
-        if circuit.edges
-        else (len(shown.nodes), len(circuit.nodes), "nodes")
-    )
+    what = "edges" if circuit.edges else "nodes"
+    some, every = len(getattr(shown, what)), len(getattr(circuit, what))
     return (
         f"{some} of {every} {what}, the largest scores in {circuit.unit}; blue helps, orange and"
         " broken hurts"
@@ -87,19 +79,15 @@ def caption(circuit: Circuit, shown: Circuit) -> str:
 
 def weight(shown: Circuit) -> str:
     """Describe the scale of a picture: the scores of the deepest colour and the widest line."""
-    sizes = np.abs(shown.score)
-    node = float(
-        sizes[~np.isnan(sizes)].max(initial=0.0)
-    )  # nodes that were never patched have no score
+    # nodes that were never patched have no score
+    node = float(np.nanmax(np.abs(shown.score), initial=0.0))
     told = f"depth and width are the size of a score: the deepest colour is {node:.3g}"
     if shown.edges:
         told += f", the widest line {float(np.abs(shown.edge_score).max(initial=0.0)):.3g}"
     return told
 
 
-def _rows(
-    circuit: Circuit, at: dict[str, tuple[float, float]], rows: list[float], width: int
-) -> list[Markup]:
+def _rows(circuit: Circuit, at: dict[str, tuple[float, float]], width: int) -> list[Markup]:
     names = {y: name for name, (_, y) in at.items()}
     out = []
     for y, name in sorted(names.items()):
@@ -112,9 +100,8 @@ def _rows(
 def _edges(circuit: Circuit, at: dict[str, tuple[float, float]]) -> list[Markup]:
     size = float(np.abs(circuit.edge_score).max(initial=0.0)) or 1.0
     lettered = len(circuit.edges) <= LABELLED
-    width = 3.4 * min(
-        1.0, LABELLED / max(1, len(circuit.edges))
-    )  # many edges are only distinguishable if thin
+    # many edges are only distinguishable if thin
+    width = 3.4 * min(1.0, LABELLED / max(1, len(circuit.edges)))
     out, letters = [], []
     for rank, i in reversed([*enumerate(_by_size(circuit))]):  # the largest on top
         (a, b), score = circuit.edges[i], float(circuit.edge_score[i])

@@ -24,25 +24,18 @@ def _page(ctx: click.Context, parameter: click.Parameter, value: Path | None) ->
 
 
 def file_options(function: Callable) -> Callable:
-    """Add --html, --json, --csv and --top."""
-    for option in reversed(
-        (
-            click.option(
-                "--html", type=_NAME, metavar="FILE", callback=_page,
-                help="Write a self-contained HTML page to this file; .html is added to a name "
-                    "without it.",
-            ),
-            click.option("--json", "json_file", type=_NAME, metavar="FILE", help="Write JSON to "
-                "this file."),
-            click.option("--csv", type=_NAME, metavar="FILE", help="Write CSV with a row per "
-                "token to this file."),
-            click.option(
-                "--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-                help="Number of largest scores to print.",
-            ),
-            click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
-        )
-    ):  # fmt: skip
+    """Add --html, --json, --csv, --top and --quiet."""
+    file: dict[str, Any] = {"type": _NAME, "metavar": "FILE"}
+    options = (
+        click.option("--html", callback=_page, **file, help="Write a self-contained HTML page to "
+            "this file; .html is added to a name without it."),
+        click.option("--json", "json_file", **file, help="Write JSON to this file."),
+        click.option("--csv", **file, help="Write CSV with a row per token to this file."),
+        click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
+            help="Number of largest scores to print."),
+        click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
+    )  # fmt: skip
+    for option in reversed(options):
         function = option(function)
     return function
 

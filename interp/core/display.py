@@ -91,6 +91,5 @@ class Displayed:
             figure,
             [("In numbers", self.heading(), rows)],
             dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
-            file_name=file,
         )
         write_atomically(Path(path), content)

@@ -31,7 +31,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Faithfulness.plot": "interp.attribution.evaluation.plot:method_bars",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",
-        "Result.bars": "interp.draw.bars:bars",
+        "Result.bars": "interp.draw.charts:bars",
         "Result.data_table": "interp.draw.page:data_table",
         "Result.heatmap": "interp.draw.plot:heatmap",
         "Result.html_table": "interp.draw.page:html_table",

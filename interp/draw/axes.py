@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from markupsafe import Markup
@@ -19,12 +20,13 @@ _FEW = 4  # plots beside and below each other
 class Axis:
     """Axis between two positions in pixels, with names in their order of appearance."""
 
-    def __init__(self, layout: Any, name: str, values: list[Any], place: tuple[float, float]):
-        self.layout, self.name, self.upright = layout, name, name[0] == "y"
+    def __init__(
+        self, layout: Any, name: str, values: list[Any], place: tuple[float, float], margin: float
+    ):
+        self.layout, self.name, self.upright, self.margin = layout, name, name[0] == "y", margin
         self.first, self.last = place
         self.names = list(dict.fromkeys(v for v in values if isinstance(v, str)))
         self.at = {name: i for i, name in enumerate(self.names)}
-        numbers = [self._scaled(v) for v in values if not isinstance(v, str) and math.isfinite(v)]
         self.reversed = layout.autorange == "reversed"
         self.cells, self.labelled = False, True
         if self.names:
@@ -32,9 +34,9 @@ class Axis:
         elif layout.range is not None:
             self.low, self.high = map(float, layout.range)
         else:
-            low, high = min(numbers, default=0.0), max(numbers, default=1.0)
-            if layout.rangemode == "tozero":
-                low, high = min(low, 0.0), max(high, 0.0)
+            numbers = [self._scaled(v) for v in values if math.isfinite(v)] or [0.0, 1.0]
+            numbers += [0.0] * (layout.rangemode == "tozero")
+            low, high = min(numbers), max(numbers)
             pad = 0.04 * ((high - low) or abs(high) or 1.0)
             self.low, self.high = low - pad * (low != 0 or self.upright), high + pad
 
@@ -68,19 +70,12 @@ class Axis:
         room = (16 if self.names else 32) if self.upright else 22 if self.names else 64
         room = min(room, abs(self.last - self.first) / 2.5)
         if self.layout.tickvals is not None:
-            found = [(self(v), str(t)) for v, t in
-                     zip(self.layout.tickvals, self.layout.ticktext, strict=True)]  # fmt: skip
+            labels = map(str, self.layout.ticktext)
+            found = list(zip(map(self, self.layout.tickvals), labels, strict=True))
         elif self.names:
             found = [(self(name), self.spelled(name)) for name in self.names]
         else:
-            size = abs(self.high - self.low)
-            raw = size * room / max(abs(self.last - self.first), 1.0)
-            ten = 10.0 ** math.floor(math.log10(raw or 1.0))
-            unit = next(ten * s for s in (1, 2, 5, 10) if ten * s >= raw)
-            unit = max(unit, 1.0) if self.cells else unit
-            low, high = sorted((self.low, self.high))
-            numbers = [i * unit for i in range(math.ceil(low / unit), math.floor(high / unit) + 1)]
-            return [(self(v), f"{round(v, 10):g}") for v in numbers]
+            return self._numbers(room)
         kept: list[tuple[float, str]] = []
         for at, label in reversed(found):  # the last label always, others where they fit
             wide = room if self.upright or self.names else 7 * len(label) + 10
@@ -88,39 +83,44 @@ class Axis:
                 kept.append((at, label))
         return kept[::-1]
 
+    def _numbers(self, room: float) -> list[tuple[float, str]]:
+        """Return multiples of 1, 2 or 5 times a power of ten, at least `room` pixels apart."""
+        low, high = sorted((self.low, self.high))
+        raw = (high - low) * room / max(abs(self.last - self.first), 1.0)
+        ten = 10.0 ** math.floor(math.log10(raw or 1.0))
+        unit = next(ten * s for s in (1, 2, 5, 10) if ten * s >= raw)
+        unit = max(unit, 1.0) if self.cells else unit
+        steps = range(math.ceil(low / unit), math.floor(high / unit) + 1)
+        return [(self(i * unit), f"{round(i * unit, 10):g}") for i in steps]
+
     def drawn(self, other: Axis) -> list[Markup]:
         """Draw the grid lines, ticks and title, beside or below the plot along `other`."""
         if self.layout.visible is False:
             return []
-        out, turned = [], False
+        out: list[Markup] = []
         ticks = [(at, t if len(t) <= _LONG else t[: _LONG - 1] + "…") for at, t in self.ticks()]
-        if not self.upright and self.names:
-            turned = sum(7 * len(t) + 8 for _, t in ticks) > self.last - self.first
+        turned = sum(7 * len(t) + 8 for _, t in ticks) > self.last - self.first
+        style: dict[str, Any]
         for at, label in ticks:
             if self.upright:
                 line = f"M{other.first:.1f} {at:.1f}H{other.last:.1f}"
-                style: dict[str, Any] = {"x": other.first - 6, "y": at + 4, "text_anchor": "end"}
+                style = {"x": other.first - 6, "y": at + 4, "text_anchor": "end"}
             else:
                 line = f"M{at:.1f} {other.first:.1f}V{other.last:.1f}"
                 style = {"x": at, "y": other.last + 16, "text_anchor": "middle"}
-                if turned:
+                if self.names and turned:
                     turn = f"translate({at + 4:.1f} {other.last + 8:.1f}) rotate(-60)"
                     style = {"transform": turn, "text_anchor": "end"}
             if not self.names:
                 out.append(element("path", d=line, class_="grid"))
             if self.labelled:
                 out.append(element("text", label, class_="soft", **style))
-        title = html.unescape(self.layout.title.text or "")
-        middle = (self.first + self.last) / 2
-        if title and self.upright:
-            turn = f"translate({other.first - self.margin + 12:.1f} {middle:.1f}) rotate(-90)"
-            out.append(element("text", title, transform=turn, text_anchor="middle"))
-        elif title:
-            below = other.last + (self.margin - 8)
-            out.append(element("text", title, x=middle, y=below, text_anchor="middle"))
-        return out
-
-    margin = 56.0
+        title, middle = html.unescape(self.layout.title.text or ""), (self.first + self.last) / 2
+        style = {"x": middle, "y": other.last + (self.margin - 8)}
+        if self.upright:
+            beside = other.first - self.margin + 12
+            style = {"transform": f"translate({beside:.1f} {middle:.1f}) rotate(-90)"}
+        return [*out, element("text", title, **style, text_anchor="middle")] if title else out
 
 
 def axes(
@@ -132,39 +132,31 @@ def axes(
     over: dict[str, int] = {}
     for trace in traces:
         for letter in "xy":
-            name = getattr(trace, f"{letter}axis") or letter
-            values = [] if getattr(trace, letter) is None else list(getattr(trace, letter))
-            used.setdefault(name, []).extend(values)
+            name = trace[f"{letter}axis"] or letter
+            used.setdefault(name, []).extend(() if trace[letter] is None else trace[letter])
             if trace.type == "bar" and (trace.orientation == "h") == (letter == "x"):
-                used[name] += _ends(trace, values, letter)
+                used[name] += [0.0, *chain(*error_ends(trace, letter))]  # bars begin at zero
             if trace.type == "heatmap":
                 over[name] = len(trace.z) if letter == "y" else len(trace.z[0])
     for shape in layout.shapes:
-        if shape.yref in used:
-            used[shape.yref].append(shape.y0)
-    longest = {
-        n: max((len(str(v)) for v in vs if isinstance(v, str)), default=0) for n, vs in used.items()
-    }
-    left = max(
-        _LEFT, 34 + 7 * min(_LONG, max((v for n, v in longest.items() if n[0] == "y"), default=0))
-    )
-    words = [n for n, v in longest.items() if n[0] == "x" and v]
-    crowded = any(7 * sum(len(v) for v in dict.fromkeys(map(str, used[n]))) > wide for n in words)
-    bottom = _BOTTOM + (5.6 * min(_LONG, max(longest[n] for n in words)) if crowded else 0)
+        used.get(shape.yref, []).append(shape.y0)
+    words = {n: [v for v in dict.fromkeys(vs) if isinstance(v, str)] for n, vs in used.items()}
+    longest = {n: min(_LONG, max(map(len, vs), default=0)) for n, vs in words.items()}
+    left = max(_LEFT, 34 + 7 * max((v for n, v in longest.items() if n[0] == "y"), default=0))
+    crowded = any(7 * sum(map(len, vs)) > wide for n, vs in words.items() if n[0] == "x")
+    lower = max((v for n, v in longest.items() if n[0] == "x"), default=0)
+    bottom = _BOTTOM + 5.6 * lower * crowded
     right = _RIGHT + 90 * any(t.type == "heatmap" for t in traces)
+    room = {"x": (left, wide - left - right), "y": (top, tall - top - bottom)}
+    margins = {"x": bottom, "y": left}
     made: dict[str, Axis] = {}
     for name, values in used.items():
-        asked = layout[f"{name[0]}axis{name[1:]}"]
+        asked, (start, length) = layout[f"{name[0]}axis{name[1:]}"], room[name[0]]
         low, high = asked.domain or (0.0, 1.0)
-        if name[0] == "x":
-            place = (left + low * (wide - left - right), left + high * (wide - left - right))
-        else:
-            place = (
-                top + (1 - high) * (tall - top - bottom),
-                top + (1 - low) * (tall - top - bottom),
-            )
-        made[name] = Axis(asked, name, values, place)
-        made[name].margin = left if name[0] == "y" else bottom
+        if name[0] == "y":
+            low, high = 1 - high, 1 - low
+        place = start + low * length, start + high * length
+        made[name] = Axis(asked, name, values, place, margins[name[0]])
         if name in over:
             made[name].over_cells(over[name])
     found = {i: (made[t.xaxis or "x"], made[t.yaxis or "y"]) for i, t in enumerate(traces)}
@@ -174,11 +166,10 @@ def axes(
     return found
 
 
-def _ends(trace: Any, values: Sequence[float], letter: str) -> list[float]:
-    """Return the ends of bars with their errors; bars begin at zero."""
-    error = getattr(trace, f"error_{letter}")
+def error_ends(trace: Any, letter: str) -> list[tuple[float, float]]:
+    """Return both ends of the error of every bar, or nothing for bars without errors."""
+    error = trace[f"error_{letter}"]
     if error.visible is False or error.array is None:
-        return [0.0]
+        return []
     less = error.array if error.arrayminus is None else error.arrayminus
-    ends = [v + e for v, e in zip(values, error.array, strict=True)]
-    return [0.0, *ends, *(v - e for v, e in zip(values, less, strict=True))]
+    return [(v - a, v + b) for v, a, b in zip(trace[letter], less, error.array, strict=True)]

@@ -92,14 +92,16 @@ def declared_range(ranges: Mapping[str, Range], metric: str) -> Range | None:
 
 def palette(signed: bool, theme: Theme = "light") -> list[str]:
     """Return BINS colours as #rrggbb, in perceptually equal steps (linear in OKLab)."""
-    anchors = [_oklab(colour) for colour in (_ORANGES[theme] if signed else ()) + _BLUES[theme]]
-    colours = []
-    for step in range(BINS):
-        at = step / (BINS - 1) * (len(anchors) - 1)
-        left = min(int(at), len(anchors) - 2)
-        ends = zip(anchors[left], anchors[left + 1], strict=True)
-        colours.append(_hex([a + (at - left) * (b - a) for a, b in ends]))
-    return colours
+    import numpy as np
+
+    named = (_ORANGES[theme] if signed else ()) + _BLUES[theme]
+    anchors = np.cbrt(np.array([_linear(c) for c in named]) @ np.transpose(_TO_LMS))
+    at, places = np.linspace(0, len(named) - 1, BINS), range(len(named))
+    # OKLab is a matrix product of these cube roots, so equal steps here are equal steps there
+    roots = np.column_stack([np.interp(at, places, channel) for channel in anchors.T])
+    linear = np.clip(np.linalg.solve(_TO_LMS, roots.T**3).T, 0.0, 1.0)
+    srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return [f"#{bytes(colour).hex()}" for colour in np.rint(255 * srgb).astype(np.uint8)]
 
 
 def rules(theme: Theme) -> str:
@@ -116,20 +118,14 @@ def rules(theme: Theme) -> str:
 
 
 def ink(colour: str) -> str:
-    """Return black or white, whichever is readable on a colour."""
-    return "#fff" if luminance(colour) < 0.22 else "#111"
+    """Return black or white, whichever is readable on a colour (by its luminance, WCAG 2.2)."""
+    red, green, blue = _linear(colour)
+    return "#fff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.22 else "#111"
 
 
 def faded(colour: str, share: float) -> str:
     """Return a colour `#rrggbb` with an opacity."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{share})"
-
-
-def luminance(colour: str) -> float:
-    """Compute the relative luminance (WCAG 2.2), 0 to 1."""
-    red, green, blue = _linear(colour)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    return f"rgba({','.join(map(str, bytes.fromhex(colour[1:])))},{share})"
 
 
 def scale_ends(scale: Scale) -> tuple[str, str]:
@@ -139,16 +135,13 @@ def scale_ends(scale: Scale) -> tuple[str, str]:
 
 def _even(size: float, declared: tuple[float | None, ...]) -> str:
     """Return the origin of the ends of a signed scale; "" if the metric declares them."""
-    low, high = declared
-    if high == size and low == -size:
+    if declared == (-size, size):
         return ""
-    origin = "the largest size of a score on this page"
-    if high == size:
-        origin = "the metric's highest value"
-    elif low == -size:
-        origin = "the size of the metric's lowest value"
+    at_low = "the size of the metric's lowest value" if declared[0] == -size else ""
+    origin = "the metric's highest value" if declared[1] == size else at_low
     return (
-        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is {origin}"
+        f"colours: from {-size:.3g} to {size:.3g}, as far below 0 as above; {size:.3g} is "
+        f"{origin or 'the largest size of a score on this page'}"
     )
 
 
@@ -156,54 +149,30 @@ def _one_way(low: float, high: float, declared: tuple[float | None, ...], seen: 
     """Return the origin of the ends of an unsigned scale; "" if the metric declares both."""
     if None not in declared:
         return ""
-    parts = [f"colours: from {low:.3g}", f" to {high:.3g}"]
+    told = f"colours: from {low:.3g}"
     if declared[0] is not None:
-        parts[0] += ", the metric's lowest value,"
+        told += ", the metric's lowest value,"
     elif low in seen and low != 0:
-        parts[0] += ", the lowest score on this page,"
+        told += ", the lowest score on this page,"
+    told += f" to {high:.3g}"
     if declared[1] is not None:
-        parts[1] += ", the metric's highest value"
-    elif high in seen:
-        parts[1] += ", the highest score on this page"
-    else:
-        parts[1] += f"; no score on this page is above {low:.3g}"
-    return "".join(parts)
+        return f"{told}, the metric's highest value"
+    above = f"; no score on this page is above {low:.3g}"
+    return told + (", the highest score on this page" if high in seen else above)
 
 
 def _bound(end: float | None) -> float | None:
     return float(end) if end is not None and math.isfinite(end) else None
 
 
-# OKLab: Bjorn Ottosson 2020, "A perceptual color space for image processing" (the two matrices).
+# OKLab: Bjorn Ottosson 2020, "A perceptual color space for image processing".
 _TO_LMS = (
     (0.4122214708, 0.5363325363, 0.0514459929),
     (0.2119034982, 0.6806995451, 0.1073969566),
     (0.0883024619, 0.2817188376, 0.6299787005),
 )
-_TO_LAB = (
-    (0.2104542553, 0.7936177850, -0.0040720468),
-    (1.9779984951, -2.4285922050, 0.4505937099),
-    (0.0259040371, 0.7827717662, -0.8086757660),
-)
-
-
-def _oklab(colour: str) -> list[float]:
-    return _times(_TO_LAB, [math.cbrt(x) for x in _times(_TO_LMS, _linear(colour))])
 
 
 def _linear(colour: str) -> list[float]:
-    srgb = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    srgb = [channel / 255 for channel in bytes.fromhex(colour[1:])]
     return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in srgb]
-
-
-def _hex(lab: list[float]) -> str:
-    import numpy as np
-
-    lms = np.linalg.solve(_TO_LAB, lab) ** 3
-    linear = np.clip(np.linalg.solve(_TO_LMS, lms), 0.0, 1.0)
-    srgb = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return "#" + "".join(f"{round(255 * channel):02x}" for channel in srgb)
-
-
-def _times(matrix: Iterable[Iterable[float]], vector: list[float]) -> list[float]:
-    return [sum(a * b for a, b in zip(row, vector, strict=True)) for row in matrix]

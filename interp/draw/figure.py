@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from interp.draw.axes import Axis, axes
+from interp.draw.axes import Axis, axes, error_ends
 from interp.draw.colours import COLOURS
 from interp.draw.sprite import data_url, indexed_png
 from interp.draw.svg import element, svg_picture
@@ -53,9 +53,9 @@ def svg(figure: go.Figure) -> Markup:
         parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
     named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
     legend, tall = _legend(named if len(named) > 1 else [], height)
-    said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))])
-    return svg_picture(WIDE, tall, *parts, *legend, class_="figure", role="img",
-                   aria_label=said or "figure")  # fmt: skip
+    said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))]) or "figure"
+    style = {"class_": "figure", "role": "img", "aria_label": said}
+    return svg_picture(WIDE, tall, *parts, *legend, **style)
 
 
 def _lines(text: str | None) -> list[str]:
@@ -93,14 +93,14 @@ def _points(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     names = [s for s in (trace.customdata, trace.hovertext, trace.text) if _listed(s)]
     for i in known:
         told = _lines(str(trace.text[i])) if _listed(trace.text) and "text" in mode else []
+        style: dict[str, Any] = {"text_anchor": "middle"}
+        high = at[i][1] - 7.5 * (len(told) - 1)
         if "markers" in mode:
             name = _lines(str(names[0][i])) if names else []
             said = ": ".join([*name, f"{x.spelled(xs[i])}, {y.spelled(ys[i])}"])
             parts.append(_mark(trace.marker, at[i], colour, said))
-            parts += _texts(told, at[i][0], at[i][1] - 7, text_anchor="middle", font_size=10)
-        else:
-            high = at[i][1] - 7.5 * (len(told) - 1)
-            parts += _texts(told, at[i][0], high, text_anchor="middle")
+            high, style = at[i][1] - 7, style | {"font_size": 10}
+        parts += _texts(told, at[i][0], high, **style)
     return parts
 
 
@@ -127,29 +127,23 @@ def _line(
 
 def _bars(trace: Any, x: Axis, y: Axis, colour: str) -> list[Markup]:
     level = trace.orientation == "h"
-    along, across = (x, y) if level else (y, x)
-    values, names = (trace.x, trace.y) if level else (trace.y, trace.x)
-    error = trace.error_x if level else trace.error_y
-    thick = max(1.0, 0.8 * across.step)
-    parts = []
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+    along, across, letter = (x, y, "x") if level else (y, x, "y")
+    thick, errors = max(1.0, 0.8 * across.step), error_ends(trace, letter)
+    fills, parts = trace.marker.color, []
+    for i, (name, value) in enumerate(
+        zip(trace["y" if level else "x"], trace[letter], strict=True)
+    ):
         if not math.isfinite(value):
             continue
-        low, high = sorted((along(0.0), along(value)))
-        start, fill = across(name) - thick / 2, colour
-        if _listed(trace.marker.color):
-            fill = trace.marker.color[i]
+        (low, high), start = sorted((along(0.0), along(value))), across(name) - thick / 2
         box = (low, start, high - low, thick) if level else (start, low, thick, high - low)
         said = element("title", f"{across.spelled(name)}: {along.spelled(value)}")
         size = dict(zip(("x", "y", "width", "height"), map(float, box), strict=True))
-        parts.append(element("rect", said, **size, fill=fill))
-        if error.visible is not False and error.array is not None:
-            less = error.array if error.arrayminus is None else error.arrayminus
-            ends = along(value - less[i]), along(value + error.array[i])
-            at = f"{across(name):.1f}"
-            way = f"M{ends[0]:.1f} {at}H" if level else f"M{at} {ends[0]:.1f}V"
-            if all(map(math.isfinite, ends)):
-                parts.append(element("path", d=f"{way}{ends[1]:.1f}", class_="error"))
+        parts.append(element("rect", said, **size, fill=fills[i] if _listed(fills) else colour))
+        if errors and all(map(math.isfinite, errors[i])):
+            (low, high), at = map(along, errors[i]), f"{across(name):.1f}"
+            way = f"M{low:.1f} {at}H" if level else f"M{at} {low:.1f}V"
+            parts.append(element("path", d=f"{way}{high:.1f}", class_="error"))
     return parts
 
 
@@ -197,14 +191,13 @@ def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Marku
     found = []
     for shape in layout.shapes:
         if shape.yref in named and shape.type == "line" and shape.y0 == shape.y1:
-            x, y = named[shape.yref]
-            colour = "currentColor" if shape.line.color == "#000000" else shape.line.color
+            (x, y), colour = named[shape.yref], shape.line.color
+            colour = "currentColor" if colour == "#000000" else colour
             found.append(_line(x.first, y(shape.y0), x.last - x.first, colour, shape.line.dash))
-    for note in layout.annotations:
-        if note.yref in named:
-            x, y = named[note.yref]
-            found += _texts(_lines(note.text), x.last - 4, y(note.y) + 14, text_anchor="end",
-                            class_="soft")  # fmt: skip
+    for note in (note for note in layout.annotations if note.yref in named):
+        x, y = named[note.yref]
+        style = {"text_anchor": "end", "class_": "soft"}
+        found += _texts(_lines(note.text), x.last - 4, y(note.y) + 14, **style)
     return found
 
 

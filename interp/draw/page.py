@@ -36,12 +36,13 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
     """
     context = _DEFAULTS | context
     script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
-    style = Markup(_style())
-    return (
-        _templates()
-        .get_template(f"{template}.jinja2")
-        .render(context, title=title, style=style, script=script)
-    )
+    context |= {"title": title, "style": Markup(_style()), "script": script}
+    return _templates().get_template(f"{template}.jinja2").render(context)
+
+
+def part(name: str, *values: Any) -> Markup:
+    """Fill a macro of `parts.jinja2`, which escapes all texts."""
+    return Markup(getattr(_templates().get_template("parts.jinja2").module, name)(*values).strip())
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -54,8 +55,6 @@ def page(
     figure: go.Figure | Markup | None,
     parts: Iterable[Sequence[Any]],
     made: Mapping[str, Any] | Sequence[Any] | None,
-    *,
-    file_name: str = "",
     **context: Any,
 ) -> bytes:
     """Return a page of sections as UTF-8.
@@ -66,7 +65,6 @@ def page(
         parts: Sections, each a heading followed by its contents: texts become paragraphs, data
             frames tables, and elements are kept.
         made: The provenance, shown as JSON.
-        file_name: The name of the page's data.
         context: `about`, `warnings`, `command` and `beside`, which stand above the sections.
     """
     if figure is not None and not isinstance(figure, Markup):
@@ -93,7 +91,12 @@ def _templates() -> jinja2.Environment:
         loader=PackageLoader("interp.draw"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"digest": policy_hash, "stored": stored, "pairs": pair_list}
+    found.filters |= {
+        "digest": policy_hash,
+        "stored": stored,
+        "pairs": pair_list,
+        "thousands": "{:,}".format,
+    }
     return found
 
 
@@ -135,7 +138,7 @@ def table(
     Args:
         columns: Names. A name that begins with a dot is of a column of words, which are aligned
             left; a pair is a name and the class of the column's cells.
-        rows: Cells, of which elements `<td>` and `<th>` are kept; a row can be an element.
+        rows: Cells, of which elements `<td>` and `<th>` are kept.
         caption: The caption.
         unit: The unit, after the caption.
         kind: The classes of the table.
@@ -144,16 +147,11 @@ def table(
     named = [c if isinstance(c, tuple) else (c[1:], "words") if c[:1] == "." else (c, None)
              for c in columns]  # fmt: skip
     head = [element("th", name, scope="col", class_=kind or None) for name, kind in named]
-    body = (
-        row if isinstance(row, Markup) else element("tr", *_cells(row, named, headed))
-        for row in rows
-    )
+    body = (element("tr", *_cells(row, named, headed)) for row in rows)
     about = element("span", unit, class_="unit") if unit else ""
     above = element("caption", caption, " ", about) if caption or unit else ""
-    whole = element(
-        "table", above, element("thead", element("tr", *head)), element("tbody", *body), class_=kind
-    )
-    return element("div", whole, class_="scroll", tabindex=0)
+    inside = above, element("thead", element("tr", *head)), element("tbody", *body)
+    return element("div", element("table", *inside, class_=kind), class_="scroll", tabindex=0)
 
 
 def _cells(row: Sequence[Any], named: Sequence[tuple[Any, Any]], headed: bool) -> Iterator[Markup]:
@@ -181,13 +179,10 @@ def data_table(frame: pd.DataFrame, name: str) -> Markup:
         frame: The rows.
         name: The name of the file that the link saves, without its suffix.
     """
-    content = frame.to_csv(index=False)
-    if len(content.encode()) > CSV:
-        link = element("p", f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here.")
-    else:
-        link = element("p", csv_link(content, name))
-    more = len(frame) - ROWS
-    rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else Markup("")
+    content, more = frame.to_csv(index=False), len(frame) - ROWS
+    large = f"The rows as CSV exceed {CSV / 1e6:g} MB and are omitted here."
+    link = element("p", large if len(content.encode()) > CSV else csv_link(content, name))
+    rest = element("p", f"{more:,} more rows are not on this page.") if more > 0 else ""
     return link + html_table(frame.head(ROWS)) + rest
 
 
@@ -211,9 +206,8 @@ def stored(made: Any) -> Markup:
 def pair_list(found: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> Markup:
     """Return names with their values as a list in columns."""
     items = found.items() if isinstance(found, Mapping) else found
-    return element(
-        "dl", *(element("div", element("dt", k), element("dd", plainly(v))) for k, v in items)
-    )
+    pairs = ((element("dt", name), element("dd", plainly(value))) for name, value in items)
+    return element("dl", *(element("div", *pair) for pair in pairs))
 
 
 def plainly(value: Any) -> str:

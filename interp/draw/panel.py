@@ -64,9 +64,8 @@ def panel(
              f"{missing} without a score" if missing else ""]  # fmt: skip
     caption = element("figcaption", name, " ", element("span", first["unit"], class_="unit"), data)
     note = element("p", "; ".join(filter(None, notes)), class_="note")
-    return element(
-        "figure", caption, drawn, colour_bar(scale), note, element("output", aria_live="polite")
-    )
+    output = element("output", aria_live="polite")
+    return element("figure", caption, drawn, colour_bar(scale), note, output)
 
 
 def head_map(
@@ -135,14 +134,12 @@ def bar(
     left, right = sorted((x(max(scale.low, min(0.0, scale.high))), x(value)))
     colour = ("d26" if value >= 0 else "d6") if scale.signed else "q18"
     parts = [element("rect", x=left, y=3, width=right - left, height=8, class_=colour)]
-    low, high = (
-        sem if isinstance(sem, tuple) else (value - (sem or math.nan), value + (sem or math.nan))
-    )
-    if math.isfinite(low) and math.isfinite(high):
-        low, high = x(low), x(high)
-        parts.append(
-            element("path", class_="error", d=f"M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6")
-        )
+    error = sem or math.nan
+    ends = sem if isinstance(sem, tuple) else (value - error, value + error)
+    if all(map(math.isfinite, ends)):
+        low, high = map(x, ends)
+        way = f"M{low:g} 7H{high:g}M{low:g} 4v6M{high:g} 4v6"
+        parts.append(element("path", class_="error", d=way))
     if math.isfinite(null):
         parts.append(element("path", class_="null", d=f"M{x(null):g} 0v14"))
     return element("svg", *parts, class_="score", viewBox=f"-1 0 {width + 2} 14", width=width + 2,
@@ -157,47 +154,41 @@ def _axes(n_layers: int, n_heads: int, cell: int) -> Markup:
     ys = [element("text", y, x=_LEFT - 6, y=_TOP + (y + 0.5) * cell + 4, class_="y")
           for y in every(n_layers)]  # fmt: skip
     turn = f"translate(12 {_TOP + n_layers * cell / 2:g}) rotate(-90)"
-    return element(
-        "g", element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22),
-        element("text", "layer", class_="axis", transform=turn), *xs, *ys, aria_hidden="true",
-    )  # fmt: skip
+    head = element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22)
+    layer = element("text", "layer", class_="axis", transform=turn)
+    return element("g", head, layer, *xs, *ys, aria_hidden="true")
 
 
 def _images(bins: np.ndarray, signed: bool, cell: int) -> Markup:
     n_layers, n_heads = bins.shape
     themes: tuple[Theme, ...] = ("light", "dark")
+    box = {"x": _LEFT, "y": _TOP, "width": n_heads * cell, "height": n_layers * cell}
     images = []
     for theme in themes:
         colours = [*palette(signed, theme), _NO_SCORE[theme]]
-        pixels = (bins % len(colours)).astype("uint8")
+        source = data_url(indexed_png((bins % len(colours)).astype("uint8"), colours))
         images.append(
-            element("image", class_=theme, x=_LEFT, y=_TOP, width=n_heads * cell,
-                    height=n_layers * cell, preserveAspectRatio="none",
-                    href=data_url(indexed_png(pixels, colours)))
-        )  # fmt: skip
+            element("image", class_=theme, **box, preserveAspectRatio="none", href=source)
+        )
     return Markup("").join(images)
 
 
 def _numbers(rows: pd.DataFrame, shape: tuple[int, int]) -> dict[str, str]:
     """Return score, error and null per head, and n, once if all heads have the same n."""
-    size = shape[0] * shape[1]
-    places = (rows["layer"] * shape[1] + rows["head"]).tolist()
+    import numpy as np
 
-    def listed(values: Any, spell: Any) -> str:
-        texts = [""] * size
-        for at, value in zip(places, values, strict=True):
-            texts[at] = "" if value != value else spell(value)  # noqa: PLR0124
-        return "" if not any(texts) else ",".join(texts)
+    places = (rows["layer"] * shape[1] + rows["head"]).to_numpy()
+
+    def listed(column: str, spell: Any) -> str:
+        texts = np.full(shape[0] * shape[1], "", dtype=object)
+        texts[places] = ["" if math.isnan(x) else _short(x, spell(x)) for x in rows[column]]
+        return ",".join(texts) if any(texts) else ""
 
     counts = rows["n"].unique()
-    n = str(counts[0]) if len(counts) == 1 else listed(rows["n"].tolist(), str)
-    found = {f"data_{c}": listed(rows[c].tolist(), _short) for c in ("score", "null")}
-    return found | {"data_sem": listed(rows["sem"].tolist(), _short_error), "data_n": n}
+    n = str(counts[0]) if len(counts) == 1 else listed("n", str)
+    found = {f"data_{column}": listed(column, score_text) for column in ("score", "null")}
+    return found | {"data_sem": listed("sem", "{:.2g}".format), "data_n": n}
 
 
-def _short(value: float) -> str:
-    return score_text(value).replace("0.", ".", 1) if abs(value) < 1 else score_text(value)
-
-
-def _short_error(value: float) -> str:
-    return f"{value:.2g}".replace("0.", ".", 1) if value < 1 else f"{value:.2g}"
+def _short(value: float, text: str) -> str:
+    return text.replace("0.", ".", 1) if abs(value) < 1 else text

@@ -49,34 +49,26 @@ def heatmap(
     titles = [text(" ".join(site)) for site in sites]
     figure = make_subplots(rows=len(sites), cols=1, subplot_titles=titles)
     for row, (one_model, one_stack) in enumerate(sites, start=1):
-        rows = table.where(model=one_model, stack=one_stack).to_pandas().to_dict("records")
         grid = table.matrix(metric, model=one_model, stack=one_stack)
         hover = np.full(grid.shape, "", dtype=object)
-        for record in rows:
+        for record in table.where(model=one_model, stack=one_stack).to_pandas().to_dict("records"):
             hover[record["layer"], record["head"]] = text(tooltip(record))
         # float32 arrays are stored as bytes, a fifth of the size of a list of numbers
         panel = {"z": grid.astype(np.float32), "coloraxis": "coloraxis", "text": hover}
         figure.add_heatmap(**panel, hovertemplate="%{text}<extra></extra>", row=row, col=1)
-        figure.update_xaxes(title_text="head", dtick=max(1, grid.shape[1] // 16), row=row, col=1)
-        figure.update_yaxes(title_text="layer", dtick=max(1, grid.shape[0] // 16), row=row, col=1)
-        figure.update_yaxes(autorange="reversed", row=row, col=1)
+        layers, heads = (max(1, count // 16) for count in grid.shape)
+        figure.update_xaxes(title_text="head", dtick=heads, row=row, col=1)
+        figure.update_yaxes(title_text="layer", dtick=layers, autorange="reversed", row=row, col=1)
     unit = frame["unit"].iloc[0] if len(frame) else ""
-    title = [text(x) for x in (metric, unit) if x]
+    title = "<br>".join(text(x) for x in (metric, unit) if x)
     beyond = scale.beyond(frame["score"].to_numpy())
     said = [scale.note.replace("on this page", "in this figure")] if scale.note else []
     said += [f"{beyond} beyond the range, shown as its end"] if beyond else []
     if said:
         figure.update_layout(title={"text": text("; ".join(said)), "font": {"size": 12}})
-    figure.update_layout(
-        coloraxis={
-            "colorscale": palette(scale.signed),
-            "cmin": scale.low,
-            "cmax": scale.high,
-            "colorbar": {"title": {"text": "<br>".join(title)}},
-        },
-        height=120 + 320 * len(sites),
-    )
-    return figure
+    colours = {"colorscale": palette(scale.signed), "cmin": scale.low, "cmax": scale.high}
+    colours["colorbar"] = {"title": {"text": title}}
+    return figure.update_layout(coloraxis=colours, height=120 + 320 * len(sites))
 
 
 def tooltip(row: Mapping[str, Any]) -> str:

@@ -41,16 +41,12 @@ def thumbnails(
     """Return a PNG of all heads, one row of heads per row of the list; None is empty."""
     count = sum(w is not None for row in grid for w in row)
     small = shrunk(np.zeros(shape, np.float32), side(shape, count)).shape
-    blank = len(colours)
-    whole = np.full((len(grid) * small[0], len(grid[0]) * small[1]), blank, np.uint8)
+    cells = np.full((len(grid), len(grid[0]), *small), len(colours), np.uint8)
     for y, row in enumerate(grid):
         for x, weights in enumerate(row):
             if weights is not None:
-                at = (
-                    slice(y * small[0], (y + 1) * small[0]),
-                    slice(x * small[1], (x + 1) * small[1]),
-                )
-                whole[at] = bins(shrunk(weights, side(shape, count)), len(colours))
+                cells[y, x] = bins(shrunk(weights, side(shape, count)), len(colours))
+    whole = cells.swapaxes(1, 2).reshape(len(grid) * small[0], -1)
     return indexed_png(whole, [*colours, "#ffffff"])
 
 

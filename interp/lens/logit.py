@@ -63,7 +63,7 @@ class LogitLens(Result):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Draw a heat map of the scores, depth by position, with the top token in each cell."""
-        from interp.draw.grid import grid
+        from interp.draw.charts import grid
 
         if self._kept is not None:
             return super().plot(k)

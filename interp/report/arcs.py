@@ -9,16 +9,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from markupsafe import Markup
 
 from interp.draw.svg import element, svg_picture
 
-_LETTER, _SMALL = (
-    8.0,
-    6.2,
-)  # width of a letter of a word and of a relation, in the fonts of the style sheet
+# width of a letter of a word and of a relation, in the fonts of the style sheet
+_LETTER, _SMALL = 8.0, 6.2
 _STEP, _FIRST = 17.0, 20.0  # height of a level of arcs, and of the first
 _BAND = 24.0  # height of the row of words
 _GAP, _FAN, _ROUND = 14.0, 6.0, 6.0
@@ -60,15 +58,16 @@ def arcs(
         name: The name of the picture for a screen reader, before its words.
     """
     gold = {(head, at) for at, head in enumerate(heads) if head >= 0}
-    both = gold | {(at, head) for head, at in gold}
-    found = set(predicted) | (set() if directed else {(b, a) for a, b in predicted})
-    above = []
+    correct, found = set(gold), set(predicted)
+    if not directed:
+        correct |= {(at, head) for head, at in gold}
+        found |= {(b, a) for a, b in predicted}
+    above, below = [], []
     for a, b in predicted:
-        right = (a, b) in (gold if directed else both)
-        sign = "->" if directed else "-"
-        told = f"predicted {words[a]} {sign} {words[b]}: {'right' if right else 'wrong'}"
+        right = (a, b) in correct
+        told = f"predicted {words[a]} {'->' if directed else '-'} {words[b]}: "
+        told += "right" if right else "wrong"
         above.append(Arc(a, b, "hit" if right else "wrong", told))
-    below = []
     for head, at in sorted(gold, key=lambda arc: arc[1]):
         there = (head, at) in found
         told = f"gold {relations[at]}: {words[head]} -> {words[at]}"
@@ -77,16 +76,16 @@ def arcs(
     middles, width = _columns(words, above, below)
     up, down = _levels(above), _levels(below)
     top = _height(up) + 8
+    hits = sum(arc.kind == "hit" for arc in above)
+    what = f"{name}{hits} of {len(above)} predicted arcs are right: {' '.join(words)}"
+    parts = [_drawn(a, ends, up[a], top, -1, tip=directed)
+             for a, ends in _fanned(above, middles).items()]  # fmt: skip
+    parts += [_drawn(a, ends, down[a], top + _BAND, 1, tip=True)
+              for a, ends in _fanned(below, middles).items()]  # fmt: skip
+    for word, head, x in zip(words, heads, middles, strict=True):
+        style = "w root" if head < 0 else "w"
+        parts.append(element("text", word, class_=style, x=x, y=top + 16))
     total = top + _BAND + _height(down) + 8
-    right = sum(arc.kind == "hit" for arc in above)
-    what = f"{name}{right} of {len(above)} predicted arcs are right: {' '.join(words)}"
-    places = _fanned(above, middles)
-    parts = [_drawn(a, places[a], up[a], top, -1, tip=directed) for a in above]
-    places = _fanned(below, middles)
-    parts += [_drawn(a, places[a], down[a], top + _BAND, 1, tip=True) for a in below]
-    for at, word in enumerate(words):
-        style = "w root" if heads[at] < 0 else "w"
-        parts.append(element("text", word, class_=style, x=middles[at], y=top + 16))
     return svg_picture(width, total, *parts, class_="arcs", role="img", aria_label=what)
 
 
@@ -102,29 +101,28 @@ def _columns(
     words: Sequence[str], above: Sequence[Arc], below: Sequence[Arc]
 ) -> tuple[list[float], float]:
     """Return the middle of each word and the total width, with room for arcs and labels."""
-    most = [max(_count(above, at), _count(below, at)) for at in range(len(words))]
+    most = [
+        max(sum(at in arc.ends for arc in arcs) for arcs in (above, below))
+        for at in range(len(words))
+    ]
     half = [
         max(_LETTER * letters(word) + _GAP, _FAN * (n + 1)) / 2
         for word, n in zip(words, most, strict=True)
     ]
     steps = [half[0] + 4, *(a + b for a, b in pairwise(half))]
-    for arc in sorted(below, key=lambda a: a.ends[1] - a.ends[0]):
+    for arc in sorted(below, key=_length):
         low, high = arc.ends
         # arcs stand beside the middles of their words by up to half the arcs of the word
         needed = _SMALL * letters(arc.label) + _FAN * (2 + (most[low] + most[high]) / 2)
         steps[high] += max(0.0, needed - sum(steps[low + 1 : high + 1]))
-    middles = [sum(steps[: at + 1]) for at in range(len(words))]
+    middles = list(accumulate(steps))
     return middles, middles[-1] + half[-1] + 4
-
-
-def _count(all_arcs: Sequence[Arc], word: int) -> int:
-    return sum(word in arc.ends for arc in all_arcs)
 
 
 def _levels(all_arcs: Sequence[Arc]) -> dict[Arc, int]:
     """Return the level of each arc: outside of every arc that it overlaps."""
     levels: dict[Arc, int] = {}
-    for arc in sorted(all_arcs, key=lambda a: (a.ends[1] - a.ends[0], a.ends)):
+    for arc in sorted(all_arcs, key=lambda a: (_length(a), a.ends)):
         low, high = arc.ends
         under = [level for o, level in levels.items() if o.ends[0] < high and low < o.ends[1]]
         levels[arc] = max(under, default=0) + 1
@@ -139,16 +137,17 @@ def _fanned(all_arcs: Sequence[Arc], middles: Sequence[float]) -> dict[Arc, tupl
     """Return the ends of each arc on its two words, side by side so that none overlap."""
     at: dict[tuple[Arc, int], float] = {}
     for word, middle in enumerate(middles):
-        mine = [arc for arc in all_arcs if word in arc.ends]
-
         # From the left: the shortest arc to the left comes first, that to the right last.
-        def order(arc: Arc, word: int = word) -> tuple[int, int]:
-            low, high = arc.ends
-            return (0, high - low) if high == word else (1, low - high)
-
-        for k, arc in enumerate(sorted(mine, key=order)):
+        left = [arc for arc in all_arcs if arc.ends[1] == word]
+        right = [arc for arc in all_arcs if arc.ends[0] == word]
+        mine = sorted(left, key=_length) + sorted(right, key=lambda arc: -_length(arc))
+        for k, arc in enumerate(mine):
             at[arc, word] = middle + _FAN * (k - (len(mine) - 1) / 2)
     return {arc: (at[arc, arc.ends[0]], at[arc, arc.ends[1]]) for arc in all_arcs}
+
+
+def _length(arc: Arc) -> int:
+    return arc.ends[1] - arc.ends[0]
 
 
 def _drawn(
@@ -163,12 +162,12 @@ def _drawn(
     out = [element("title", arc.told), element("path", class_=arc.kind, d=path)]
     if tip:
         x = left if arc.to == arc.ends[0] else right
-        shape = f"M{x:g} {base:g}l-3.5 {way * 7}h7z"
-        out.append(element("path", class_=f"tip {arc.kind}", d=shape))
+        d = f"M{x:g} {base:g}l-3.5 {way * 7}h7z"
+        out.append(element("path", class_=f"tip {arc.kind}", d=d))
     middle = (left + right) / 2
     if arc.kind == "wrong":
-        cross = f"M{middle - 4:g} {y - 4:g}l8 8m0 -8l-8 8"
-        out.append(element("path", class_="cross", d=cross))
+        d = f"M{middle - 4:g} {y - 4:g}l8 8m0 -8l-8 8"
+        out.append(element("path", class_="cross", d=d))
     if arc.label:
         out.append(element("text", arc.label, class_="r", x=middle, y=y + 3.5))
     return element("g", *out)

@@ -83,9 +83,8 @@ def _drawn(row: Mapping[str, Any]) -> Markup:
     band = [row[f"{sets.removesuffix('_random')}_{end}"] for end in ("low", "high")]
     values = [row["clean"], row["out"], row[sets], *band]
     low, spread = min(values), max(values) - min(values) or 1.0
-    clean, out, tick, left, right = (
-        round(6 + (_WIDTH - 12) * (value - low) / spread, 1) for value in values
-    )
+    places = (round(6 + (_WIDTH - 12) * (value - low) / spread, 1) for value in values)
+    clean, out, tick, left, right = places
     return svg_picture(
         _WIDTH, 18,
         element("rect", class_="band", x=left, y=5, width=max(right - left, 1.0), height=8),

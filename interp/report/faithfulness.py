@@ -85,14 +85,11 @@ def _deceived(found: Faithfulness) -> list[Markup]:
     if not rows:
         return []
     lines = [
-        [d.method, d.needs, d.error, ""]
-        if d.error
-        else [d.method, d.needs, f"{d.rank:.2f} ± {d.sem:.2f}", f"{d.first:.0%}"]
+        [d.method, d.needs]
+        + ([d.error, ""] if d.error else [f"{d.rank:.2f} ± {d.sem:.2f}", f"{d.first:.0%}"])
         for d in rows
     ]
-    caption = (
-        f"Mean rank of the decisive word in bundled:deceive, {rows[0].n} sentences; chance is"
-        f" {rows[0].chance:.1f}"
-    )
+    caption = f"Mean rank of the decisive word in bundled:deceive, {rows[0].n} sentences"
+    caption += f"; chance is {rows[0].chance:.1f}"
     columns = ["method", "needs", "rank", "first"]
     return [element("h3", "Can it be deceived?"), table(columns, lines, caption)]

@@ -124,34 +124,30 @@ def _sections(
 ) -> Iterator[dict[str, Any]]:
     """Yield the values of the template for each model."""
     from interp.draw.panel import panel
-    from interp.report.catalogue import catalogue_section
+    from interp.report.findings import catalogue_section
     from interp.report.words import download, every_number, provenance, top_head_tables
 
     made = table.provenance
     for model, rows in frame.groupby("model", sort=False):
-        own = table.where(model=str(model))
-        maps = []
+        own, maps = table.where(model=str(model)), []
         shapes = rows.groupby("stack")[["layer", "head"]].max() + 1
         for (metric, stack), cells in rows.groupby(["metric", "stack"], sort=False):
             if level < 0:
                 break
             name = f"{metric} · {stack}" if len(shapes) > 1 else str(metric)
-            shape = int(shapes.loc[stack, "layer"]), int(shapes.loc[stack, "head"])
             data = download(cells, f"{model} {name}") if level > 2 else ""
             maps.append(
-                panel(cells, name, shape=shape, detail=min(level, 2), data=data,
-                      scale=scales[metric])
+                panel(cells, name, shape=tuple(shapes.loc[stack].tolist()), detail=min(level, 2),
+                      data=data, scale=scales[metric])
             )  # fmt: skip
+        judged = rows["metric"].nunique() >= CATALOGUE
         yield {
-            "model": model,
+            "model": model, "maps": maps,
             "made": provenance({k[1]: v for k, v in made.items() if k[0] == model}),
-            "maps": maps,
-            "special": catalogue_section(own, ends)
-            if rows["metric"].nunique() >= CATALOGUE
-            else None,
+            "special": catalogue_section(own, ends) if judged else None,
             "best": top_head_tables(own, scales, top, by),
             "every": every_number(rows) if level > 2 else "",
-        }
+        }  # fmt: skip
 
 
 def _count(n: int, what: str) -> str:

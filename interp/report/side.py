@@ -47,10 +47,9 @@ def side_by_side(
             _strip(f"{model} {stack}" if several else str(model), site, scale, lowest)
             for (model, stack), site in sites[:_ROWS]
         ]
-        what = "lowest head" if lowest else "best head"
-        what = "head farthest from its null" if scale.signed and not lowest else what
-        notes = [f"{what} of each layer", _prompts(rows), scale.note]
-        notes += [f"{len(sites) - _ROWS} more not drawn"] if len(sites) > _ROWS else []
+        apart = "head farthest from its null" if scale.signed else "best head"
+        notes = [f"{'lowest head' if lowest else apart} of each layer", _prompts(rows), scale.note]
+        notes += [f"{len(sites) - _ROWS} more not drawn"] * (len(sites) > _ROWS)
         depth = element("div", element("span", "first layer"), element("span", "last layer"),
                         class_="depth")  # fmt: skip
         columns: list[Any] = ["model", depth, "best head", "score", "null"]

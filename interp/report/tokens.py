@@ -86,17 +86,15 @@ def spans(one: Attribution) -> Markup:
 
 def inline(one: Attribution) -> str:
     """Return the tokens with their colours as attributes, for a notebook without a style sheet."""
-    scale = scale_of(one)
+    scale, out = scale_of(one), []
     steps = palette(scale.signed, "light")
-    out = []
     for i, (token, at) in enumerate(zip(one.tokens, scale.bins(one.scores), strict=True)):
         style = f"background:{steps[at]};color:{ink(steps[at])};padding:.15rem .18rem;"
         style += "border-radius:.2rem;white-space:pre-wrap"
         out.append(element("span", shown(token), title=_told(one, i), style=style))
-    heading = f"{one.method} of {one.target} = {one.value:.4g}"
-    coloured = element("p", Markup(" ").join(out), style="line-height:2.1")
-    said = f"{scale_text(one)} {residual_text(one)}"
-    return element("p", heading) + coloured + element("p", said)
+    heading = element("p", f"{one.method} of {one.target} = {one.value:.4g}")
+    said = element("p", f"{scale_text(one)} {residual_text(one)}")
+    return heading + element("p", Markup(" ").join(out), style="line-height:2.1") + said
 
 
 def _told(one: Attribution, i: int) -> str:
@@ -117,16 +115,15 @@ def scale_of(one: Attribution) -> Scale:
 
 def scale_text(one: Attribution) -> str:
     """Return a sentence with the ends of the colours and the number of tokens beyond them."""
-    scale = scale_of(one)
-    every = bool(one.special.all())
-    of = "a token" if every or not one.special.any() else "a token that is not special"
-    beyond = scale.beyond(one.scores)
-    more = f" Special tokens beyond it: {beyond}." if beyond else ""
     if not one.scores.any():
         return "Colours: every score is 0."
+    scale = scale_of(one)
+    kind = " that is not special" if one.special.any() and not one.special.all() else ""
+    beyond = scale.beyond(one.scores)
+    more = f" Special tokens beyond it: {beyond}." if beyond else ""
     return (
-        f"Colours from {scale.low:.3g} to {scale.high:.3g} {one.unit}, the largest score of {of}"
-        f"{' either way' if scale.signed else ''}.{more}"
+        f"Colours from {scale.low:.3g} to {scale.high:.3g} {one.unit}, the largest score of a token"
+        f"{kind}{' either way' if scale.signed else ''}.{more}"
     )
 
 

@@ -9,15 +9,28 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.draw.colours import Scale, scale_ends
+from interp.draw.page import fold, table
 from interp.draw.page import render as fill
-from interp.draw.panel import colour_bar, head_map
+from interp.draw.panel import bar, colour_bar, head_map
+from interp.draw.svg import element
 from interp.report.arcs import arcs
-from interp.report.tree_tables import minimal_pairs, relation_tables, trees
-from interp.syntax.wording import above, by_gain
+from interp.syntax.wording import (
+    MEANINGS,
+    ORDER,
+    WAYS,
+    above,
+    by_gain,
+    fraction,
+    headed,
+    share,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from interp.syntax.pairs import PairCheck
-    from interp.syntax.result import TreeScores
+    from interp.syntax.result import Trees, TreeScores
+
+_SHARES = Scale(0.0, 1.0, False)
 
 
 def trees_page(
@@ -43,11 +56,11 @@ def trees_page(
 
 def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     return {
-        "model": one.model, "notes": one.notes, "told": _told(one),
-        "relations": relation_tables(one),
+        "model": one.model, "notes": one.notes, "found": _found(one),
+        "relations": _relations(one),
         "counts": {name.replace("_", " "): f"{n:,}" for name, n in one.counts.items()},
-        "trees": trees(one), "made": one.provenance, **_maps(one),
-        "pairs": None if pairs is None else minimal_pairs(pairs),
+        "trees": _trees(one), "made": one.provenance, **_maps(one),
+        "pairs": None if pairs is None else _minimal_pairs(pairs),
         "sentences": [
             (s.sent_id, s.found, sum(head >= 0 for head in s.heads),
              arcs(s.words, s.heads, s.relations, s.predicted, directed=s.directed))
@@ -56,23 +69,16 @@ def _section(one: TreeScores, pairs: PairCheck | str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _told(one: TreeScores) -> str:
-    """Return the findings in two sentences."""
-    better = [r for r in one.relations if above(r)]
-    names = ", ".join(f"{r.relation} ({r.head})" for r in by_gain(better)[:5])
-    told = f"{len(better)} of {len(one.relations)} relations have a head above their baseline"
-    told += f": {names}{', ...' if len(better) > 5 else ''}." if better else "."
-    base = max((t.uuas for t in one.trees if t.baseline and t.punct), default=None)
-    made = max(
-        (t for t in one.trees if not t.baseline and t.punct), key=lambda t: t.uuas, default=None
-    )
-    if made is not None:
-        told += (
-            f" The best trees ({made.method}, {' '.join(made.heads)}) have"
-            f" {made.uuas:.3f} of the gold edges"
-            f"{'' if base is None else f', the best baseline {base:.3f}'}."
-        )
-    return told
+def _found(one: TreeScores) -> dict[str, Any]:
+    """Return the numbers of the first sentences of a section."""
+    better = by_gain([r for r in one.relations if above(r)])
+    trees = [t for t in one.trees if t.punct]
+    return {
+        "better": len(better), "of": len(one.relations),
+        "best": [f"{r.relation} ({r.head})" for r in better[:5]],
+        "base": max((t.uuas for t in trees if t.baseline), default=None),
+        "tree": max((t for t in trees if not t.baseline), key=lambda t: t.uuas, default=None),
+    }  # fmt: skip
 
 
 def _maps(one: TreeScores) -> dict[str, Any]:
@@ -97,3 +103,89 @@ def _maps(one: TreeScores) -> dict[str, Any]:
         what = f"{stack}: UUAS of {grid.shape[0]} layers by {grid.shape[1]} heads"
         maps[stack] = head_map(scale.bins(grid), what, signed=False, titles=titles, role="img")
     return {"maps": maps, "ends": scale_ends(scale), "bar": colour_bar(scale)}
+
+
+def _relations(one: TreeScores) -> Markup:
+    """Return the best head of every relation beside its baseline, in the order of `by_gain`."""
+    ordered = by_gain(one.relations)
+    rows = [
+        [
+            r.relation, headed((r.head,), r.direction),
+            bar(r.accuracy, _SHARES, sem=r.interval, null=r.baseline),
+            share(r.accuracy, r.interval), f"{share(r.baseline)} at {r.offset:+d}",
+            share(r.gain, r.gain_interval, signed=True), f"{r.p:.3g}", verdict(r), f"{r.n:,}",
+        ]
+        for r in ordered
+    ]  # fmt: skip
+    more = (
+        [
+            r.relation, headed(r.ensemble), share(r.ensemble_accuracy, r.ensemble_interval),
+            f"{share(r.either)} {headed((r.either_head,))}",
+            f"{share(r.oracle)} {headed((r.oracle_head,))}", share(r.random), share(r.shuffled),
+        ]
+        for r in ordered
+    )  # fmt: skip
+    ways = "; ".join(f"{sign} {MEANINGS[way]}" for way, sign in WAYS.items())
+    unit = (
+        f"per cent of dependents whose head word is found; {ways}; the upright line is the"
+        f" baseline; in order {ORDER}"
+    )
+    columns = ["relation", ".head", ("", "wide"), "found", "best offset", "difference", "p", ".",
+               "n"]  # fmt: skip
+    first = table(columns, rows, "The best head of every relation", unit, "relations")
+    unit = (
+        "per cent; oracle: the head that is best on the reporting sentences themselves; either:"
+        " where one of the two words attends to the other"
+    )
+    columns = ["relation", ".ensemble", "found", "either", "oracle", "random weights",
+               "shuffled words"]  # fmt: skip
+    second = table(columns, more, "Beside the best head", unit)
+    summary = "Ensembles, either direction, oracle, random weights, shuffled words"
+    return first + fold(summary, second)
+
+
+def _trees(one: TreeScores) -> Markup:
+    """Return all methods and baselines, the best first, with and without punctuation."""
+    return Markup("").join(
+        _tree_table([t for t in one.trees if t.punct == punct], punct)
+        for punct in (True, False)
+        if any(t.punct == punct for t in one.trees)
+    )
+
+
+def _minimal_pairs(found: PairCheck | str) -> Markup:
+    """Return the loss without the heads, beside random heads of the same layers."""
+    if isinstance(found, str):
+        return element("p", found)
+    drawn, sem = found.random_drops, found.drop_sem
+    row = [
+        headed(found.checked), f"{found.accuracy:.1%}", f"{found.accuracy_without:.1%}",
+        f"{found.margin.mean():.3g}",
+        f"{found.drop:.3g}" + (f" ± {sem:.2g}" if math.isfinite(sem) else ""),
+        f"{drawn.mean():.3g} [{drawn.min():.3g}, {drawn.max():.3g}]", f"{found.p:.2g}",
+        f"{len(found.margin):,}",
+    ]  # fmt: skip
+    columns = [".heads", "right", "right without", "margin", "lost", "lost to random heads", "p",
+               "pairs"]  # fmt: skip
+    unit = (
+        f"{found.kind} of the good sentence less that of the bad one, nats; ± is one standard"
+        f" error over pairs; {len(drawn)} random sets of heads of the same layers with lowest and"
+        " highest; p: the share of sets that cost as much"
+    )
+    return table(columns, [row], "Without the heads", unit, "pairs")
+
+
+def _tree_table(trees: Sequence[Trees], punct: bool) -> Markup:
+    rows = (
+        [
+            f"{t.method} (baseline)" if t.baseline else t.method, headed(t.heads, t.direction),
+            fraction(t.uuas, t.uuas_interval), fraction(t.uas, t.uas_interval), f"{t.edges:,}",
+        ]
+        for t in sorted(trees, key=lambda t: (-t.uuas, t.method))
+    )  # fmt: skip
+    unit = (
+        "UUAS: share of gold edges in the tree, whichever way; UAS: share of words with the right"
+        " head"
+    )
+    caption = f"{'With' if punct else 'Without'} punctuation"
+    return table(["method", ".heads", "UUAS", "UAS", "edges"], rows, caption, unit, "trees")

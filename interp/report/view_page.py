@@ -8,9 +8,10 @@ from markupsafe import Markup
 
 from interp.core.errors import OptionError
 from interp.draw.colours import palette
+from interp.draw.page import part
 from interp.draw.page import render as fill
 from interp.heads.patterns.coding import resolution
-from interp.heads.patterns.detail import Detail, LetterBlocks, add_terms, details, stacks_written
+from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stacks_written
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
 
@@ -37,7 +38,9 @@ def assembled(view: View, title: str, budget: int) -> str:
         if written is None:
             continue
         kept = add_terms(view, store, written, budget - frame.size)
-        page = frame.filled(written, store, _told(view, detail, ways[0], kept, budget))
+        step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
+        size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
+        page = frame.filled(written, store, part("precision", detail.bits, step, *size, *kept))
         least = len(page.encode())
         if least <= budget:
             return page
@@ -50,35 +53,6 @@ def assembled(view: View, title: str, budget: int) -> str:
     )
 
 
-def _told(
-    view: View, detail: Detail, best: Detail, terms: tuple[int, int], budget: int
-) -> list[str]:
-    """Return sentences about the precision and the detail of the numbers."""
-    step = resolution(detail.bits)
-    told = [
-        f"Weights are stored in {detail.bits} bits as the square root: each differs from the "
-        f"computed weight by at most {step:.1g}, small weights by much less."
-    ]
-    if detail.block > 1:
-        kept = len(detail.kept)
-        told.append(
-            f"With all tokens of all heads the page would be larger than {budget / 1e6:g} MB: "
-            f"{kept or 'no'} head{' is' if kept == 1 else 's are'} in full, and in the others a "
-            f"row and a column stand for {detail.block} tokens (the mean over the queries of "
-            "their total weight on the keys)."
-        )
-    elif detail.bits < best.bits:
-        told.append(f"In 16 bits the page would be larger than {budget / 1e6:g} MB.")
-    done, could = terms
-    if could:
-        each = "every head" if done == could else f"{done:,} of {could:,} heads"
-        told.append(
-            f"Queries and keys of {each} are stored, in 16 bits per number relative to the largest "
-            "number of each vector."
-        )
-    return told
-
-
 class _Frame:
     """Parts of a page that do not depend on the detail of its numbers."""
 
@@ -89,22 +63,17 @@ class _Frame:
             "blocks": any(stack.block > 1 for stack in view.stacks),
             "scale": scale_image(), "made": dict(view.provenance),
         }  # fmt: skip
-        self.size = len(self.filled([], LetterBlocks(), []).encode()) + 4_000
+        self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
         self.size += sum(120 * (len(s.weights) + len(s.tiles)) for s in view.stacks)
 
-    def filled(self, written: list[dict], store: LetterBlocks, told: list[str]) -> str:
+    def filled(self, written: list[dict], store: LetterBlocks, told: str) -> str:
         """Return the complete page."""
-        data = {
-            "palette": palette(False),
-            "signed": palette(True),
-            "stacks": written,
-            "open": _first(self.view),
-        }
-        notes = (*self.view.notes, *told)
+        data = {"palette": palette(False), "signed": palette(True), "stacks": written}
+        data |= {"open": _first(self.view)}
         return fill(
-            "view", self.title, scripts=SCRIPTS, notes=notes, data=_json(data), blobs=store.blobs,
-            **self.fixed,
+            "view", self.title, scripts=SCRIPTS, notes=self.view.notes, precision=told,
+            data=_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
 
 
@@ -113,7 +82,7 @@ def _first(view: View) -> list[int] | None:
     for at, stack in enumerate(view.stacks):
         heads = list(stack.weights)
         for head in view.named:
-            if head in stack.weights:
+            if head in heads:
                 return [at, heads.index(head)]
         if len(view.stacks) == len(heads) == 1:
             return [0, 0]

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from interp.draw.colours import palette
-from interp.draw.page import fold, table
+from interp.draw.page import fold, part, table
 from interp.draw.sprite import colour_png, data_url, thumbnails
 from interp.draw.svg import element, svg_picture
 from interp.heads.patterns.stack import Stack, Tile, stack_summary
@@ -47,8 +47,7 @@ def thumbs(at: int, stack: Stack) -> Markup:
     columns = sorted({head.head for head in stack.weights})
     grid: Any = [[stack.weights.get((layer, head)) for head in columns] for layer in layers]  # type: ignore[call-overload]
     cell = 64 if len(columns) <= 16 else 44 if len(columns) <= 32 else 28
-    if len(stack.weights) == 1:
-        cell = 160
+    cell = 160 if len(stack.weights) == 1 else cell
     wide, high = cell * len(columns), cell * len(layers)
     src = data_url(thumbnails(grid, (len(stack.queries), len(stack.keys)), palette(False)))
     gaps = [f"M{_LEFT + cell * x} {_TOP}v{high}" for x in range(len(columns) + 1)]
@@ -72,34 +71,29 @@ def thumbs(at: int, stack: Stack) -> Markup:
 def heads_table(stack: Stack) -> Markup:
     """Return one row per head with its mean weights and its largest weight."""
     rows: Any = stack_summary(stack)
-    note = Markup("")
+    note, one = Markup(""), stack.block == 1
     if len(rows) > ROWS:
         rows = sorted(rows, key=lambda row: row["entropy"])[:ROWS]
         told = f"The {ROWS} heads that attend to the fewest keys, of {len(stack.weights):,}."
         note = element("p", told)
-    unit = "token" if stack.block == 1 else "block"
-    numbers = [
-        "entropy",
-        "first",
-        *(["itself", "previous"] if "itself" in rows[0] else []),
-        "largest",
-    ]
+    unit = "token" if one else "block"
     titles = {"entropy": "entropy, nats", "first": f"on the first {unit}", "itself": "on itself",
               "previous": f"on the {unit} before", "largest": "largest weight"}  # fmt: skip
+    titles = {name: title for name, title in titles.items() if name in rows[0]}
     lines = (
         [
             f"L{row['layer']}H{row['head']}",
-            *(f"{row[c]:.3f}" if math.isfinite(row[c]) else "" for c in numbers),
+            *(f"{row[c]:.3f}" if math.isfinite(row[c]) else "" for c in titles),
             *(f"{_place(row[side], stack.block)}: {shown(str(row[f'{side}_token']))}"
               for side in ("query", "key")),
         ]
         for row in rows
     )  # fmt: skip
-    of = "query" if unit == "token" else "block of queries"
+    of = "query" if one else "block of queries"
     first = "" if len(stack.queries) < 2 else f" (not counting the first {of})"
-    means = "Means over queries" if unit == "token" else "Means over blocks of queries"
+    means = "Means over queries" if one else "Means over blocks of queries"
     said = element("p", f"{means}; the largest weight is of one pair{first}.")
-    columns = ["head", *(titles[n] for n in numbers), ("from query", "token"), ("to key", "token")]
+    columns = ["head", *titles.values(), ("from query", "token"), ("to key", "token")]
     return note + said + table(columns, lines)
 
 
@@ -109,33 +103,21 @@ def _tile(at: int, number: int, tile: Tile) -> Markup:
     src = data_url(thumbnails([[tile.weights]], tile.weights.shape, palette(False)))
     said = f"{tile.head}: queries {q.start:,} to {q.stop - 1:,}, keys {k.start:,} to {k.stop - 1:,}"
     row, column = (int(i) for i in np.unravel_index(tile.weights.argmax(), tile.weights.shape))
-    note = (
-        f"{tile.why}; largest weight {tile.weights[row, column]:.3f}, from query {q.start + row:,} "
-        f"{shown(tile.query_tokens[row])!r} to key {k.start + column:,} "
-        f"{shown(tile.key_tokens[column])!r}"
-    )
-    return element(
-        "figure", element("figcaption", said),
-        element("img", class_="heat", src=src, width=160, height=160, alt=said),
-        element("p", note, class_="note"), class_="tile", data_stack=at, data_tile=number,
-    )  # fmt: skip
+    query = f"{q.start + row:,} {shown(tile.query_tokens[row])!r}"
+    key = f"{k.start + column:,} {shown(tile.key_tokens[column])!r}"
+    weight = f"{tile.weights[row, column]:.3f}"
+    return part("tile", at, number, tile.why, src, said, weight, query, key)
 
 
 def token_list(stack: Stack) -> Markup:
     """Return the tokens in order, so that the page can be read and searched without the maps."""
-    if stack.picture is not None:
-        height, width = stack.picture.pixels.shape[:2]
-        down, across = stack.picture.grid
-        shown_wide = min(max(width, 160), 320)
-        image = element(
-            "img", src=data_url(colour_png(stack.picture.pixels)), class_="image", width=shown_wide,
-            height=shown_wide * height // width, alt="the image that was read",
-        )  # fmt: skip
-        caption = element("figcaption", f"The image, {down} by {across} patches")
-        return element("figure", caption, image, class_="picture")
-    named = {"query": stack.queries, "key": stack.keys}
-    if stack.queries == stack.keys:
-        named = {"": stack.queries}
+    if (image := stack.picture) is not None:
+        height, width = image.pixels.shape[:2]
+        wide = min(max(width, 160), 320)
+        return part("picture", *image.grid, data_url(colour_png(image.pixels)), wide,
+                    wide * height // width)  # fmt: skip
+    same = stack.queries == stack.keys
+    named = {"": stack.queries} if same else {"query": stack.queries, "key": stack.keys}
     out = []
     for role, tokens in named.items():
         blocks = "blocks, each by its first three tokens"

@@ -11,7 +11,7 @@ from interp.core.columns import with_error
 from interp.draw.colours import Scale, scale_ends
 from interp.draw.page import csv_link, fold, pair_list, plainly, table
 from interp.draw.panel import bar
-from interp.report.catalogue import prompts
+from interp.report.findings import prompts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,10 +39,9 @@ def top_head_tables(
     several = len(scores.stacks) > 1
     out = []
     for metric in scores.metrics:
-        scale = scales[metric]
-        best = scores.top(k, metric, by=by).to_pandas()
+        scale, best = scales[metric], scores.top(k, metric, by=by).to_pandas()
         low, high = scale_ends(scale)
-        what = f"score with its error, null; bars from {low} to {high}"
+        columns = ["head", (f"score with its error, null; bars from {low} to {high}", "wide")]
         rows: list[Any] = [
             [
                 f"L{row['layer']}H{row['head']}{' ' + row['stack'] if several else ''}",
@@ -54,29 +53,26 @@ def top_head_tables(
         ]  # fmt: skip
         if not rows:
             rows = [[Markup('<td colspan="5">no head has a score: no prompt had a row</td>')]]
-        columns = ["head", (what, "wide"), "score", "null", "n"]
         unit = best["unit"].iloc[0] if len(best) else ""
-        out.append(table(columns, rows, metric, unit))
+        out.append(table([*columns, "score", "null", "n"], rows, metric, unit))
     return Markup("\n").join(out)
 
 
 def provenance(made: Mapping[str, Mapping[str, Any]]) -> Markup:
     """Return the provenance that all metrics of a model share, and what differs as a table."""
-    fields = list(dict.fromkeys([*_FIRST, *(field for each in made.values() for field in each)]))
-    fields = [field for field in fields if any(field in each for each in made.values())]
+    fields = dict.fromkeys([*_FIRST, *(field for each in made.values() for field in each)])
     spelled = {
-        field: {m: plainly(each.get(field, "not recorded")) for m, each in made.items()}
+        field: [plainly(each.get(field, "not recorded")) for each in made.values()]
         for field in fields
+        if any(field in each for each in made.values())
     }
-    missing = [field for field in _EXPECTED if field not in fields]
-    shared = [field for field in fields if len(set(spelled[field].values())) == 1]
-    differing = [field for field in fields if field not in shared]
-    told = [(field, next(iter(spelled[field].values()))) for field in shared]
-    if missing:
+    told = [(field, values[0]) for field, values in spelled.items() if len(set(values)) == 1]
+    differing = {field: values for field, values in spelled.items() if len(set(values)) > 1}
+    if missing := [field for field in _EXPECTED if field not in spelled]:
         told.append(("not recorded", ", ".join(missing)))
     if not differing:
         return pair_list(told)
-    rows = [[metric, *(spelled[field][metric] for field in differing)] for metric in made]
+    rows = zip(made, *differing.values(), strict=True)
     differences = table(["metric", *differing], rows, kind="made")
     return pair_list(told) + fold("Differences between metrics", differences)
 
@@ -85,8 +81,7 @@ def every_number(rows: pd.DataFrame) -> Markup:
     """Return all scores of one model, folded: heads down, metrics across."""
     several = len(set(rows["stack"])) > 1
     cells: dict[str, dict[str, str]] = {}
-    records: list[dict[str, Any]] = rows.to_dict("records")  # type: ignore[assignment]
-    for row in records:
+    for row in rows.to_dict("records"):
         name = f"L{row['layer']}H{row['head']}" + (f" {row['stack']}" if several else "")
         cell = with_error(row["score"], row["sem"]) if row["n"] else ""
         cells.setdefault(name, {})[str(row["metric"])] = cell

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pandas as pd
 import pytest
 
-from interp.draw.curve_picture import curve
+from interp.draw.charts import curve
 from interp.draw.figure import svg
 from interp.draw.svg import standing
 

@@ -10,7 +10,7 @@ from interp import planted
 from interp.core.table import HeadTable
 from interp.heads.special import _apart, catalogue_of
 from interp.report import heads_page
-from interp.report.catalogue import catalogue_section
+from interp.report.findings import catalogue_section
 
 
 def table_of(metrics: dict[str, dict], model: str = "m") -> HeadTable:

@@ -38,42 +38,35 @@ def scatter_matrix(found: Comparison, *, by: str = "score") -> go.Figure:
     n = len(found.names)
     figure = make_subplots(rows=n, cols=n, horizontal_spacing=0.15 / n, vertical_spacing=0.15 / n)
     hover = "%{customdata}: %{x:.4g}, %{y:.4g}<extra></extra>"
-    for row in range(n):
-        for column in range(n):
-            at: dict[str, Any] = {"row": row + 1, "col": column + 1}
-            if row > column:
-                named = _named(found, row, column)
-                figure.add_scatter(
-                    x=shown[column], y=shown[row], mode="markers+text", customdata=found.players,
-                    text=[x if x in named else "" for x in found.players],
-                    textposition="top center", textfont={"size": 10}, cliponaxis=False,
-                    marker={"color": COLOURS[0], "size": 6, "opacity": 0.75},
-                    hovertemplate=hover, showlegend=False, **at,
-                )  # fmt: skip
-                if column == 0:
-                    figure.update_yaxes(title_text=_short(found.names[row]), **at)
-                if row == n - 1:
-                    figure.update_xaxes(title_text=_short(found.names[column]), **at)
-                if by == "rank":
-                    figure.update_xaxes(autorange="reversed", **at)
-                    figure.update_yaxes(autorange="reversed", **at)
-            else:
-                told = (
-                    _name(found.names[row]) if row == column else _correlation(found, row, column)
-                )
-                figure.add_scatter(
-                    x=[0.5], y=[0.5], mode="text", text=[told], hoverinfo="skip",
-                    textfont={"size": 12 if row == column else 13}, showlegend=False, **at,
-                )  # fmt: skip
-                figure.update_xaxes(visible=False, range=[0, 1], **at)
-                figure.update_yaxes(visible=False, range=[0, 1], **at)
-    figure.update_layout(
-        template="plotly_white",
-        title={"text": text(f"{found.made['model']}: importances by {by}, one point per player")},
-        height=max(480, 200 * n),
-        font={"size": 11},
-    )
-    return figure
+    for row, column in np.ndindex(n, n):
+        at: dict[str, Any] = {"row": row + 1, "col": column + 1}
+        if row > column:
+            named = _named(found, row, column)
+            figure.add_scatter(
+                x=shown[column], y=shown[row], mode="markers+text", customdata=found.players,
+                text=[x if x in named else "" for x in found.players],
+                textposition="top center", textfont={"size": 10}, cliponaxis=False,
+                marker={"color": COLOURS[0], "size": 6, "opacity": 0.75},
+                hovertemplate=hover, showlegend=False, **at,
+            )  # fmt: skip
+            if column == 0:
+                figure.update_yaxes(title_text=_short(found.names[row]), **at)
+            if row == n - 1:
+                figure.update_xaxes(title_text=_short(found.names[column]), **at)
+            axis: dict[str, Any] = {"autorange": "reversed"} if by == "rank" else {}
+        else:
+            same = row == column
+            told = _name(found.names[row]) if same else _correlation(found, row, column)
+            figure.add_scatter(
+                x=[0.5], y=[0.5], mode="text", text=[told], hoverinfo="skip",
+                textfont={"size": 12 if same else 13}, showlegend=False, **at,
+            )  # fmt: skip
+            axis = {"visible": False, "range": [0, 1]}
+        figure.update_xaxes(**axis, **at)
+        figure.update_yaxes(**axis, **at)
+    title = text(f"{found.made['model']}: importances by {by}, one point per player")
+    style = {"height": max(480, 200 * n), "font": {"size": 11}}
+    return figure.update_layout(template="plotly_white", title=title, **style)
 
 
 def _named(found: Comparison, row: int, column: int) -> set[str]:
@@ -89,11 +82,8 @@ def _short(name: str) -> str:
 
 def _name(name: str) -> str:
     """Split a metric's label into several short lines, with the options after a colon."""
-    lines = [
-        line
-        for part in name.replace(":", ":\n").replace(",", ",\n").split("\n")
-        for line in textwrap.wrap(part, 24)
-    ]
+    parts = name.replace(":", ":\n").replace(",", ",\n").split("\n")
+    lines = [line for part in parts for line in textwrap.wrap(part, 24)]
     head, *rest = [text(line) for line in lines]
     return "<br>".join([f"<b>{head}</b>", *rest])
 

@@ -223,7 +223,7 @@ class Comparison(Result):
             ("Scores and ranks", ranks),
         ]
         title = f"Importances of {self.made['model']}, {len(self.players)} players"
-        content = page(title, self.plot(), parts, self.made, file_name="comparison")
+        content = page(title, self.plot(), parts, self.made)
         write_atomically(paths[3], content)
         return paths
 

@@ -39,7 +39,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
         (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]
     told = {c.name: dict(c.made) for c in curves}
-    write_atomically(paths[1], page(title, figure, parts, told, file_name="pruning"))
+    write_atomically(paths[1], page(title, figure, parts, told))
     for path, curve in written.items():
         write_atomically(path, curve.to_json())
         paths.append(path)

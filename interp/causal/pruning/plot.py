@@ -9,6 +9,7 @@ import numpy as np
 
 from interp.causal.pruning.result import PruningCurve
 from interp.core.errors import OptionError
+from interp.draw.charts import area
 from interp.draw.colours import BAND, COLOURS, DASHES, GREY, faded
 from interp.draw.page import text
 
@@ -44,31 +45,33 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     figure = go.Figure()
     drawn = next((c for c in curves if len(c.random)), None)
     if drawn is not None:
-        band, mean = drawn.band(), drawn.random.mean(0)
-        _area(figure, drawn.counts, band, BAND, "random orders, middle 95 %", "random", shown=True)
+        area(figure, drawn.counts, *drawn.band().T, fillcolor=BAND, legendgroup="random",
+             name="random orders, middle 95 %")  # fmt: skip
         figure.add_scatter(
-            x=drawn.counts, y=mean, mode="lines", line={"color": GREY, "width": 1},
+            x=drawn.counts, y=drawn.random.mean(0), mode="lines", line={"color": GREY, "width": 1},
             name="random orders, mean", legendgroup="random",
             hovertemplate="random: %{y:.4g}<extra></extra>",
         )  # fmt: skip
+    one_order = len({c.order for c in curves}) == 1
     for i, curve in enumerate(curves):
-        colour, dash = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)]
+        colour, dash, group = COLOURS[i % len(COLOURS)], DASHES[i % len(DASHES)], f"curve {i}"
+        named = text(curve.name if one_order else f"{curve.name}, {curve.order}")
         interval = curve.bounds()
         if not np.isnan(interval).any():
-            _area(figure, curve.counts, interval, faded(colour, 0.18), curve.name, f"curve {i}")
+            area(figure, curve.counts, *interval.T, fillcolor=faded(colour, 0.18),
+                 name=text(curve.name), legendgroup=group, showlegend=False)  # fmt: skip
         last = ["nobody" if c == 0 else curve.removed[c - 1] for c in curve.counts]
         figure.add_scatter(
-            x=curve.counts, y=curve.value, mode="lines+markers",
+            x=curve.counts, y=curve.value, mode="lines+markers", name=named, legendgroup=group,
             line={"color": colour, "dash": dash, "width": 2.5}, marker={"size": 5},
-            name=text(_legend(curve, curves)), legendgroup=f"curve {i}",
             text=[text(x) for x in last],
             hovertemplate="%{x} removed, last %{text}: %{y:.4g}<extra></extra>",
         )  # fmt: skip
         if curve.held_out_per_prompt is not None:
             figure.add_scatter(
                 x=curve.counts, y=curve.held_out_per_prompt.mean(1), mode="lines",
+                name=f"{named}, held-out prompts", legendgroup=group,
                 line={"color": colour, "dash": "dot", "width": 1.5},
-                name=text(f"{_legend(curve, curves)}, held-out prompts"), legendgroup=f"curve {i}",
                 hovertemplate="%{x} removed, ranked on the other half: %{y:.4g}<extra></extra>",
             )  # fmt: skip
     figure.add_hline(
@@ -80,36 +83,9 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     who = str(first.made.get("players", "players")).replace("_", " ")
     what = f"{first.made.get('model_id', '')}: {who} removed ({first.made.get('kind', '')})"
     figure.update_layout(
-        template="plotly_white",
-        title={"text": text(what if title is None else title)},
+        template="plotly_white", title=text(what if title is None else title), height=520,
         xaxis={"title": {"text": f"{who} removed, of {first.n_players}"}, "rangemode": "tozero"},
         yaxis={"title": {"text": text(f"{task} ({unit}), {better} is better")}},
-        legend={"orientation": "h", "y": -0.2},
-        font={"size": 14},
-        height=520,
-    )
-    return figure
-
-
-def _legend(curve: PruningCurve, curves: Sequence[PruningCurve]) -> str:
-    """Return the curve's name, with its order if curves have different orders."""
-    if len({c.order for c in curves}) == 1:
-        return curve.name
-    return f"{curve.name}, {curve.order}"
-
-
-def _area(
-    figure: go.Figure,
-    counts: np.ndarray,
-    ends: np.ndarray,
-    colour: str,
-    name: str,
-    group: str,
-    *,
-    shown: bool = False,
-) -> None:
-    figure.add_scatter(
-        x=np.concatenate([counts, counts[::-1]]), y=np.concatenate([ends[:, 0], ends[::-1, 1]]),
-        fill="toself", fillcolor=colour, line={"width": 0}, mode="lines", hoverinfo="skip",
-        name=text(name), legendgroup=group, showlegend=shown,
+        legend={"orientation": "h", "y": -0.2}, font={"size": 14},
     )  # fmt: skip
+    return figure

@@ -285,7 +285,7 @@ class PruningCurve(Result):
         write_atomically(paths[1], self.to_json())
         title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
         parts = [("In numbers", self.summary, frame)]
-        content = page(title, self.plot(), parts, self.made, file_name="pruning")
+        content = page(title, self.plot(), parts, self.made)
         write_atomically(paths[2], content)
         return paths
 

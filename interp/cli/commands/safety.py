@@ -181,7 +181,7 @@ def write_safety(found: SafetyStudy, folder: Path, command: str) -> None:
         ("Heads out, one after another", curves),
     ]
     title = f"Refusal of {found.model}"
-    content = page(title, found.curves.plot(), parts, made, file_name="safety")
+    content = page(title, found.curves.plot(), parts, made)
     for name, frame in (("heads", heads), ("directions", directions), ("curves", curves)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(folder / "safety.json", json_document(document))

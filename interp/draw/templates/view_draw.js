@@ -75,11 +75,12 @@ function drawMatrix(canvas, shown) {
   const [q0, q1, k0, k1] = shown.ranges, rows = q1 - q0, columns = k1 - k0;
   const room = Math.min(620, canvas.parentElement.clientWidth || 620);
   const named = Math.max(rows, columns) <= 64;
+  const label = (side, i) => (named ? short(shown.token(side, i)) : String(shown.place(side, i)));
   const widest = (side, from, to) => {
     const ruler = canvas.getContext("2d");
     ruler.font = "11px system-ui, sans-serif";
     let most = 20;
-    for (let i = from; i < to; i++) most = Math.max(most, ruler.measureText(short(shown.token(side, i))).width);
+    for (let i = from; i < to; i++) most = Math.max(most, ruler.measureText(label(side, i)).width);
     return Math.min(110, most) + 8;
   };
   const left = named ? widest("query", q0, q1) : 46, top = named ? widest("key", k0, k1) : 22;
@@ -101,15 +102,13 @@ function drawMatrix(canvas, shown) {
   const stepOf = (room) => (named ? 1 : [1, 2, 5, 10, 20, 50, 100, 200, 500].find((s) => s * least >= room) || 1000);
   pen.textAlign = "right";
   for (let y = 0; y < rows; y += stepOf(24)) {
-    const text = named ? short(shown.token("query", y + q0)) : String(shown.place("query", y + q0));
-    pen.fillText(text, left - 4, top + (y + 0.5) * least, left - 6);
+    pen.fillText(label("query", y + q0), left - 4, top + (y + 0.5) * least, left - 6);
   }
   for (let x = 0; x < columns; x += stepOf(44)) {
     pen.save();
     pen.translate(left + (x + 0.5) * least, top - 4);
     if (named) { pen.rotate(-Math.PI / 2); pen.textAlign = "left"; } else pen.textAlign = "center";
-    const text = named ? short(shown.token("key", x + k0)) : String(shown.place("key", x + k0));
-    pen.fillText(text, 0, named ? 0 : -5, named ? top - 6 : 60);
+    pen.fillText(label("key", x + k0), 0, named ? 0 : -5, named ? top - 6 : 60);
     pen.restore();
   }
   if (!shown.tile) outlines(pen, shown, { left, top, cell: least });

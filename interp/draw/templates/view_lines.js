@@ -5,20 +5,15 @@ class Lines {
   constructor(shown, onpair) {
     Object.assign(this, { shown, onpair, pinned: null, over: null, least: 0.05 });
     this.canvas = make("canvas", { class: "heat", role: "img", "aria-label": "lines between tokens" });
-    this.columns = { query: make("ol"), key: make("ol") };
+    this.columns = {};
     for (const side of ["query", "key"]) {
-      const list = this.columns[side];
-      list.className = side;
-      list.setAttribute("aria-label", side === "query" ? "queries" : "keys");
-      const on = (event, act) => list.addEventListener(event, (e) => {
-        const button = e.target.closest("button");
+      const on = (act) => (event) => {
+        const button = event.target.closest("button");
         if (button) act.call(this, side, Number(button.dataset.at));
-      });
-      on("mouseover", this.point);
-      on("focusin", this.point);
-      on("click", this.choose);
-      list.addEventListener("mouseleave", () => this.leave());
-      list.addEventListener("keydown", (e) => this.keys(side, e));
+      };
+      this.columns[side] = make("ol", { class: side, "aria-label": side === "query" ? "queries" : "keys",
+        onmouseover: on(this.point), onfocusin: on(this.point), onclick: on(this.choose),
+        onmouseleave: () => this.leave(), onkeydown: (event) => this.keys(side, event) });
     }
     this.said = make("output", { "aria-live": "polite" });
     this.body = make("div", { class: "lines" }, this.columns.query, this.canvas, this.columns.key);
@@ -30,9 +25,9 @@ class Lines {
     for (const [side, from, to] of [["query", q0, q1], ["key", k0, k1]]) {
       this.columns[side].replaceChildren();
       for (let i = from; i < to; i++) {
-        const name = this.shown.label(side, i), text = this.shown.token(side, i);
+        const name = this.shown.label(side, i), text = short(this.shown.token(side, i), 18);
         const about = { "data-at": i, title: name, "aria-label": `${side} ${name}`, tabindex: i === from ? 0 : -1 };
-        this.columns[side].append(make("li", {}, control(short(text, 18), null, about)));
+        this.columns[side].append(make("li", {}, control(text, null, about)));
       }
     }
     this.draw();
@@ -49,20 +44,17 @@ class Lines {
     this.draw();
   }
   keys(side, event) {
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") { this.pinned = this.over = null; this.draw(); return; }
-    const other = this.columns[side === "query" ? "key" : "query"];
-    if ((event.key === "ArrowRight" && side === "query") || (event.key === "ArrowLeft" && side === "key")) {
-      other.querySelector('[tabindex="0"]').focus();
-      event.preventDefault();
-      return;
-    }
-    if (!move) return;
+    const [down, across] = STEPS[event.key] || [0, 0];
     const buttons = [...this.columns[side].querySelectorAll("button")];
-    const next = buttons[buttons.indexOf(document.activeElement) + move];
-    if (!next) return;
-    for (const button of buttons) button.tabIndex = -1;
-    next.tabIndex = 0;
+    let next = buttons[buttons.indexOf(document.activeElement) + down];
+    if (across && (across > 0) === (side === "query")) {
+      next = this.columns[side === "query" ? "key" : "query"].querySelector('[tabindex="0"]');
+    } else if (!down || !next) return;
+    else {
+      for (const button of buttons) button.tabIndex = -1;
+      next.tabIndex = 0;
+    }
     next.focus();
     event.preventDefault();
   }
@@ -104,67 +96,60 @@ class Lines {
 class OverImage {
   constructor(shown, image, onpair) {
     Object.assign(this, { shown, image, onpair, query: shown.stack.picture.skip });
-    this.canvas = make("canvas", { tabindex: 0, role: "img", "aria-label":
-      "image: arrow keys choose the patch whose attention is shown, Enter opens its largest weight" });
+    const { skip } = shown.stack.picture;
+    this.canvas = make("canvas", { tabindex: 0, role: "img", onclick: (e) => this.show(this.patch(e)), onkeydown: (e) => this.keys(e),
+      "aria-label": "image: arrow keys choose the patch whose attention is shown, Enter opens its largest weight" });
     this.said = make("output", { "aria-live": "polite" });
     this.others = make("p", { class: "controls" });
-    const { skip } = shown.stack.picture;
     for (let i = 0; i < skip; i++) {
       this.others.append(control(`query ${shown.token("query", i)}`, () => this.show(i)));
     }
-    this.canvas.addEventListener("click", (e) => this.show(this.patch(e)));
-    this.canvas.addEventListener("keydown", (e) => this.keys(e));
     this.body = make("div", { class: "over" }, this.canvas, this.others);
   }
   geometry() {
-    const { grid, size } = this.shown.stack.picture;
-    const width = Math.min(384, Math.max(224, size[1]));
-    return { down: grid[0], across: grid[1], width, height: (width * size[0]) / size[1] };
+    const { grid: [down, across], size, skip } = this.shown.stack.picture;
+    const width = within(size[1], 224, 384);
+    return { down, across, skip, width, height: (width * size[0]) / size[1] };
   }
   patch(event) {
-    const { down, across, width, height } = this.geometry();
-    const row = Math.min(down - 1, Math.floor((event.offsetY / height) * down));
-    const column = Math.min(across - 1, Math.floor((event.offsetX / width) * across));
-    return this.shown.stack.picture.skip + Math.max(0, row) * across + Math.max(0, column);
+    const { down, across, skip, width, height } = this.geometry();
+    const row = within(Math.floor((event.offsetY / height) * down), 0, down - 1);
+    const column = within(Math.floor((event.offsetX / width) * across), 0, across - 1);
+    return skip + row * across + column;
   }
   keys(event) {
-    const { across } = this.geometry(), { skip } = this.shown.stack.picture;
-    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across }[event.key];
+    const { across, skip } = this.geometry(), move = STEPS[event.key];
     if (move) {
-      const next = this.query + move;
+      const next = this.query + move[0] * across + move[1];
       if (next >= skip && next < this.shown.rows) this.show(next);
       event.preventDefault();
     } else if (event.key === "Enter") this.onpair(this.query, this.largest());
   }
   largest() {
-    let best = 0;
-    for (let k = 1; k < this.shown.columns; k++) {
-      if (this.shown.weight(this.query, k) > this.shown.weight(this.query, best)) best = k;
-    }
-    return best;
+    const weights = [...Array(this.shown.columns).keys()].map((k) => this.shown.weight(this.query, k));
+    return weights.indexOf(Math.max(...weights));
   }
   show(query) { this.query = query; this.draw(); }
   draw() {
-    const { down, across, width, height } = this.geometry(), { skip } = this.shown.stack.picture;
+    const { down, across, skip, width, height } = this.geometry();
     const pen = sized(this.canvas, width, height), [w, h] = [width / across, height / down];
     pen.imageSmoothingEnabled = false;
     pen.filter = "grayscale(1)"; // so that colour means weight, on dark images and on light ones
     pen.drawImage(this.image, 0, 0, width, height);
     pen.filter = "none";
-    let top = 0, placed = 0;
-    for (let i = skip; i < this.shown.columns; i++) top = Math.max(top, this.shown.weight(this.query, i));
-    for (let i = skip; i < this.shown.columns; i++) {
-      const weight = this.shown.weight(this.query, i), at = i - skip;
-      placed += weight;
+    const box = (at) => [(at % across) * w, Math.floor(at / across) * h, w, h];
+    const patches = [...Array(this.shown.columns - skip).keys()].map((at) => this.shown.weight(this.query, at + skip));
+    const top = Math.max(0, ...patches), placed = patches.reduce((sum, weight) => sum + weight, 0);
+    patches.forEach((weight, at) => {
       pen.fillStyle = `rgb(230 159 0 / ${0.8 * Math.sqrt(weight / (top || 1))})`;
-      pen.fillRect((at % across) * w, Math.floor(at / across) * h, w, h);
-    }
+      pen.fillRect(...box(at));
+    });
     if (this.query >= skip) {
-      const at = this.query - skip;
+      const [x, y] = box(this.query - skip);
       for (const [line, ink] of [[5, "#ffffff"], [2.5, "#0072b2"]]) {
         pen.lineWidth = line;
         pen.strokeStyle = ink;
-        pen.strokeRect((at % across) * w + 2.5, Math.floor(at / across) * h + 2.5, w - 5, h - 5);
+        pen.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
       }
     }
     const best = this.largest();

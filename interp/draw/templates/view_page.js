@@ -7,8 +7,7 @@ let opened = null; // { stack, head, tile, shown, redraw }
 const labelled = (name, input) => make("label", {}, `${name} `, input);
 
 async function open(s, h, tile = null, focus = true) {
-  const stack = page.stacks[s], head = stack.heads[h];
-  const item = tile === null ? head : stack.tiles[tile];
+  const stack = page.stacks[s], item = tile === null ? stack.heads[h] : stack.tiles[tile];
   const section = document.getElementById(`s${s}`);
   section.querySelector(".opened").append(panel);
   panel.hidden = false;
@@ -23,7 +22,7 @@ async function open(s, h, tile = null, focus = true) {
   for (const rect of document.querySelectorAll(".thumbs rect.pick")) {
     rect.classList.toggle("on", tile === null && rect.dataset.at === `${s},${h}`);
   }
-  fill(shown, section, tile === null ? `${stack.name} ${head.name}` : `${stack.name} ${item.name}`);
+  fill(shown, section, `${stack.name} ${item.name}`);
   if (focus) {
     panel.querySelector("h3").focus({ preventScroll: true });
     panel.scrollIntoView({ block: "nearest", behavior: "auto" });
@@ -31,8 +30,6 @@ async function open(s, h, tile = null, focus = true) {
 }
 
 function fill(shown, section, name) {
-  const matrix = make("canvas", { class: "heat", tabindex: 0, role: "img", "aria-label":
-    "matrix of weights, queries downwards, keys to the right; arrow keys move, Enter opens the pair" });
   const output = make("output", { "aria-live": "polite" }, "Point at a cell for its weight; click, or press Enter, for the pair by dimension.");
   const pair = make("div", { class: "pair" });
   const image = shown.stack.picture && shown.step === 1 ? section.querySelector(".picture img") : null;
@@ -53,17 +50,16 @@ function fill(shown, section, name) {
     return y >= q0 && y < q1 && x >= k0 && x < k1 ? [y, x] : null;
   };
   const tell = () => { output.textContent = shown.said(...shown.cursor); };
-  matrix.addEventListener("mousemove", (event) => {
+  const onmousemove = (event) => {
     const cell = cellAt(event);
     if (cell) output.textContent = shown.said(...cell);
-  });
-  matrix.addEventListener("click", (event) => {
+  };
+  const onclick = (event) => {
     const cell = cellAt(event);
     if (cell) { shown.cursor = cell; tell(); onpair(...cell); }
-  });
-  matrix.addEventListener("keydown", (event) => {
-    const move = STEPS[event.key];
-    const [q0, q1, k0, k1] = shown.ranges;
+  };
+  const onkeydown = (event) => {
+    const move = STEPS[event.key], [q0, q1, k0, k1] = shown.ranges;
     if (move) {
       const [y, x] = shown.cursor ? [shown.cursor[0] + move[0], shown.cursor[1] + move[1]] : [q0, k0];
       shown.cursor = [within(y, q0, q1 - 1), within(x, k0, k1 - 1)];
@@ -71,8 +67,9 @@ function fill(shown, section, name) {
       draw();
       event.preventDefault();
     } else if (event.key === "Enter" && shown.cursor) onpair(...shown.cursor);
-  });
-
+  };
+  const matrix = make("canvas", { class: "heat", tabindex: 0, role: "img", onmousemove, onclick, onkeydown, "aria-label":
+    "matrix of weights, queries downwards, keys to the right; arrow keys move, Enter opens the pair" });
   panel.replaceChildren(
     make("h3", { tabindex: -1 }, name),
     toolbar(shown, side, draw),
@@ -135,25 +132,20 @@ for (const map of document.querySelectorAll("svg.thumbs")) {
   const { stack, cell, left, top, heads } = map.dataset, size = Number(cell), places = new Map();
   heads.split(" ").forEach((text, h) => {
     const [name, y, x] = text.split(":");
+    const onkeydown = (event) => {
+      const move = STEPS[event.key], next = move && places.get(`${Number(y) + move[0]},${Number(x) + move[1]}`);
+      if (event.key === "Enter" || event.key === " ") open(Number(stack), h);
+      else if (!move) return;
+      event.preventDefault();
+      if (!next) return;
+      for (const other of places.values()) other.setAttribute("tabindex", -1);
+      next.setAttribute("tabindex", 0);
+      next.focus();
+    };
     const rect = make("rect", { class: "pick", x: Number(left) + x * size, y: Number(top) + y * size, width: size,
-      height: size, tabindex: h ? -1 : 0, role: "button", "aria-label": `open ${name}`, "data-at": `${stack},${h}` },
-      make("title", {}, name));
+      height: size, tabindex: h ? -1 : 0, role: "button", "aria-label": `open ${name}`, "data-at": `${stack},${h}`,
+      onclick: () => open(Number(stack), h), onkeydown }, make("title", {}, name));
     places.set(`${y},${x}`, rect);
-    rect.addEventListener("click", () => open(Number(stack), h));
-    rect.addEventListener("keydown", (event) => {
-      const move = STEPS[event.key];
-      if (event.key === "Enter" || event.key === " ") {
-        event.preventDefault();
-        open(Number(stack), h);
-      } else if (move) {
-        event.preventDefault();
-        const next = places.get(`${Number(y) + move[0]},${Number(x) + move[1]}`);
-        if (!next) return;
-        for (const other of places.values()) other.setAttribute("tabindex", -1);
-        next.setAttribute("tabindex", 0);
-        next.focus();
-      }
-    });
     map.append(rect);
   });
 }
