@@ -43,7 +43,7 @@ class Case(NamedTuple):
     asked: str  # "score" (no nulls) or "nulls"
     prompts: int
     tokens: int
-    bound: float | None  # time over the plain forward's
+    bound: float  # time over the plain forward's
     memory: float | None = None  # growth of the peak over the plain forward's
 
     @property
@@ -140,6 +140,7 @@ def _options(family: str, size: Size, quick: bool) -> dict[str, Any]:
     if family == "GptOss":
         own |= {"sliding_window": 8 if quick else 128, "intermediate_size": width}
         own |= {"num_local_experts": 4, "num_experts_per_tok": 2}
+        own |= {"rope_parameters": {"rope_type": "default", "rope_theta": 150_000.0}}
     return own | special
 
 

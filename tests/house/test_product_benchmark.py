@@ -9,10 +9,11 @@ from importlib import import_module
 import pytest
 import torch
 
-from benchmarks import product
+from benchmarks import product, product_measure
 from benchmarks.product_cases import SHAPES, build, cases, prompts_of, size_of
 from benchmarks.product_parts import TARGETS, Timers
 from benchmarks.product_peers import four_statistics
+from benchmarks.product_runs import plain
 
 
 def test_quick_run_of_two_cases_writes_every_field(tmp_path):
@@ -37,6 +38,7 @@ def test_quick_run_of_two_cases_writes_every_field(tmp_path):
         worst = max(row["clock"][0], row["processor"][0])
         assert row["met"] == (worst <= row["bound"])
         assert row["first_call_seconds"] > 0
+        assert min(row["over_all_logits"].values()) > 0
     assert (score["bound"], score["forwards"], score["layers"], score["tokens"]) == (1.3, 1, 2, 16)
     assert "recorded" in score["engine"]  # from the provenance, where "auto" was asked
     assert (nulls["bound"], nulls["forwards"]) == (1.25, 8)
@@ -55,7 +57,7 @@ def test_a_case_that_fails_is_named_and_kept_rows_stay(monkeypatch, tmp_path):
     def broken(*_, **__):
         raise ValueError("no such shape")
 
-    monkeypatch.setattr(product, "build", broken)
+    monkeypatch.setattr(product_measure, "build", broken)
     product.main(["--quick", "--case", "bloom score 256", "--keep", "-o", str(tmp_path)])
     rows = json.loads((tmp_path / "product.json").read_text())["rows"]
     assert rows[0] == kept
@@ -75,7 +77,7 @@ def test_every_shape_runs_its_plain_forward(shape):
     case = next(case for case in cases(long=True) if case.shape == shape)
     size = size_of(case, None, quick=True)
     module, ids = build(shape, size, quick=True), prompts_of(case, size)
-    assert product.plain(module, ids)().shape == (case.prompts, 1, module.config.vocab_size)
+    assert plain(module, ids)().shape == (case.prompts, 1, module.config.vocab_size)
 
 
 def test_peers_compute_the_statistics_by_their_definition():
