@@ -1,6 +1,6 @@
 """What the user types, over the plain forward of the same model: `python -m benchmarks.product`.
 
-    python -m benchmarks.product --memory --peers --parts
+    python -m benchmarks.product --memory --peers --parts --beside
     python -m benchmarks.product --case 'gpt2 score' --rounds 9
     python -m benchmarks.product --case nulls --keep -o benchmarks
 
@@ -12,7 +12,8 @@ stands beside. Tables show the median ratio by wall time and by processor time w
 of all. With nulls, it is over as many plain forwards as the nulls need, each round with a new seed;
 drawing random weights is timed apart and taken off. Peers (`--peers`) are run beside in the same
 process. Peak memory (`--memory`) is that of processes of their own. `--parts` times `interp score
-FOLDER -o DIR` as a process, part by part. Writes product.md and product.json, anew after each case;
+FOLDER -o DIR` as a process, part by part; `--beside` times weights metrics, loading and a wrong
+argument. Writes product.md and product.json, anew after each case;
 `--keep` replaces only what is measured.
 """
 
@@ -30,6 +31,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.product_beside import beside_all
 from benchmarks.product_cases import build, cases, size_of
 from benchmarks.product_measure import measure, threads
 from benchmarks.product_memory import peak
@@ -76,6 +78,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", action="store_true", help="other tools beside")
     parser.add_argument("--memory", action="store_true", help="peak memory, in own processes")
     parser.add_argument("--parts", action="store_true", help="time by part of `interp score`")
+    parser.add_argument("--beside", action="store_true", help="weights metrics, loading, errors")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, one round: a test")
     parser.add_argument("--engine", default="auto", help="engine of interp.score")
     parser.add_argument("--layers", type=int, help="of all models; by length unless given")
@@ -92,7 +95,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
         given.chosen = [c for c in cases(long=given.long) if re.search(given.case, c.name)]
     except re.error as error:
         parser.error(f"--case {given.case}: not a regular expression ({error})")
-    if not given.chosen and not given.parts:
+    if not given.chosen and not (given.parts or given.beside):
         parser.error(f"--case {given.case} matches no case; --list prints their names")
     return given
 
@@ -134,6 +137,9 @@ def main(arguments: list[str] | None = None) -> None:
         write()
     if given.parts:
         found["parts"] = time_by_part(given)
+        write()
+    if given.beside:
+        found["beside"] = beside_all(min(3, given.rounds), quick=given.quick)
         write()
     print((given.out / "product.md").read_text())
 

@@ -159,18 +159,18 @@ def run_here(out: Path, command: list[str]) -> None:
 def parts_of(command: list[str], rounds: int, threads: int | None = None) -> dict[str, Any]:
     """Medians per part over processes of the command; `{out}` in it is an empty folder."""
     runs: list[dict[str, Any]] = []
-    names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS") if threads else ()
-    environment = {**os.environ, **dict.fromkeys(names, str(threads))}
-    for _ in range(rounds):
+    compiled = tempfile.TemporaryDirectory()
+    environment = as_installed(compiled.name, threads)
+    for _ in range(rounds + 1):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "parts.json"
             asked = [text.replace("{out}", str(Path(folder) / "results")) for text in command]
-            begin, used = time.perf_counter(), _children()
+            begin, used = time.perf_counter(), children()
             done = subprocess.run(
                 [sys.executable, "-m", "benchmarks.product_parts", str(out), *asked],
                 capture_output=True, text=True, check=False, env=environment,
             )  # fmt: skip
-            whole = [time.perf_counter() - begin, _children() - used]
+            whole = [time.perf_counter() - begin, children() - used]
             if done.returncode or not out.exists():
                 return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1]}
             run = json.loads(out.read_text())
@@ -178,6 +178,8 @@ def parts_of(command: list[str], rounds: int, threads: int | None = None) -> dic
         inside = [sum(pair[i] for pair in seconds.values()) for i in range(2)]
         seconds[OUTSIDE] = [max(0.0, whole[i] - inside[i]) for i in range(2)]
         runs.append(run | {"whole": whole})
+    compiled.cleanup()
+    runs = runs[1:]  # the first one compiled every module
     whole = [statistics.median(run["whole"][i] for run in runs) for i in range(2)]
     parts = {}
     for part in PARTS:
@@ -202,7 +204,18 @@ def parts_of(command: list[str], rounds: int, threads: int | None = None) -> dic
     }
 
 
-def _children() -> float:
+def as_installed(compiled: str, threads: int | None = None) -> dict[str, str]:
+    """The environment of a process that reads compiled modules, as an installed package does.
+
+    The first process that is given it compiles them into the folder.
+    """
+    names = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS") if threads else ()
+    found = {**os.environ, **dict.fromkeys(names, str(threads)), "PYTHONPYCACHEPREFIX": compiled}
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found
+
+
+def children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

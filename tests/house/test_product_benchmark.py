@@ -91,6 +91,18 @@ def test_peers_compute_the_statistics_by_their_definition():
     torch.testing.assert_close(entropy, (expected + torch.tensor(2.0).log()) / 4)
 
 
+def test_time_by_part_and_what_stands_beside_are_reported(monkeypatch, tmp_path):
+    part = {"clock": 1.0, "processor": 1.0, "share": 0.25, "calls": 2, "met": False}
+    parts = {"rounds": 1, "clock": 4.0, "processor": 4.0, "parts": {"pages": part}, "missing": []}
+    row = {"what": "a wrong argument", "over": None, "bound": 1.0, "rounds": 3, "seconds": 0.5}
+    monkeypatch.setattr(product, "parts_of", lambda *_: parts)
+    monkeypatch.setattr(product, "beside_all", lambda *_, **__: [row | {"met": True}])
+    product.main(["--quick", "--case", "^$", "--parts", "--beside", "-o", str(tmp_path)])
+    text = (tmp_path / "product.md").read_text()
+    assert "| pages | 1.00 | 1.00 | 25.0% | 2 | above a tenth |" in text
+    assert "| a wrong argument | - | 1.00 s, met | - | - | 0.5 | 3 |" in text
+
+
 def test_every_timed_function_exists():
     for _, module, name in TARGETS:
         assert callable(reduce(getattr, name.split("."), import_module(module))), (module, name)
