@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 # The test command starts several processes. With torch's default of one thread per core in each,
 # the threads wait for each other and the suite is several times slower. torch reads these
 # variables when it is first imported; worker processes inherit them from the first process.
@@ -12,6 +14,10 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",  # no test may reach a network
 }
+
+# A busy machine makes an example slow, and says nothing about the code under test.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Fixtures that several files use, one module per subject. A fixture of one file stays in its file;
 # a name is defined once (tests/house/test_fixtures.py).

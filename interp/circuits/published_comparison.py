@@ -53,7 +53,7 @@ class PublishedComparison(Result):
         return self.made
 
     @property
-    def auroc(self) -> float:
+    def area(self) -> float:
         """AUROC of the absolute scores, 0.5 by chance."""
         return auroc(self.effect, self.known)
 
@@ -61,7 +61,7 @@ class PublishedComparison(Result):
         """Return AUROC, its 95 % interval, and the published heads that were found."""
         low, high = auroc_interval(self.effect, self.known)
         return {
-            "auroc": self.auroc, "low": low, "high": high,
+            "auroc": self.area, "low": low, "high": high,
             "found": float(self.found), "of": float(self.of),
         }  # fmt: skip
 
@@ -72,7 +72,7 @@ class PublishedComparison(Result):
         return pd.DataFrame(
             {
                 "metric": [AUROC, PRECISION],
-                "score": [self.auroc, self.found / self.of],
+                "score": [self.area, self.found / self.of],
                 "null": [0.5, self.of / len(self.known)],
                 "n": [len(self.known), self.of],
                 "unit": ["AUROC", "share of heads"],

@@ -19,7 +19,6 @@ from interp.core.clusters import (
 from interp.core.prompt_values import PromptValues
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.model.content import model_provenance
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -57,6 +56,7 @@ def table_of(
     model: Model,
     metric: BoundAnalysis,
     found: MetricScores,
+    origin: Mapping[str, Any],
     about: Mapping[str, Any],
     *,
     parts: bool = False,
@@ -67,10 +67,11 @@ def table_of(
         model: the scored model.
         metric: the metric with its options.
         found: its scores.
+        origin: provenance of the model, taken once for all metrics: it reads all weights.
         about: additional provenance.
         parts: add rows per cluster, as metrics such as `induction [period 12]`.
     """
-    made = model_provenance(model) | {
+    made = dict(origin) | {
         "options": dict(metric.options),
         "end": metric.analysis.shown_end,
         "null": found.null_kind,

@@ -18,6 +18,7 @@ from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, decla
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.heads.scoring_without_prompts import from_experiment, from_weights
+from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
@@ -213,6 +214,7 @@ def score_each(
             f"null_draws={null_draws}: it must be at least 1; null='none' omits the null"
         )
     random = random or RandomWeights(model, seed, null_draws)
+    origin = model_provenance(model)
     patterned = [b for b in bounds if b.patterned()]
     if patterned:
         given = default_prompts(model, seed) if prompts is None else prompts
@@ -221,16 +223,21 @@ def score_each(
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine)
         run = _Run(model, given, seed, batch_size, chosen, tell)
-        yield from _from_patterns(run, patterned, null, random, parts)
+        yield from _from_patterns(run, patterned, null, random, origin, parts)
     for b in bounds:
         if b.analysis.kind == "weights":
-            yield b.label, from_weights(model, b, null, seed, random, tell)
+            yield b.label, from_weights(model, b, null, seed, random, tell, origin)
         elif b.analysis.kind == "experiment":
-            yield b.label, from_experiment(model, b, null, seed, random, tell, parts)
+            yield b.label, from_experiment(model, b, null, seed, random, tell, origin, parts)
 
 
 def _from_patterns(
-    run: _Run, bounds: Sequence[BoundAnalysis], null: Null, random: RandomWeights, parts: bool
+    run: _Run,
+    bounds: Sequence[BoundAnalysis],
+    null: Null,
+    random: RandomWeights,
+    origin: Mapping[str, Any],
+    parts: bool,
 ) -> Iterator[tuple[str, HeadTable]]:
     kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
@@ -245,7 +252,7 @@ def _from_patterns(
         mine = [draw[b.label] for draw in draws if b.label in draw]
         kind = kinds[b.label]
         found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
-        yield b.label, table_of(run.model, b, found, about, parts=parts)
+        yield b.label, table_of(run.model, b, found, origin, about, parts=parts)
 
 
 def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:

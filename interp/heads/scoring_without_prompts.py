@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -26,6 +26,7 @@ def from_weights(
     seed: int,
     random: RandomWeights,
     tell: Tell,
+    origin: Mapping[str, Any],
 ) -> HeadTable:
     """Score the weights of every head, with random weights as the null."""
     held = null in ("auto", "random-init")  # weights do not read tokens
@@ -38,7 +39,7 @@ def from_weights(
         tell(metric.label, 1 + len(draws), total)
     about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
     found = MetricScores(values, None, "random-init" if held else "none", None, draws)
-    return table_of(model, metric, found, about)
+    return table_of(model, metric, found, origin, about)
 
 
 def from_experiment(
@@ -48,6 +49,7 @@ def from_experiment(
     seed: int,
     random: RandomWeights,
     tell: Tell,
+    origin: Mapping[str, Any],
     parts: bool,
 ) -> HeadTable:
     """Run an experiment, and repeat it on its null.
@@ -81,7 +83,7 @@ def from_experiment(
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
     found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
-    return table_of(model, metric, found, about, parts=parts)
+    return table_of(model, metric, found, origin, about, parts=parts)
 
 
 def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:

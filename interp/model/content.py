@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
 from torch.distributed.tensor import DTensor
+from xxhash import xxh3_128_digest
 
 from interp import __version__
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 _ROW = 4096  # words of 8 bytes that are reduced to two sums
-_ROWS = 16  # rows reduced at once: half a MiB, which fits in a processor's cache
-_MANY = 1 << 26  # bytes above which several threads are used
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
 
@@ -70,11 +68,7 @@ def checksum_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
     digest = hashlib.blake2b()
     named = list(tensors)
     once = {_place(x): x for _, x in named}  # tied weights are read once
-    if sum(x.nbytes for x in once.values()) < _MANY:
-        reduced = dict(zip(once, map(_reduced, once.values()), strict=True))
-    else:
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            reduced = dict(zip(once, pool.map(_reduced, once.values()), strict=True))
+    reduced = {place: _reduced(x) for place, x in once.items()}
     for name, x in named:
         digest.update(f"{name} {x.dtype} {tuple(x.shape)};".encode())
         digest.update(reduced[_place(x)])
@@ -110,40 +104,33 @@ def _bytes(x: Tensor) -> Any:
 
 
 def _reduced(x: Tensor) -> bytes:
+    """Reduce a tensor to a few bytes, where it lies: XXH3 on the host, sums on other devices."""
+    flat = x.contiguous().reshape(-1).view(byte)
+    return xxh3_128_digest(flat.numpy()) if _on_host(x) else _sums(flat)
+
+
+def _on_host(x: Tensor) -> bool:
+    return x.device.type == "cpu"
+
+
+def _sums(flat: Tensor) -> bytes:
     """Reduce every 32 KiB to two sums; a change of any byte changes at least one of them.
 
     Each sum is over 64-bit words times odd random numbers, modulo 2**64. Changes of the highest
     bits of two words would cancel in the first sum, so the second one is over the upper halves of
     the words.
     """
-    flat = x.contiguous().reshape(-1).view(byte)
     n = len(flat) // (8 * _ROW)
     if n and flat.storage_offset() % 8:
         flat = flat.clone()  # 64-bit words are not aligned there
     words, rest = flat[: n * 8 * _ROW].view(torch.int64).view(n, _ROW), flat[n * 8 * _ROW :]
-    sums = _sums(words.numpy()) if words.device.type == "cpu" else _sums_there(words)
-    return sums.tobytes() + rest.cpu().numpy().tobytes()
-
-
-def _sums(words: np.ndarray) -> np.ndarray:
-    """Sum `[row, word]` to `[row, 2]`, in blocks that fit in a processor's cache."""
-    sums, upper = np.empty((len(words), 2), np.int64), np.empty((_ROWS, _ROW), np.int64)
-    first, second = _weights()
-    for at in range(0, len(words), _ROWS):
-        block = words[at : at + _ROWS]
-        high = np.right_shift(block, 32, out=upper[: len(block)])
-        sums[at : at + _ROWS, 0], sums[at : at + _ROWS, 1] = block @ first, high @ second
-    return sums
-
-
-def _sums_there(words: Tensor) -> np.ndarray:
-    """Compute the same sums on another device, which lacks integer matrix products."""
     weights = torch.from_numpy(_weights()).to(words.device)
     parts = [
         torch.stack([(w * weights[0]).sum(1), ((w >> 32) * weights[1]).sum(1)], 1)
         for w in words.split(1 << 10)
     ]
-    return torch.cat([*parts, words.new_empty(0, 2)]).cpu().numpy()
+    sums = torch.cat([*parts, words.new_empty(0, 2)])
+    return sums.cpu().numpy().tobytes() + rest.cpu().numpy().tobytes()
 
 
 @cache

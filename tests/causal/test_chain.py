@@ -165,7 +165,7 @@ def test_a_value_that_is_not_finite_is_named_and_so_is_an_unknown_walk():
     task = custom(model, inputs, read, name="late", unit="1", higher_is_better=True)
     game = Game(model, task, check=False)
     game.clean  # noqa: B018
-    with pytest.raises(NonFiniteError, match=r"late is -?inf on prompt 0 with \d players out"):
+    with pytest.raises(NonFiniteError, match=r"late is -?inf on prompt 0 with \d players removed"):
         walks(game, [order_of(game)], steps=5, walk="chain")
     with pytest.raises(UnknownName, match="unknown walk 'both'"):
         walks(game, [order_of(game)], steps=5, walk="both")

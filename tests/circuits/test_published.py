@@ -76,7 +76,7 @@ def test_a_circuit_is_compared() -> None:
     }  # fmt: skip
     assert ioi.compared(best, "oneill_bui").found == 25
     rng = np.random.default_rng(0)
-    null = [ioi.compared(circuit(lambda n: rng.random(len(n)))).auroc for _ in range(60)]
+    null = [ioi.compared(circuit(lambda n: rng.random(len(n)))).area for _ in range(60)]
     assert np.mean(null) == pytest.approx(0.5, abs=0.03)
     with pytest.raises(UnknownName, match="did you mean oneill_bui"):
         ioi.compared(best, "oneil")

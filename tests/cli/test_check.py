@@ -80,7 +80,7 @@ def test_a_research_class_is_imported_first(run, errors, llama_copy, tmp_path, m
         ("broken_class.py", "import no_such_package_at_all\n", "ModuleNotFoundError"),
         ("syntax_class.py", "def f(:\n", "syntax_class.py, line 1: SyntaxError"),
         ("raising_class.py", "x = 1\nx['a']\n", "raising_class.py, line 2: TypeError: 'int'"),
-        ("json.py", "x = 1\n", "is called json too"),
+        ("json.py", "x = 1\n", "also has the name json; rename your file"),
     ],
 )
 def test_an_import_that_fails_is_one_line(errors, llama_folder, tmp_path, name, text, line) -> None:

@@ -71,7 +71,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     told = json.loads((folder / "safety.json").read_text())["provenance"]
     assert told["reference"].startswith("lines of mine.txt")
     assert "name their file with --reference" in errors(*given)[1][0]
-    assert "is for --kind mean-dataset" in errors("safety", "--reference", reference)[1][0]
+    assert "applies to --kind mean-dataset only" in errors("safety", "--reference", reference)[1][0]
 
 
 def test_a_template_frames_every_prompt(run, errors, request_files) -> None:

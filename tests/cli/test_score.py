@@ -252,7 +252,7 @@ def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp
     )
     shown = run("score", "planted:sink", "-m", f"previous_token,{own},ov_norm", "--csv")
     assert shown.exit_code == 0
-    assert "left out roomy on planted:sink: no room for 9 items" in shown.stderr
+    assert "roomy is omitted on planted:sink: no room for 9 items" in shown.stderr
     frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
     assert frame["metric"].unique().tolist() == ["previous_token", "ov_norm"]
     code, lines = errors("score", "planted:sink", "-m", own)

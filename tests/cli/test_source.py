@@ -44,7 +44,7 @@ def test_a_family_without_a_bridge_fails_in_one_line(run, tmp_path) -> None:
     zoo.FAMILIES["distilbert"].build("sdpa").save_pretrained(tmp_path)
     got = run("score", str(tmp_path), "-m", "entropy", "--source", "transformer-lens")
     assert got.exit_code == 1
-    assert "makes no bridge of DistilBertForMaskedLM" in got.stderr
+    assert "cannot make a bridge of DistilBertForMaskedLM" in got.stderr
     assert "Traceback" not in got.stderr
 
 
@@ -55,7 +55,7 @@ def test_a_source_that_is_not_installed_says_so_before_reading_weights(run, monk
     monkeypatch.setattr("interp.model.load._from_pretrained", lambda *_: pytest.fail("it loaded"))
     got = run("score", "bundled:induction", "-m", "entropy", "--source", "nnsight")
     assert got.exit_code == 1
-    assert "needs the package nnsight; pip install nnsight" in got.stderr
+    assert "needs the package nnsight; install it: pip install nnsight" in got.stderr
 
 
 def test_a_source_that_does_not_exist_is_a_wrong_command(run) -> None:

@@ -66,7 +66,7 @@ def test_a_finished_file_of_another_run_is_set_aside(tmp_path) -> None:
     one.add({"a": b"1"})
     one.finish()
     one.finished.rename(other.finished)
-    with pytest.warns(DamagedKept, match="it is of another run"):
+    with pytest.warns(DamagedKept, match="it belongs to another run"):
         assert other.find("a") == {}
     assert not other.finished.exists()
 

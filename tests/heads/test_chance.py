@@ -131,7 +131,7 @@ def test_the_null_is_the_mean_of_the_draws_and_its_error_their_spread() -> None:
     np.testing.assert_allclose(rows["null"], drawn.mean(0), rtol=1e-9)
     np.testing.assert_allclose(rows["null_sem"], drawn.std(0, ddof=1) / 2, rtol=1e-9)
     assert rows["p"].between(0, 1).all()
-    with pytest.raises(OptionError, match="null_draws=0: at least 1"):
+    with pytest.raises(OptionError, match="null_draws=0: it must be at least 1"):
         interp.score(model, "entropy", null_draws=0)
 
 

@@ -27,7 +27,7 @@ BY_NAME = {
     "core/face.py": "public face of a folder whose files declare analyses",
     "core/registry.py": "registry of declarations: a folder of files",
     "core/room.py": "package whose files declare one analysis each",
-    "circuits/tasks/__init__.py": "registry of contrast tasks: a folder of files",
+    "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",

@@ -85,7 +85,7 @@ def test_an_image_is_shown_as_the_model_sees_it(run_view, tmp_path, vit) -> None
     assert picture["size"] == [config.image_size] * 2
     assert picture["grid"] == [config.image_size // config.patch_size] * 2
     done = run_view(folder, "--image", tmp_path / "v.html", "-o", tmp_path / "w.html")
-    assert (done.exit_code, "is no image" in done.stderr) == (1, True)
+    assert (done.exit_code, "is not an image" in done.stderr) == (1, True)
     (folder / "preprocessor_config.json").unlink()
     done = run_view(folder, "--image", image, "-o", tmp_path / "w.html")
     assert "no image processor" in done.stderr
@@ -103,7 +103,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
     ("args", "says"),
     [
         ((), "give exactly one of --text, --prompt-file and --image"),
-        (("--text", "a", "--prompt-file", "x"), "one of them"),
+        (("--text", "a", "--prompt-file", "x"), "give exactly one of"),
         (("--text", " "), "the text is empty"),
         (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
         (("--text", "a b", "--heads", "nine"), "cannot read 'nine' as a head"),
@@ -128,7 +128,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             ("--image", "x.png", "--tile", "L0H0:0-1,0-1"),
             "cannot be combined with --block and --tile",
         ),
-        (("--image", "x.png"), "of kind causal; it does not read images"),
+        (("--image", "x.png"), "of kind causal; it does not read images alone"),
         (("--prompt-file", "nowhere.txt"), "nowhere.txt cannot be read"),
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from syntax.made import random_bank, sentence, word_tokenizer
+from syntax.made import random_bank, sentence
 from syntax.small_bert import save_bert
 
 import interp
@@ -15,13 +15,6 @@ from interp.core.errors import PromptError, StoreError, UnknownName
 from interp.syntax import TreeScores, dependency_trees
 from interp.syntax.result import SPANNING
 from interp.syntax.treebank import Treebank
-
-
-@pytest.fixture(scope="module")
-def numbered_bystander():
-    """A decoder whose L0H3 looks one word back."""
-    words = [f"v{i}" for i in range(40)]
-    return interp.load("planted:bystander", tokenizer=word_tokenizer(words))
 
 
 def chains(n, seed=0):

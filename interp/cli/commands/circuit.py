@@ -58,7 +58,8 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     metavar="NAME[:OPTION=VALUE,...]",
     help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
-@click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]))
+@click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]),
+              help="Units of the circuit: heads, or edges between them.")  # fmt: skip
 @click.option(
     "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
 )

@@ -56,7 +56,13 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 1),
     help="Share of the residual connection in every layer.",
 )
-@click.option("--start-layer", default=0, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--start-layer",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="First layer of the flow; the layers before it are left out.",
+)
 @click.option(
     "--backend",
     default="numba",

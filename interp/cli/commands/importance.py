@@ -61,7 +61,11 @@ def importance(
     The methods answer different questions, so a low agreement is a finding: the page that --out
     writes gives the question of each method, with scatter plots of every pair.
     """
+    from interp.causal.methods import parse
+
     asked = [name for text in methods for name in split_names(text)]
+    for name in asked:  # a wrong name is reported before a model is loaded
+        parse(name)
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.causal.comparison.compare import compare

@@ -72,7 +72,12 @@ def prune(
     heads are also ranked on one half of the prompts and judged on the other; that number is printed
     first.
     """
+    from interp.causal.methods import parse
+
     asked = [name for text in by for name in split_names(text)]
+    for name in asked:  # a wrong name is reported before a model is loaded
+        if name != "greedy":
+            parse(name)
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         import pandas as pd

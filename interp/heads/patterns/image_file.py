@@ -30,7 +30,9 @@ def image_inputs(
         LoadError: The source has no image processor.
     """
     if model.kind != "vision":
-        raise OptionError(f"{model.name} is a model of kind {model.kind}; it reads no image alone")
+        raise OptionError(
+            f"{model.name} is a model of kind {model.kind}; it does not read images alone"
+        )
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError as error:

@@ -36,6 +36,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.mask_structure import structure_of
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
 from interp_kernels.problem import Attention
@@ -301,6 +302,14 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
     }
     if isinstance(call, ComputedCall):
         bias, mask = call.bias, call.mask
+        if bias is None and mask is not None:
+            structure = structure_of(mask, real, keys)
+            if structure is not None:
+                return Attention(
+                    q=call.q, k=call.k, v=call.v, causal=structure.causal, scale=call.scale,
+                    window=structure.window, softcap=call.softcap, sinks=call.sinks,
+                    offset=keys - queries, **common,
+                )  # fmt: skip
         if bias is not None and mask is not None:
             mask = mask[..., :keys]
             hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2

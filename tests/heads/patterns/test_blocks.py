@@ -90,7 +90,7 @@ def test_a_page_says_how_blocks_are_read_and_holds_no_square_of_tokens(bundled_i
     [
         ("L1H3", "cannot read"),
         ("L7H0:0-4,0-4", "no head L7H0"),
-        ("L1H3:4-4,0-4", "past the last"),
+        ("L1H3:4-4,0-4", "after the last"),
         ("L1H3:0-4,90-200", "within 0 and 100"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_page_holds_the_patterns_of_the_model_itself(family) -> None:
     found = shown(family)
     page = found.html()
     data = reading.data_of(page)
-    [said] = re.findall(r"each is within ([0-9.e-]+) of", page)
+    [said] = re.findall(r"computed weight by at most ([0-9.e-]+), small", page)
     import torch
 
     inputs = {"input_ids": torch.tensor([[5, 9, 3, 7, 5, 9, 3, 8, 6, 4, 5, 9]])}
