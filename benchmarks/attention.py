@@ -48,7 +48,11 @@ KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 50)}
 def peak_growth(part: str, name: str, n: int) -> float:
     """MiB that one run adds to this process's peak, after a short one has loaded everything."""
     prepare(part, name, min(n, 64))()
-    run = prepare(part, name, n)
+    return peak_of(prepare(part, name, n))
+
+
+def peak_of(run: Callable[[], object]) -> float:
+    """MiB that a run adds to this process's peak."""
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     before = _peak()
     kept = run()
