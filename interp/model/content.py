@@ -106,7 +106,7 @@ def _bytes(x: Tensor) -> Any:
 def _reduced(x: Tensor) -> bytes:
     """Reduce a tensor to a few bytes, where it lies: XXH3 on the host, sums on other devices."""
     flat = x.contiguous().reshape(-1).view(byte)
-    return xxh3_128_digest(flat.numpy()) if _on_host(x) else _sums(flat)
+    return xxh3_128_digest(flat.numpy().data) if _on_host(x) else _sums(flat)
 
 
 def _on_host(x: Tensor) -> bool:
