@@ -36,9 +36,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
-from interp.model.hooks.mask_structure import structure_of
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
+from interp_kernels.mask_structure import structure_of
 from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]

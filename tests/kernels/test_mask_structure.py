@@ -7,8 +7,8 @@ import gc
 import pytest
 import torch
 
-from interp.model.hooks import mask_structure
-from interp.model.hooks.mask_structure import MaskStructure, structure_of
+from interp_kernels import mask_structure
+from interp_kernels.mask_structure import MaskStructure, structure_of
 
 N = 12
 
