@@ -94,7 +94,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
     "patched.csv, evaluation.csv, "
     ".json, .svg and a page for each model to this folder; an interrupted run resumes, since "
-    "finished steps are stored in DIR/ledger.",
+    "finished steps are stored in DIR/kept.",
 )  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
