@@ -38,6 +38,7 @@ from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.heads.scoring import _Run, bound, why_not
 from interp.heads.scoring_without_prompts import _arrays, _exact
 from interp.heads.special import LEVEL, Catalogue, catalogue_of
+from interp.model.content import model_provenance
 
 HERE = Path(__file__).parent
 SHAPES = ("gpt2", "llama", "bert", "neox")
@@ -120,7 +121,7 @@ def tables(
     for label, found in mine.items():
         draws = [x[label] for x in others]
         held = MetricScores(found.values, found.clusters, found.null_kind, found.null, draws)
-        out[label] = table_of(model, bound(label), held, {})
+        out[label] = table_of(model, bound(label), held, model_provenance(model), {})
     return out
 
 

@@ -155,6 +155,7 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: bool) -> No
 debug_option = click.option(
     "--debug",
     is_flag=True,
+    is_eager=True,  # known before a wrong value of another option raises
     expose_value=False,
     callback=_remember,
     help="Show the traceback of an error.",

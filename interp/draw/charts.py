@@ -85,7 +85,7 @@ def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
     size, figure = rows[what].to_numpy(), go.Figure()
     if "random_low" in rows:
         ends = _cut(rows["random_low"]), _cut(rows["random_high"])
-        area(figure, size, *ends, fillcolor=BAND, name="random orders, middle 95 %")
+        filled_between(figure, size, *ends, fillcolor=BAND, name="random orders, middle 95 %")
     for column, colour, name in (
         ("faithfulness", COLOURS[0], f"the first {what}"), ("random", GREY, "in random order"),
     ):  # fmt: skip
@@ -107,7 +107,7 @@ def _cut(values: object) -> np.ndarray:
     return np.clip(np.asarray(values, dtype=float), _LEAST, _MOST)
 
 
-def area(figure: go.Figure, x: np.ndarray, low: Any, high: Any, **style: Any) -> None:
+def filled_between(figure: go.Figure, x: np.ndarray, low: Any, high: Any, **style: Any) -> None:
     """Fill the area between two curves, without hover texts."""
     ends = np.r_[low, np.asarray(high)[::-1]]
     figure.add_scatter(x=np.r_[x, x[::-1]], y=ends, fill="toself", mode="lines", hoverinfo="skip",

@@ -40,7 +40,7 @@ def render(template: str, title: str, *, scripts: Sequence[str] = (), **context:
     return _templates().get_template(f"{template}.jinja2").render(context)
 
 
-def part(name: str, *values: Any) -> Markup:
+def phrased(name: str, *values: Any) -> Markup:
     """Fill a macro of `parts.jinja2`, which escapes all texts."""
     return Markup(getattr(_templates().get_template("parts.jinja2").module, name)(*values).strip())
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.calibration import measured_error
 from interp.core.clusters import interval
 from interp.core.columns import score_text, with_error
-from interp.draw.page import part, table
+from interp.draw.page import phrased, table
 from interp.draw.svg import element
 from interp.heads.special import APART, HALF, LEVEL, Special, catalogue_of
 
@@ -64,7 +64,7 @@ def findings(scores: HeadTable, ends: Mapping[str, float | None]) -> Markup:
     columns = ["model"] * (models > 1) + ["metric", "heads that stand out", "score of the first"]
     columns += ["null", "score less null", "n"]
     listed = table(columns, lines, kind="found sortable", headed=False) if lines else None
-    return part("findings", listed, rest, silent, f"{LEVEL:g}", measured_error(), list(left))
+    return phrased("findings", listed, rest, silent, f"{LEVEL:g}", measured_error(), list(left))
 
 
 def _intervals(scores: HeadTable) -> Markup:
@@ -78,7 +78,7 @@ def _intervals(scores: HeadTable) -> Markup:
             lines.append(
                 [model] * models
                 + [
-                    part("measured", row["metric"], row["unit"]), name,
+                    phrased("measured", row["metric"], row["unit"]), name,
                     with_error(row["score"], row["sem"]),
                     _between(between, "") if between else "no error",
                     prompts(row["n"], row["clusters"]),
@@ -87,7 +87,7 @@ def _intervals(scores: HeadTable) -> Markup:
     columns = ["model"] * models + ["metric", "head", "score", "95 % interval", "n"]
     listed = table(columns, lines[: _ROWS * _HEADS], kind="found sortable", headed=False)
     nulls: Any = scores.to_pandas()["null"]
-    return part("without_null", bool(nulls.notna().any()), listed)
+    return phrased("without_null", bool(nulls.notna().any()), listed)
 
 
 def effect(one: Special) -> str:
@@ -116,7 +116,8 @@ def _line(metric: str, unit: str, special: list[Special], several: bool) -> list
     named = [f"{x.label}{' ' + x.stack if several else ''}" for x in special[:_HEADS]]
     more = f" and {len(special) - _HEADS} more" if len(special) > _HEADS else ""
     return [
-        part("measured", metric, unit), ", ".join(named) + more, with_error(best.score, best.sem),
+        phrased("measured", metric, unit), ", ".join(named) + more,
+        with_error(best.score, best.sem),
         with_error(best.null, best.null_sem), effect(best),
         "exact" if best.exact else prompts(best.n, best.clusters),
     ]  # fmt: skip
@@ -138,7 +139,7 @@ def catalogue_section(scores: HeadTable, ends: Mapping[str, float | None] | None
     listed = table(columns, rows, kind="special", headed=False) if heads else ""
     limits = f"{LEVEL:g}", f"{HALF:.0%}", f"{APART:g}"
     more = len(heads) - _LISTED
-    return part("catalogue", found, len(heads), judged, *limits, measured_error(), listed, more)
+    return phrased("catalogue", found, len(heads), judged, *limits, measured_error(), listed, more)
 
 
 def prompts(n: int, clusters: int) -> str:

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from interp.core.errors import OptionError
 from interp.draw.colours import palette
-from interp.draw.page import part
+from interp.draw.page import phrased
 from interp.draw.page import render as fill
 from interp.heads.patterns.coding import resolution
 from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stacks_written
@@ -40,7 +40,7 @@ def assembled(view: View, title: str, budget: int) -> str:
         kept = add_terms(view, store, written, budget - frame.size)
         step, coarser = f"{resolution(detail.bits):.1g}", detail.bits < ways[0].bits
         size = f"{budget / 1e6:g}", detail.block, len(detail.kept), coarser
-        page = frame.filled(written, store, part("precision", detail.bits, step, *size, *kept))
+        page = frame.filled(written, store, phrased("precision", detail.bits, step, *size, *kept))
         least = len(page.encode())
         if least <= budget:
             return page

@@ -9,7 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from interp.draw.colours import palette
-from interp.draw.page import fold, part, table
+from interp.draw.page import fold, phrased, table
 from interp.draw.sprite import colour_png, data_url, thumbnails
 from interp.draw.svg import element, svg_picture
 from interp.heads.patterns.stack import Stack, Tile, stack_summary
@@ -106,7 +106,7 @@ def _tile(at: int, number: int, tile: Tile) -> Markup:
     query = f"{q.start + row:,} {shown(tile.query_tokens[row])!r}"
     key = f"{k.start + column:,} {shown(tile.key_tokens[column])!r}"
     weight = f"{tile.weights[row, column]:.3f}"
-    return part("tile", at, number, tile.why, src, said, weight, query, key)
+    return phrased("tile", at, number, tile.why, src, said, weight, query, key)
 
 
 def token_list(stack: Stack) -> Markup:
@@ -114,7 +114,7 @@ def token_list(stack: Stack) -> Markup:
     if (image := stack.picture) is not None:
         height, width = image.pixels.shape[:2]
         wide = min(max(width, 160), 320)
-        return part("picture", *image.grid, data_url(colour_png(image.pixels)), wide,
+        return phrased("picture", *image.grid, data_url(colour_png(image.pixels)), wide,
                     wide * height // width)  # fmt: skip
     same = stack.queries == stack.keys
     named = {"": stack.queries} if same else {"query": stack.queries, "key": stack.keys}

@@ -9,7 +9,7 @@ import numpy as np
 
 from interp.causal.pruning.result import PruningCurve
 from interp.core.errors import OptionError
-from interp.draw.charts import area
+from interp.draw.charts import filled_between
 from interp.draw.colours import BAND, COLOURS, DASHES, GREY, faded
 from interp.draw.page import text
 
@@ -45,7 +45,7 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     figure = go.Figure()
     drawn = next((c for c in curves if len(c.random)), None)
     if drawn is not None:
-        area(figure, drawn.counts, *drawn.band().T, fillcolor=BAND, legendgroup="random",
+        filled_between(figure, drawn.counts, *drawn.band().T, fillcolor=BAND, legendgroup="random",
              name="random orders, middle 95 %")  # fmt: skip
         figure.add_scatter(
             x=drawn.counts, y=drawn.random.mean(0), mode="lines", line={"color": GREY, "width": 1},
@@ -58,7 +58,7 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
         named = text(curve.name if one_order else f"{curve.name}, {curve.order}")
         interval = curve.bounds()
         if not np.isnan(interval).any():
-            area(figure, curve.counts, *interval.T, fillcolor=faded(colour, 0.18),
+            filled_between(figure, curve.counts, *interval.T, fillcolor=faded(colour, 0.18),
                  name=text(curve.name), legendgroup=group, showlegend=False)  # fmt: skip
         last = ["nobody" if c == 0 else curve.removed[c - 1] for c in curve.counts]
         figure.add_scatter(
