@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 OUT = Path(__file__).parent / "report.png"
 METRICS = "induction,previous_token"
-SIZE = "980,965"  # pixels, down to the end of the maps
+SIZE = "1160,1080"  # pixels, down to the end of the maps
 
 
 def main() -> None:
