@@ -56,7 +56,7 @@ class CircuitFiles:
 
     @classmethod
     def from_json(cls, path: str | os.PathLike) -> Self:
-        """Read a JSON file that `to_json` or `save` wrote.
+        """Read a JSON file, written by `to_json` or by saving as .json.
 
         Raises:
             StoreError: The file cannot be read or is damaged.
@@ -87,7 +87,7 @@ class CircuitFiles:
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:
-        """Read a TOML file that `to_toml` or `save` wrote.
+        """Read a TOML file, written by `to_toml` or by saving as .toml.
 
         Raises:
             StoreError: The file cannot be read, is damaged, or is the file of a published circuit.
