@@ -20,7 +20,7 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the tiny models of every architecture
 
 import zoo  # noqa: E402
-from agreement_definitions import by_definition  # noqa: E402 - beside this file
+from agreement_definitions import by_definition, losses_without  # noqa: E402 - beside this file
 
 import interp  # noqa: E402
 from interp.core.prompts import Prompts  # noqa: E402
@@ -281,32 +281,6 @@ def small_llama() -> Any:
             initializer_range=0.3,
         )  # fmt: skip
         return LlamaForCausalLM(config).eval()
-
-
-def losses_without(module: Any, ids: torch.Tensor, closed: set[tuple[int, int]]) -> np.ndarray:
-    """Mean loss per prompt, in nats, with heads zeroed by hooks before their output projections."""
-    d, handles = module.config.hidden_size // module.config.num_attention_heads, []
-
-    def closing(layer: int) -> Callable:
-        def hook(_: Any, args: tuple) -> tuple:
-            z = args[0].clone()
-            for at, head in closed:
-                if at == layer:
-                    z[..., head * d : (head + 1) * d] = 0
-            return (z, *args[1:])
-
-        return hook
-
-    for at, layer in enumerate(module.model.layers):
-        handles.append(layer.self_attn.o_proj.register_forward_pre_hook(closing(at)))
-    try:
-        with torch.no_grad():
-            logits = module(input_ids=ids).logits.double()
-    finally:
-        for handle in handles:
-            handle.remove()
-    chosen = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-    return -chosen.mean(-1).numpy()
 
 
 def causal() -> Iterator[Row]:

@@ -1,11 +1,15 @@
-"""The attention metrics by their definitions, in plain Python and without anything of interp.
+"""Attention metrics and ablation by their definitions, without anything of interp.
 
 `agreement.py` compares the package's scores with these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import torch
 
 
 def by_definition(metric: str, pattern: np.ndarray, ids: list[int]) -> float:
@@ -40,3 +44,29 @@ def _targets(metric: str, q: int, ids: list[int]) -> list[int]:
         "streaming": sorted({0, *range(q - 3, q + 1)}) if q >= 5 else [],
     }
     return [k for k in found.get(metric, []) if 0 <= k < n]
+
+
+def losses_without(module: Any, ids: torch.Tensor, closed: set[tuple[int, int]]) -> np.ndarray:
+    """Mean loss per prompt, in nats, with heads zeroed by hooks before their output projections."""
+    d, handles = module.config.hidden_size // module.config.num_attention_heads, []
+
+    def closing(layer: int) -> Callable:
+        def hook(_: Any, args: tuple) -> tuple:
+            z = args[0].clone()
+            for at, head in closed:
+                if at == layer:
+                    z[..., head * d : (head + 1) * d] = 0
+            return (z, *args[1:])
+
+        return hook
+
+    for at, layer in enumerate(module.model.layers):
+        handles.append(layer.self_attn.o_proj.register_forward_pre_hook(closing(at)))
+    try:
+        with torch.no_grad():
+            logits = module(input_ids=ids).logits.double()
+    finally:
+        for handle in handles:
+            handle.remove()
+    chosen = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    return -chosen.mean(-1).numpy()

@@ -390,13 +390,3 @@ def test_a_reader_that_leaves_is_no_error(llama_folder) -> None:
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-def test_debug_shows_the_traceback(llama_folder) -> None:
-    from click.testing import CliRunner
-
-    from interp.cli.main import main
-    from interp.core.errors import UnknownName
-
-    result = CliRunner().invoke(main, ["score", str(llama_folder), "-m", "inducton", "--debug"])
-    assert isinstance(result.exception, UnknownName)

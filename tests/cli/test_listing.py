@@ -124,3 +124,13 @@ assert "torch" not in sys.modules
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "unknown" in done.stderr
+
+
+def test_debug_shows_the_traceback(llama_folder) -> None:
+    from click.testing import CliRunner
+
+    from interp.cli.main import main
+    from interp.core.errors import UnknownName
+
+    result = CliRunner().invoke(main, ["score", str(llama_folder), "-m", "inducton", "--debug"])
+    assert isinstance(result.exception, UnknownName)

@@ -68,6 +68,18 @@ def test_it_is_taken_once_where_nothing_changed(fresh_gpt2, monkeypatch) -> None
     assert len(taken) == 1
 
 
+def test_a_score_of_several_metrics_reads_the_weights_once(fresh_gpt2, monkeypatch) -> None:
+    read = []
+
+    def counted(module):
+        read.append(module)
+        return content.checksum(module)
+
+    monkeypatch.setattr(model_file, "checksum", counted)
+    interp.score(fresh_gpt2, ["entropy", "first_token", "induction", "ov_norm"], null="none")
+    assert len(read) == 1
+
+
 def test_tensors_made_in_inference_mode_have_a_hash() -> None:
     with torch.inference_mode():  # where they count no versions
         module = zoo.FAMILIES["gpt2"].build("sdpa")
