@@ -29,6 +29,8 @@ from .model.check import check_model
 from .model.edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .model.load import load
 from .model.model import Model
+from .model.recorded.reading import RecordedActivations
+from .model.recorded.recording import record_activations
 from .report.heads import write_report
 from .syntax.search import dependency_trees
 
@@ -46,6 +48,7 @@ __all__ = [
     "InterpError",
     "Model",
     "Prompts",
+    "RecordedActivations",
     "Result",
     "Task",
     "ablate",
@@ -67,6 +70,7 @@ __all__ = [
     "mean",
     "next_token_task",
     "pruning_curve",
+    "record_activations",
     "repeats",
     "repeats_task",
     "resample",

@@ -1,0 +1,1 @@
+"""Activations of a corpus on disk: sharded safetensors files with an index."""
