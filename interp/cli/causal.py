@@ -16,7 +16,14 @@ import click
 from interp.cli.causal_notes import explained_notes
 from interp.cli.context import COMMAND
 from interp.cli.each import each_model
-from interp.cli.loading import Loading, import_first, loading_options, source_labels
+from interp.cli.loading import (
+    Loading,
+    import_first,
+    loading_options,
+    remote_option,
+    source_labels,
+    tp_plan_option,
+)
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.written import folder_for, kept_folder, model_folder
@@ -257,12 +264,13 @@ def causal_options(function: Callable) -> Callable:
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
         shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
         require_reference(game["kind"], shared["reference"])
+        shared["loading"].require_storable(shared["out"])
         causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
         return function(causal=causal, **options)
 
     for option in reversed(_OPTIONS):
         command = option(command)
-    return loading_options(command)
+    return remote_option(tp_plan_option(loading_options(command)))
 
 
 def parse_heads_option(text: str) -> list[tuple[int, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -35,6 +37,8 @@ class Loading:
     allow_pickle: bool
     through: str | None = None  # the library that loads the model, or the default one
     device_map: str | None = None
+    remote: str | None = None  # the nnsight server that runs the model, or "local"
+    tp_plan: str | None = None  # spreads heads over the processes of torchrun
 
     def load(self, source: str, name: str) -> Model:
         """Return the model, not yet checked; raises InterpError."""
@@ -42,10 +46,12 @@ class Loading:
         from interp.model.load import load
         from interp.model.sources.packages import adapter, wrapped
 
+        if self.remote is not None:
+            return self._elsewhere(source, name)
         through = self.through or PLAIN
         if through != PLAIN:
             adapter(through)  # checked before any weights are read
-        options = {k: v for k, v in vars(self).items() if k != "through"}
+        options = {k: v for k, v in vars(self).items() if k not in ("through", "remote")}
         model = load(source, name=name, check=False, **options)
         if model.unused:
             from interp.model.surplus import described
@@ -59,6 +65,44 @@ class Loading:
         if context is not None and model.elsewhere is None:
             context.call_on_close(hold(model.module))
         return model
+
+    def _elsewhere(self, source: str, name: str) -> Model:
+        """Return a model that an nnsight server runs, or with "local" the same run here."""
+        from interp.model.load import load
+        from interp.model.sources.packages import adapter, wrapped
+
+        given = {"--source": self.through, "--device": self.device, "--dtype": self.dtype,
+                 "--attention": self.attention, "--device-map": self.device_map,
+                 "--tp-plan": self.tp_plan}  # fmt: skip
+        wrong = [option for option, value in given.items() if value is not None]
+        if wrong:
+            raise OptionError(
+                f"{', '.join(wrong)} cannot be combined with --remote: the server decides how the "
+                "model runs"
+            )
+        here = adapter("nnsight")  # checked before any weights are read
+        if self.remote == "local":
+            plain = load(source, name=name, check=False, revision=self.revision,
+                         trust_remote_code=self.trust_remote_code,
+                         allow_pickle=self.allow_pickle)  # fmt: skip
+            held, tokenizer = wrapped("nnsight", plain.module, plain.tokenizer), plain.tokenizer
+        else:
+            held, tokenizer = here.by_name(source, self.revision), None
+        where = self.remote if self.remote and self.remote != "configured" else True
+        return load(held, remote=where, tokenizer=tokenizer, name=name, check=False)
+
+    def require_storable(self, out: Path | None) -> None:
+        """Raise OptionError if results of such a model cannot be kept in a folder."""
+        if out is None or (self.remote is None and self.tp_plan is None):
+            return
+        why = (
+            f"the weights at {self.remote} cannot be compared with those of a later run"
+            if self.remote is not None
+            else "every process of torchrun would look for them and write them"
+        )
+        raise OptionError(
+            f"results cannot be stored: {why}; leave out -o and redirect --csv or --json to a file"
+        )
 
     def checked(self, source: str, name: str, tell: Callable[[str, int, int], None]) -> Model:
         """Return the model, loaded with a progress bar and checked; raises InterpError."""
@@ -145,6 +189,33 @@ device_map_option = click.option(
     metavar="PLAN",
     help="Distribute a large model's layers over this machine's devices, such as auto; needs "
     "accelerate.",
+)
+
+
+remote_option = click.option(
+    "--remote",
+    metavar="ADDRESS",
+    help="Run the model on an nnsight server, without loading its weights: the server's address, "
+    "or 'configured' for the one in nnsight's settings; 'local' does the same run here.",
+)
+
+
+def _first_process_speaks(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """Silence the other processes of torchrun, which compute the same results."""
+    if value is not None and os.environ.get("RANK", "0") != "0":
+        silent = ctx.with_resource(open(os.devnull, "w"))  # noqa: SIM115  closed with the context
+        ctx.with_resource(redirect_stdout(silent))
+        ctx.with_resource(redirect_stderr(silent))
+    return value
+
+
+tp_plan_option = click.option(
+    "--tp-plan",
+    metavar="PLAN",
+    is_eager=True,
+    callback=_first_process_speaks,
+    help="Spread the heads of a model over the processes of torchrun; auto uses the family's plan. "
+    "Example: torchrun --nproc-per-node 2 -m interp score MODEL --tp-plan auto",
 )
 
 

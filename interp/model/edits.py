@@ -11,7 +11,7 @@ attention, edits act on query heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -21,13 +21,13 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.model.edit_parts import EditParts, Positions, chosen_positions
 
 if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
 
 HeadLike = Head | str | tuple[int, int]
-Positions = slice | int | Sequence[int] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,8 @@ class Edit:
         kind: name of the intervention.
         heads: edited heads; in every stack when `stack` is None.
         positions: edited query positions, counted from the first real token of each prompt.
+        parts: the same intervention as data, for a model that runs on another machine; None where
+            it needs the attention pattern.
     """
 
     kind: str
@@ -46,6 +48,7 @@ class Edit:
     positions: Positions = None
     stack: str | None = None
     detail: str = ""
+    parts: EditParts | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -72,48 +75,10 @@ class Edit:
         z = call.z
         chosen = torch.zeros(z.shape[1], dtype=torch.bool, device=z.device)
         chosen[heads] = True
-        where = chosen[None, :, None] & _at(self.positions, real, call.before)[:, None, :]
-        call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
-
-
-def _at(positions: Positions, real: Tensor, before: Tensor | None = None) -> Tensor:
-    """Return the mask of chosen positions, counted without padding: `[batch, query_pos]`.
-
-    Args:
-        positions: the chosen positions.
-        real: mask of the real tokens.
-        before: number of tokens of each prompt already in the cache, during generation.
-
-    Raises:
-        OptionError: no prompt of the batch has a chosen position (during generation: or can have
-            it).
-    """
-    if positions is None:
-        return torch.ones_like(real)
-    past = torch.zeros(len(real), dtype=torch.long, device=real.device)
-    past = past if before is None else past + before
-    # the position of each token within its own prompt
-    order = real.long().cumsum(1) - 1 + past[:, None]
-    length = real.long().sum(1) + past
-    if isinstance(positions, slice):
-        bounds = [positions.indices(n) for n in length.tolist()]
-        picked = [range(*b) for b in bounds]
-    else:
-        wanted = [positions] if isinstance(positions, int) else list(positions)
-        known = int(length.max())
-        absent = [p for p in wanted if not -known <= p < known]
-        if absent and before is None:
-            raise OptionError(
-                f"an edit names positions {absent}; the longest prompt has {known} tokens (0 to "
-                f"{known - 1})"
-            )
-        picked = [[p if p >= 0 else n + p for p in wanted] for n in length.tolist()]
-    chosen = torch.zeros_like(real)
-    for row, places in enumerate(picked):
-        chosen[row] = real[row] & torch.isin(
-            order[row], torch.tensor(list(places), dtype=torch.long, device=real.device)
+        where = (
+            chosen[None, :, None] & chosen_positions(self.positions, real, call.before)[:, None, :]
         )
-    return chosen
+        call.z = torch.where(where[..., None], self.replace(call, site, real).to(z.dtype), z)
 
 
 def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
@@ -160,6 +125,7 @@ def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edi
         lambda call, site, real: torch.zeros_like(call.z),
         positions,
         stack,
+        parts=EditParts(),
     )
 
 
@@ -193,7 +159,7 @@ def gate(
         return call.z * scale.index_put((index,), values)[:, None, None]
 
     detail = f"factor={factor:g}" if isinstance(factor, (int, float)) else "factor=tensor"
-    return Edit("gate", chosen, replace, positions, stack, detail)
+    return Edit("gate", chosen, replace, positions, stack, detail, EditParts(factor))
 
 
 def mean(
@@ -222,20 +188,24 @@ def mean(
     if over not in ("batch", "position", "dataset"):
         raise OptionError(f"mean over={over!r}; known: batch, position, dataset")
 
+    def value(site: Site) -> Tensor:
+        found = (reference or {}).get((site.stack, site.layer))
+        if found is None:
+            raise OptionError(f"the reference of mean over='dataset' has no {site.name}")
+        return found[None, :, None, :]
+
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
         z, weight = call.z, real[:, None, :, None].to(call.z.dtype)
         if reference is not None:
-            value = reference.get((site.stack, site.layer))
-            if value is None:
-                raise OptionError(f"the reference of mean over='dataset' has no {site.name}")
-            return _fitting(value[None, :, None, :], z, "mean over='dataset'", site)
+            return _fitting(value(site), z, "mean over='dataset'", site)
         if over == "batch":
             return (
                 (z * weight).sum((0, 2), keepdim=True) / weight.sum((0, 2), keepdim=True)
             ).expand_as(z)
         return _position_mean(z, real)
 
-    return Edit(f"mean-{over}", parse_heads(heads), replace, positions, stack)
+    parts = {"batch": EditParts(mean=True), "dataset": EditParts(value=value)}.get(over)
+    return Edit(f"mean-{over}", parse_heads(heads), replace, positions, stack, parts=parts)
 
 
 def _position_mean(z: Tensor, real: Tensor) -> Tensor:
@@ -265,10 +235,14 @@ def resample(
         stack: attention stack; all by default.
     """
 
-    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+    def given(site: Site) -> Tensor:
         value = source.get((site.stack, site.layer))
         if value is None:
             raise OptionError(f"the source of resample has no {site.name}; capture that layer too")
+        return value
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        value = given(site)
         if value.shape != call.z.shape and value.shape[0] != 1:
             raise OptionError(
                 f"resample at {site.name}: the source has shape {tuple(value.shape)}, "
@@ -276,7 +250,8 @@ def resample(
             )
         return value.to(call.z).expand_as(call.z)
 
-    return Edit("resample", parse_heads(heads), replace, positions, stack)
+    parts = EditParts(value=given)
+    return Edit("resample", parse_heads(heads), replace, positions, stack, parts=parts)
 
 
 def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:
@@ -304,6 +279,7 @@ def set_z(heads, value: Tensor, *, positions: Positions = None, stack: str | Non
         lambda call, site, real: _fitting(value, call.z, "set", site),
         positions,
         stack,
+        parts=EditParts(value=lambda site: value),
     )
 
 

@@ -156,6 +156,11 @@ class Transformer:
             "pixel_values" in takes(self.module) and self.d_vocab == 0
         )
 
+    @property
+    def whole_sites(self) -> tuple[Site, ...]:
+        """Sites with the heads of all processes, where a model is spread over several."""
+        return self.sites if self.ranks is None else tuple(map(self.ranks.whole_site, self.sites))
+
     def heads(self, stack: str | None = None) -> list[Head]:
         """Return every head, in order of layers."""
         return [
@@ -251,21 +256,30 @@ class Transformer:
             for edit in here:
                 edit(call, site, real)
 
-        token = _edits.set((*_edits.get(), (self, edits)))
+        with self.remembered(edits), self.visited(visit):
+            yield self
+
+    @contextmanager
+    def remembered(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """List edits as active inside the block, for provenance."""
+        token = _edits.set((*_edits.get(), (self, tuple(edits))))
         try:
-            with self.visited(visit):
-                yield self
+            yield
         finally:
             _edits.reset(token)
 
     @property
+    def current_edits(self) -> tuple[Edit, ...]:
+        """The active edits, outermost first."""
+        return tuple(e for model, edits in _edits.get() if model is self for e in edits)
+
+    @property
     def active_edits(self) -> tuple[str, ...]:
         """Names of the active edits, outermost first."""
-        return tuple(e.name for model, edits in _edits.get() if model is self for e in edits)
+        return tuple(edit.name for edit in self.current_edits)
 
     def _check_heads(self, edit: Edit) -> None:
-        sites = self.sites if self.ranks is None else map(self.ranks.whole_site, self.sites)
-        sizes = {(s.stack, s.layer): s.n_heads for s in sites}
+        sizes = {(s.stack, s.layer): s.n_heads for s in self.whole_sites}
         if edit.stack is not None and edit.stack not in self.stacks:
             raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
         for head in edit.heads:
@@ -308,8 +322,7 @@ class Transformer:
     ) -> Any:
         """Run prompts once without gradients and pass every attention call to `visit`.
 
-        Activations that the visitor does not store are released before the next layer runs;
-        `capture` stores them by name.
+        What the visitor does not store is released before the next layer; `capture` stores by name.
 
         Args:
             prompts: prompts, or input tensors by name.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -70,3 +73,50 @@ def test_the_choices_are_the_sources_there_are() -> None:
     assert callable(source_option)
     [option] = [p for p in score.params if p.name == "through"]
     assert list(option.type.choices) == registered_names() == list(SOURCES)  # type: ignore[attr-defined]
+
+
+# --- elsewhere --------------------------------------------------------------------------------
+
+
+def test_a_remote_model_is_scored_and_ablated_from_the_command_line(run) -> None:
+    installed("nnsight")
+    task = ("-n", "2", "--longest", "6", "--null", "none", "--csv", "-q")
+    for command in (("score", "-m", "induction,entropy", "--csv", "-q"), ("ablate", *task)):
+        name, *options = command
+        plain = run(name, "bundled:induction", *options)
+        got = run(name, "bundled:induction", *options, "--remote", "local")
+        assert got.exit_code == plain.exit_code == 0, got.stderr
+        tables = [pd.read_csv(io.StringIO(r.stdout), comment="#") for r in (got, plain)]
+        pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)
+        assert "nnsight, at remote='local'" in got.stdout
+
+
+def test_what_cannot_be_combined_with_remote_is_refused(run, errors, tmp_path) -> None:
+    installed("nnsight")
+    remote = ("score", "bundled:induction", "-m", "entropy", "--remote", "local")
+    code, [said] = errors(*remote, "-o", tmp_path / "out")
+    assert code != 0
+    assert "results cannot be stored: the weights at local cannot be compared" in said
+    code, said = errors(*remote, "--dtype", "float64")
+    assert code != 0
+    assert "--dtype cannot be combined with --remote" in said[0]
+    nowhere = ("score", "bundled:induction", "-m", "entropy", "--remote", "http://127.0.0.1:9")
+    code, said = errors(*nowhere)
+    assert code != 0
+
+
+def test_two_processes_print_one_table(run, tmp_path) -> None:
+    zoo.FAMILIES["llama"].build("sdpa").save_pretrained(tmp_path)
+    options = ["score", str(tmp_path), "-m", "induction,entropy", "--csv", "-q"]
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+         "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "-m", "interp", *options,
+         "--tp-plan", "auto"],
+        capture_output=True, text=True, timeout=300, check=False,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    tables = [pd.read_csv(io.StringIO(x), comment="#") for x in (done.stdout, run(*options).stdout)]
+    assert len(tables[0]) == len(tables[1])
+    pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)

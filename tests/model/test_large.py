@@ -130,6 +130,8 @@ def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(
             )
         else:
             assert got == want, column
+    assert whole["ablated"].abs().max() > 1e-3
+    torch.testing.assert_close(spread["ablated"], whole["ablated"], atol=1e-6, rtol=0)
     torch.testing.assert_close(
         torch.tensor(spread["edited"]), torch.tensor(whole["edited"]), atol=1e-6, rtol=0
     )

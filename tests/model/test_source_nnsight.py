@@ -217,13 +217,16 @@ def test_generation_step_by_step(nnsight_llama) -> None:
 
 
 def test_what_cannot_be_done_elsewhere_is_refused_by_name(nnsight_llama) -> None:
-    elsewhere = r"llama runs at remote='local', and only numbers per head come back"
-    with pytest.raises(OptionError, match=f"edits need .*{elsewhere}"):
-        nnsight_llama.run(IDS, [interp.zero("L0H0")])
-    with pytest.raises(OptionError, match=f"captures need .*{elsewhere}"):
+    elsewhere = r"llama runs at remote='local', from where numbers per head and logits come back"
+    with pytest.raises(OptionError, match=f"uniform-attention needs the pattern.*{elsewhere}"):
+        nnsight_llama.run(IDS, [interp.uniform("L0H0")])
+    with pytest.raises(OptionError, match=f"captures and gradients need .*{elsewhere}"):
         nnsight_llama.capture(IDS, ["pattern"])
-    with pytest.raises(OptionError, match=f"logits stay .*{elsewhere}"):
-        nnsight_llama.run(IDS)
+    with pytest.raises(OptionError, match="has no head L9H0"):
+        nnsight_llama.run(IDS, [interp.zero("L9H0")])
+    task = interp.repeats_task(nnsight_llama, n=2, longest=4)
+    with pytest.raises(OptionError, match=r"kind='resample' needs activations"):
+        interp.ablate(nnsight_llama, task, kind="resample", null="none")
     with pytest.raises(OptionError, match=f"null='random-init' needs .*{elsewhere}"):
         interp.score(nnsight_llama, "entropy", IDS, null="random-init")
     with pytest.raises(OptionError, match=r"retrieval.* not available here, since llama runs"):

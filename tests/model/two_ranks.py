@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -25,10 +26,16 @@ def found(model: interp.Model) -> dict:
     edit = interp.zero(EDITS)
     with model.edited(edit):
         edited = interp.score(model, ["entropy"], IDS, null="none").to_pandas()
+    task = interp.repeats_task(model, n=4, longest=5)
+    ablated = [
+        interp.ablate(model, task, **options).table.to_pandas()[["score", "null"]].to_numpy()
+        for options in ({}, {"kind": "mean-batch"}, {"kind": "mean-dataset", "reference": IDS})
+    ]
     columns = ("stack", "layer", "head", "kv_head", "metric", "score", "sem", "n", "null")
     return {
         "table": {c: table[c].tolist() for c in columns},
         "edited": edited["score"].tolist(),
+        "ablated": torch.tensor(np.stack(ablated)),
         "logits": model.run(IDS, [edit]).detach(),
         "hash": model.content_hash,
         "check": [(s.pattern_error, s.result_error) for s in check_model(model).sites],

@@ -16,6 +16,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import inference
 from interp.model.locate.sites import Site
+from interp.model.sources.remote import RemoteModel
 
 if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
@@ -62,6 +63,11 @@ def make_batches(
     """
     if max_tokens < 1:
         raise OptionError(f"max_tokens={max_tokens}; it must be at least 1")
+    if isinstance(model, RemoteModel) and kind in ("resample", "uniform-attention"):
+        raise OptionError(
+            f"kind={kind!r} needs activations, and {model.name} runs at {model.elsewhere}; use "
+            "zero, mean-batch, mean-position or mean-dataset, or load the model on this machine"
+        )
     lengths = _lengths(task.prompts)
     drawn = None
     if kind == "resample":
@@ -146,7 +152,13 @@ def _with_means(model: Model, plain: list[GameBatch], kind: str) -> list[GameBat
             kept[site] = real
             means.add(site, call, real)
 
-        _see(model, batch.inputs, visit)
+        if isinstance(model, RemoteModel):
+            found = model.z_totals(batch.inputs, by_position=means.by_position)
+            for site, (total, real) in found.items():
+                real_of[site] = real
+                means.add_elsewhere(site, total, real)
+        else:
+            _see(model, batch.inputs, visit)
     return [
         replace(b, replacement=Replacement(means.fixed(real_of)))
         for real_of, b in zip(reals, plain, strict=True)

@@ -133,7 +133,7 @@ def estimate_walks(game: Game, orders: Sequence[Order], steps: int, walk: Walk) 
 
 def _step_seconds(game: Game, steps: int = 6) -> float:
     """Measure the seconds per step of a short chain of players of all depths."""
-    order = {site: i for i, site in enumerate(game.model.sites)}
+    order = {site: i for i, site in enumerate(game.model.whole_sites)}
     first = _first_sites(game)
     by_depth = sorted(range(len(game)), key=lambda player: order[first[player]])
     steps = min(steps, len(game))
@@ -144,7 +144,7 @@ def _step_seconds(game: Game, steps: int = 6) -> float:
 
 def _first_sites(game: Game) -> list[Site]:
     """Return, for each player, the first attention in running order with one of its heads."""
-    order = {site: i for i, site in enumerate(game.model.sites)}
+    order = {site: i for i, site in enumerate(game.model.whole_sites)}
     first: dict[int, Site] = {}
     for site in sorted(game.players.member, key=order.__getitem__):
         for player in game.players.member[site].tolist():
@@ -208,7 +208,7 @@ def _chain(
 def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -> Tensor:
     """Run from `first` on, restoring earlier layers from `last`, and update `last`."""
     reuse, batch = game.reuse, game.batches[number]
-    place = {site: i for i, site in enumerate(game.model.sites)}
+    place = {site: i for i, site in enumerate(game.model.whole_sites)}
     block = reuse.block_of[first]
 
     def keep_block(name: str) -> Any:

@@ -115,7 +115,7 @@ class Game:
             self.reuse = replace(self.reuse, fold=False)
         if not restrict:
             self.reuse = replace(self.reuse, unembedding=None, columns=False, tail=())
-        self._order = {site: i for i, site in enumerate(model.sites)}
+        self._order = {site: i for i, site in enumerate(model.whole_sites)}
         self._kept: dict[int, CleanRun] = {}
         self.seconds: dict[int, float] = {}  # seconds of each batch's clean run
         self.pace: Pace | None = None  # set once it is measured

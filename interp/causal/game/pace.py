@@ -105,7 +105,7 @@ def measure(game: PlayedGame, most: int) -> Pace:
 
 def estimated(game: PlayedGame, gates: Any) -> RunEstimate:
     """Estimate the cost of gates; see `Game.estimate`."""
-    order = {site: i for i, site in enumerate(game.model.sites)}
+    order = {site: i for i, site in enumerate(game.model.whole_sites)}
     if isinstance(gates, int):
         table = torch.ones(gates, len(game), dtype=torch.double)
         first = min(game.players.member, key=order.__getitem__)

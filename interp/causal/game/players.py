@@ -61,7 +61,7 @@ class Players:
             return by
         if stack is not None and stack not in model.stacks:
             raise UnknownName("stack", stack, model.stacks)
-        sites = [s for s in model.sites if stack in (None, s.stack)]
+        sites = [s for s in model.whole_sites if stack in (None, s.stack)]
         if isinstance(by, Mapping):
             return cls._groups(model, sites, by)
         if by not in KINDS:

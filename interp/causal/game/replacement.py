@@ -87,10 +87,18 @@ class Replacement:
         if self.live:
             value = uniform_z(call) if call is not None else uniform
         else:
-            value = self.fixed.get(site)
-        if value is None or value.shape[0] in (1, z.shape[0]):
-            return value
-        return value.repeat(z.shape[0] // value.shape[0], 1, 1, 1)
+            return self.rows(site, z.shape[0])
+        return _repeated(value, z.shape[0])
+
+    def rows(self, site: Site, n: int) -> Tensor | None:
+        """Return the fixed replacement for n rows of z, or None for zero."""
+        return _repeated(self.fixed.get(site), n)
+
+
+def _repeated(value: Tensor | None, n: int) -> Tensor | None:
+    if value is None or value.shape[0] in (1, n):
+        return value
+    return value.repeat(n // value.shape[0], 1, 1, 1)
 
 
 def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
@@ -135,8 +143,18 @@ class Means:
             order = _order(real)
             index = order[:, None, :, None].expand_as(kept)
             total = torch.zeros_like(kept).scatter_add(2, index, kept).sum(0)
-            count = torch.zeros_like(real, dtype=torch.double)
-            count = count.scatter_add(1, order, real.double()).sum(0)
+            count = _counts(real)
+        self.add_total(site, total, count)
+
+    def add_elsewhere(
+        self, site: Site, total: Tensor, real: Bool[Tensor, "batch query_pos"]
+    ) -> None:
+        """Add a sum of z that another machine made, of prompts padded on the right."""
+        count = _counts(real) if self.by_position else real.sum()[None].double()
+        self.add_total(site, total, count)
+
+    def add_total(self, site: Site, total: Tensor, count: Tensor) -> None:
+        """Add sums of z `[head, 1 or position, d_v]` and the number of tokens in each."""
         self.total[site] = _sum(self.total.get(site), total, 1)
         self.count[site] = _sum(self.count.get(site), count, 0)
 
@@ -156,6 +174,12 @@ class Means:
 def _order(real: Tensor) -> Tensor:
     """Return the index of each column in its own prompt; 0 for left padding."""
     return (real.long().cumsum(1) - 1).clamp_min(0)
+
+
+def _counts(real: Tensor) -> Tensor:
+    """Count the prompts that have each position."""
+    count = torch.zeros_like(real, dtype=torch.double)
+    return count.scatter_add(1, _order(real), real.double()).sum(0)
 
 
 def _sum(have: Tensor | None, new: Tensor, axis: int) -> Tensor:

@@ -26,6 +26,7 @@ from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.locate.sites import Site
 from interp.model.model import Model
+from interp.model.sources.remote import RemoteModel
 
 Gates = Mapping[Site, Float[Tensor, "row head"]]
 
@@ -158,6 +159,10 @@ def capture_for_replay(
     uniform: dict[Site, Tensor] = {}
     replacement = replacement or Replacement()
     batch = batch_size(inputs)
+    if isinstance(model, RemoteModel):
+        start = time.perf_counter()
+        logits = run(model, inputs, base or {}, replacement)
+        return CleanRun(dict(inputs), batch, logits, time.perf_counter() - start, {}, {}, {}, {})
 
     def keep_block(name: str) -> Any:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -187,6 +192,8 @@ def capture_for_replay(
             gate = base[site].expand(batch, -1)
             call.z = gated(call.z, gate, replacement.at(site, call.z, call))
 
+    if base is not None and model.ranks is not None:
+        base = model.ranks.local_gates(base, model.sites)
     with ExitStack() as stack:
         for name in reuse.blocks:
             stack.callback(
@@ -234,11 +241,16 @@ def run(
     """
     reuse = reuse or Reuse()
     module_of = model.module.get_submodule
+    gates = gates if model.ranks is None else model.ranks.local_gates(gates, model.sites)
     rows = {
         site: g.repeat_interleave(batch_size(inputs), 0)
         for site, g in gates.items()
         if not bool((g == 1).all())
     }
+    if isinstance(model, RemoteModel):
+        held = {site: replacement.rows(site, len(rows[site])) for site in rows}
+        fixed = {site: value for site, value in held.items() if value is not None}
+        return model.gated_logits(fold_inputs(inputs, copies), rows, fixed)
     order = {site: i for i, site in enumerate(model.sites)}
     put_back: list[Site] = []
     with ExitStack() as stack:

@@ -32,6 +32,11 @@ _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
 
 def reuse_of(model: Model) -> Reuse:
     """Return what can be restored on this model; tested on first use, then cached."""
+    if model.elsewhere is not None:
+        return Reuse(notes=(f"full forward passes: {model.name} runs at {model.elsewhere}",))
+    if model.ranks is not None:  # what is tried here would have to be tried by all alike
+        size = model.ranks.size
+        return Reuse(notes=(f"full forward passes: the heads are spread over {size} processes",))
     if model.module not in _known:
         with torch.no_grad(), inference(model.module):
             _known[model.module] = _Trial(model).found()

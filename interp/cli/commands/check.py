@@ -11,8 +11,10 @@ from interp.cli.loading import (
     device_map_option,
     import_first,
     loading_options,
+    remote_option,
     source_labels,
     source_option,
+    tp_plan_option,
 )
 from interp.cli.name_types import MODEL_NAME
 from interp.core.errors import InterpError
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
 @source_option
 @device_map_option
+@remote_option
+@tp_plan_option
 @loading_options
 def check(sources: tuple[str, ...], loading: Loading, imports: tuple[str, ...]) -> None:
     """Check that the heads of a model are read correctly, layer by layer.

@@ -13,8 +13,10 @@ from interp.cli.loading import (
     device_map_option,
     import_first,
     loading_options,
+    remote_option,
     source_labels,
     source_option,
+    tp_plan_option,
 )
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.errors import OptionError
@@ -133,6 +135,8 @@ DEFAULT_OUT = Path("results")
 @config_option()
 @source_option
 @device_map_option
+@remote_option
+@tp_plan_option
 @loading_options
 def score(
     sources: tuple[str, ...],
@@ -164,6 +168,7 @@ def score(
         if not sources:
             raise OptionError("this installation has no bundled models; name a model to score")
         out = DEFAULT_OUT if out is None and form is None else out
+    loading.require_storable(out)
     loading.require_device()
     import_first(options.pop("imports"))
     if dry_run:

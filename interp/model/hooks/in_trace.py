@@ -166,3 +166,51 @@ def last_row(given, output, asked):
             value = pattern.amax(-1)
         found[what] = value.double().cpu()
     return found
+
+
+def edit_z(given, output, steps):
+    """Change the heads' outputs of an attention call in place, before the model reads them.
+
+    Args:
+        given: inputs of the operation.
+        output: output of the operation; its first tensor is `[batch, query, head, d_v]`.
+        steps: changes, one after the other. Each has `gate [#batch, head]`, the factor of z;
+            `value [#batch, #head, #query, d_v]`, which replaces z where the gate is 0 (None: zero);
+            `mean`, to replace it by its mean over `real [batch, query]` instead; and `where
+            [batch, query]`, the changed queries (None: all).
+    """
+    if call_parts(given) is None:
+        raise ValueError("the operation is not an attention call: its label has changed")
+    z = output[0]
+    for step in steps:
+        gate = step["gate"].to(z.device, z.dtype)[:, None, :, None]
+        other = z.new_zeros(())
+        if step["mean"]:
+            real = step["real"].to(z.device, z.dtype)[:, :, None, None]
+            other = (z * real).sum((0, 1), keepdim=True) / real.sum()
+        elif step["value"] is not None:
+            other = step["value"].to(z.device, z.dtype).transpose(1, 2)
+        mixed = z * gate + other * (1 - gate)
+        changed = z.where(gate == 1, other.expand_as(z).where(gate == 0, mixed))
+        if step["where"] is not None:
+            changed = changed.where(step["where"].to(z.device)[:, :, None, None], z)
+        z.copy_(changed)
+
+
+def z_totals(given, output, real, by_position):
+    """Return the sum of z over counted queries, `[head, 1 or query, d_v]` in float64."""
+    if call_parts(given) is None:
+        raise ValueError("the operation is not an attention call: its label has changed")
+    z = output[0].detach().transpose(1, 2).double()
+    kept = z * real.to(z.device)[:, None, :, None]
+    total = kept.sum(0) if by_position else kept.sum((0, 2))[:, None]
+    return {"finite": bool(z.isfinite().all()), "total": total.cpu()}
+
+
+def logits_of(output):
+    """Return the logits of a model's output, or its last hidden state without a head."""
+    for name in ("logits", "last_hidden_state"):
+        value = getattr(output, name, None)
+        if value is not None:
+            return value.detach().cpu()
+    return output[0].detach().cpu()

@@ -26,7 +26,7 @@ from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.locate.find_sites import stacks_and_layers
 from interp.model.locate.sites import Site
 from interp.model.sources.packages import Held
-from interp.model.sources.remote import Asked, RemoteModel
+from interp.model.sources.remote import Asked, RemoteModel, Steps
 
 OPERATION = re.compile(r"attention_interface_\d+")
 SCORES = 2**20  # numbers of a pattern that are computed at a time, as blocks of rows
@@ -60,6 +60,22 @@ def wrap(module: nn.Module, tokenizer: Any) -> Any:
     if tokenizer is None:
         return nnsight.NNsight(module)
     return nnsight.TransformersModel(module, tokenizer=tokenizer)
+
+
+def by_name(name: str, revision: str | None = None) -> Any:
+    """Return an nnsight model without weights, known by its name on the hub.
+
+    Raises:
+        LoadError: the config or the tokenizer cannot be read.
+    """
+    options = {} if revision is None else {"revision": revision}
+    try:
+        return nnsight.TransformersModel(name, **options)
+    except (OSError, ValueError) as error:
+        told = " ".join(str(error).split())[:300]
+        raise LoadError(
+            f"{name}: its config and tokenizer are needed here, and cannot be read: {told}"
+        ) from error
 
 
 def remote(held: Any, where: bool | str, name: str | None, tokenizer: Any) -> RemoteModel:
@@ -123,18 +139,58 @@ class RunTrace:
         inputs: Mapping[str, Tensor],
         places: Sequence[tuple[str, str, tuple]],
         reducer: Callable,
+        steps: Mapping[str, Steps] | None = None,
     ) -> list[Any]:
-        """Return the result of an `in_trace` function for each place, in running order."""
+        """Return the result of an `in_trace` function for each place, in running order.
+
+        `steps` are changes of z, by module; the function sees the attention call after them.
+        """
         # objects that the block refers to are sent with it, so it may use only these names
         model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
+        changes, change = dict(steps or {}), in_trace.edit_z
         # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
         with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
             with model.trace(given, remote=remote):
                 found = save([])
                 for path, label, more in places:
                     operation = getattr(model.get(path).source, label)
-                    found.append(reducer(operation.inputs, operation.output, *more))
+                    inside, output = operation.inputs, operation.output
+                    if path in changes:
+                        change(inside, output, changes[path])
+                    found.append(reducer(inside, output, *more))
         return list(found)
+
+    def logits(
+        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, Steps]
+    ) -> Tensor:
+        """Return the logits under changes of z, by module."""
+        places = [(site.module, self.labels[site.module]) for site in sites]
+        places = [(path, label, steps[path]) for path, label in places if path in steps]
+        model, remote, save, given = self.held, self.remote, nnsight.save, dict(inputs)
+        change, read = in_trace.edit_z, in_trace.logits_of
+        # without no_grad a trace keeps the autograd graph; the block itself must be self-contained
+        with torch.no_grad(), _answered(self.where), inference(model._module):  # noqa: SIM117  a trace's own block
+            with model.trace(given, remote=remote):
+                found = save([])
+                for path, label, changes in places:
+                    operation = getattr(model.get(path).source, label)
+                    change(operation.inputs, operation.output, changes)
+                found.append(read(model.output))
+        return found[0]
+
+    def z_totals(
+        self,
+        inputs: Mapping[str, Tensor],
+        sites: Sequence[Site],
+        real: Sequence[Tensor],
+        by_position: bool,
+    ) -> list[dict[str, Any]]:
+        """Return for every site the sum of z over counted queries."""
+        places = [
+            (site.module, self.labels[site.module], (rows, by_position))
+            for site, rows in zip(sites, real, strict=True)
+        ]
+        return self.run(inputs, places, in_trace.z_totals)
 
     def means(
         self,
@@ -142,13 +198,14 @@ class RunTrace:
         sites: Sequence[Site],
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
+        steps: Mapping[str, Steps] | None = None,
     ) -> list[dict[str, Any]]:
-        """Return for every site the means over counted rows."""
+        """Return for every site the means over counted rows, under changes of z by module."""
         places = [
             (site.module, self.labels[site.module], (list(mine), rows, _block(site, rows)))
             for site, mine, rows in zip(sites, asked, real, strict=True)
         ]
-        return self.run(inputs, places, in_trace.row_means)
+        return self.run(inputs, places, in_trace.row_means, steps)
 
     def step_means(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int

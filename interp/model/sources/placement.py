@@ -8,7 +8,7 @@ same order, as under `torchrun`.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -65,6 +65,16 @@ class Ranks:
         """Select this process's heads from a tensor whose first axis counts all heads."""
         first = self.first(site)
         return x[first : first + site.n_heads]
+
+    def local_gates(
+        self, gates: Mapping[Site, Tensor], sites: Sequence[Site]
+    ) -> dict[Site, Tensor]:
+        """Select this process's heads from gates `[row, head]` of all heads."""
+        own = {self.whole_site(site): site for site in sites}
+        return {
+            own[site]: gate[:, self.first(own[site]) :][:, : own[site].n_heads]
+            for site, gate in gates.items()
+        }
 
     def why_not_captured(self, name: str) -> str:
         """State in one line what is gathered and what is not."""

@@ -1,22 +1,24 @@
 """Models that run on another machine: requests for pattern statistics go out, numbers come back.
 
-No tensor of the model is on this machine, so functions that need one are refused by name: edits,
-captures, logits and scores of weights. `interp.score` of patterns remains: the mass on a
-predicate's targets, entropy, distance and the largest weight, computed on the remote machine.
+No tensor of the model is on this machine, so functions that need one are refused by name: captures,
+gradients, edits of patterns and scores of weights. What works: `interp.score` of patterns (the mass
+on a predicate's targets, entropy, distance and the largest weight, computed on the remote machine),
+logits, and edits that scale or replace the heads' outputs, so that heads can be ablated there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.model.edit_parts import chosen_positions
 from interp.model.edits import Edit
 from interp.model.hooks.tap import Visit
 from interp.model.locate.sites import Site
@@ -29,6 +31,8 @@ from interp_kernels.targets import target_tile
 
 Asked = tuple[str, str, Tensor | None]
 """Label, statistic (`mass`, `entropy`, `distance`, `largest`), and the targets of a mass."""
+Steps = list[dict[str, Any]]
+"""Changes of z of one attention, as `in_trace.edit_z` takes them."""
 KNOWN = {Entropy: "entropy", Distance: "distance", Largest: "largest"}
 
 
@@ -43,9 +47,26 @@ class Runs(Protocol):
         sites: Sequence[Site],
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
+        steps: Mapping[str, Steps] | None = None,
     ) -> list[dict[str, Any]]:
         """Return the result of `in_trace.row_means` for every site."""
         ...  # fmt: skip
+
+    def logits(
+        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, Steps]
+    ) -> Tensor:
+        """Return the logits under changes of z, by module."""
+        ...
+
+    def z_totals(
+        self,
+        inputs: Mapping[str, Tensor],
+        sites: Sequence[Site],
+        real: Sequence[Tensor],
+        by_position: bool,
+    ) -> list[dict[str, Any]]:
+        """Return the result of `in_trace.z_totals` for every site."""
+        ...
 
     def step_means(
         self, inputs: Mapping[str, Tensor], sites: Sequence[Site], asked: Sequence[str], steps: int
@@ -104,21 +125,105 @@ class RemoteModel(Model):
 
     def _refuse(self, what: str) -> NoReturn:
         raise OptionError(
-            f"{what}: {self.name} runs at {self.elsewhere}, and only numbers per head come back "
-            "from there; interp.score works for detectors and statistics; for the rest load the "
-            "model on this machine (no remote=)"
+            f"{what}: {self.name} runs at {self.elsewhere}, from where numbers per head and logits "
+            "come back; interp.score of detectors and statistics, interp.ablate and edits of "
+            "heads' outputs work; for the rest load the model on this machine (no remote=)"
         )
 
     def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
         """Raise: there is no tensor to visit."""
-        self._refuse("edits and captures need the activations")
+        self._refuse("captures and gradients need the activations")
 
-    def edited(self, *edits: Edit) -> AbstractContextManager[Model]:
-        """Raise: there is no tensor to edit."""
-        self._refuse("edits need the activations")
+    @contextmanager
+    def edited(self, *edits: Edit) -> Iterator[Self]:
+        """Edit every run inside the block; edits of patterns are refused.
+
+        Raises:
+            OptionError: an edit names a head that does not exist, or needs the pattern.
+        """
+        for edit in edits:
+            self._check_heads(edit)
+            if edit.parts is None:
+                self._refuse(f"{edit.kind} needs the pattern or several prompts at each position")
+        with self.remembered(edits):
+            yield self
 
     def _forward(self, inputs: Inputs) -> Tensor:
-        self._refuse("logits stay where the model is")
+        return self.runs.logits(inputs, self.sites, self._steps(inputs))
+
+    def _steps(self, inputs: Inputs) -> dict[str, Steps]:
+        """Return the changes of the active edits, by module."""
+        found: dict[str, Steps] = {}
+        for edit in self.current_edits:
+            for site in self.sites:
+                if edit.applies(site):
+                    found.setdefault(site.module, []).append(_step(edit, site, inputs))
+        return found
+
+    def gated_logits(
+        self,
+        inputs: Inputs,
+        gates: Mapping[Site, Tensor],
+        fixed: Mapping[Site, Tensor],
+    ) -> Tensor:
+        """Return the logits where each head's output is `gate * z + (1 - gate) * fixed`.
+
+        Args:
+            inputs: the input tensors.
+            gates: `[row, head]` for each row of the batch, per site.
+            fixed: replacement `[#row, head, #query_pos, d_v]` per site; zero without an entry.
+        """
+        steps = {
+            site.module: [
+                {"gate": gate, "value": fixed.get(site), "mean": False, "real": None, "where": None}
+            ]
+            for site, gate in gates.items()
+        }
+        return self.runs.logits(inputs, self.sites, steps)
+
+    def z_totals(
+        self, inputs: Inputs, *, by_position: bool = False
+    ) -> dict[Site, tuple[Tensor, Tensor]]:
+        """Return per site the sum of z over real tokens and the mask of these tokens.
+
+        Args:
+            inputs: the input tensors.
+            by_position: sum over prompts at each position; otherwise over all positions, too.
+
+        Returns:
+            Sum `[head, 1 or query_pos, d_v]` in float64, and mask `[prompt, query_pos]`.
+
+        Raises:
+            NonFiniteError: NaN or infinity in an attention output; names the layer.
+        """
+        real = [_real(inputs, site) for site in self.sites]
+        found = self.runs.z_totals(inputs, self.sites, real, by_position)
+        for site, numbers in zip(self.sites, found, strict=True):
+            self._require_finite(site, numbers)
+        return {
+            site: (numbers["total"], mask)
+            for site, numbers, mask in zip(self.sites, found, real, strict=True)
+        }
+
+    def mean_z(
+        self, prompts: Prompts | Sequence, batch_size: int = 16
+    ) -> dict[tuple[str, int], Tensor]:
+        """Average every head's z over all real positions, for `mean(over="dataset")`."""
+        total: dict[tuple[str, int], Tensor] = {}
+        count: dict[tuple[str, int], float] = {}
+        for batch in self.batches(Prompts.of(prompts, self), batch_size):
+            for site, (z, real) in self.z_totals(self.inputs(batch)).items():
+                key = site.stack, site.layer
+                total[key] = total.get(key, torch.zeros_like(z[:, 0])) + z[:, 0]
+                count[key] = count.get(key, 0.0) + float(real.sum())
+        return {key: (total[key] / count[key]).to(torch.float32) for key in total}
+
+    def _require_finite(self, site: Site, numbers: Mapping[str, Any]) -> None:
+        if not numbers["finite"]:
+            raise NonFiniteError(
+                f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
+                f"{site.layer} (module {site.module}) at {self.elsewhere}"
+            )
 
     def untrained(self) -> Any:
         """Raise: random weights would need the model's memory on this machine."""
@@ -158,13 +263,9 @@ class RemoteModel(Model):
                 else:
                     self._refuse(f"{label} asks for {type(reduction).__name__}")
             wanted.append(mine)
-        found = self.runs.means(inputs, sites, wanted, masks)
+        found = self.runs.means(inputs, sites, wanted, masks, self._steps(inputs))
         for site, numbers in zip(sites, found, strict=True):
-            if not numbers["finite"]:
-                raise NonFiniteError(
-                    f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
-                    f"{site.layer} (module {site.module}) at {self.elsewhere}"
-                )
+            self._require_finite(site, numbers)
         return {site: numbers["means"] for site, numbers in zip(sites, found, strict=True)}
 
     def while_generating(
@@ -202,6 +303,22 @@ class RemoteModel(Model):
             site: {name: torch.stack([r[name] for r in mine]) for name in statistics}
             for site, mine in by_site.items()
         }
+
+
+def _step(edit: Edit, site: Site, inputs: Inputs) -> dict[str, Any]:
+    """Return an edit of one attention as `in_trace.edit_z` takes it."""
+    assert edit.parts is not None
+    heads, real = edit.applies(site), _real(inputs, site)
+    gate = torch.ones(1, site.n_heads)
+    factor = torch.as_tensor(edit.parts.factor, dtype=gate.dtype).detach().reshape(-1).cpu()
+    if len(factor) > 1:  # one per head of the edit, over all layers
+        factor = torch.stack([factor[i] for i, h in enumerate(edit.heads) if h.layer == site.layer])
+    gate[0, heads] = factor
+    value = None if edit.parts.value is None else edit.parts.value(site).detach().cpu()
+    if value is not None:
+        value = value.reshape((1,) * (4 - value.dim()) + tuple(value.shape))
+    where = None if edit.positions is None else chosen_positions(edit.positions, real)
+    return {"gate": gate, "value": value, "mean": edit.parts.mean, "real": real, "where": where}
 
 
 def _real(inputs: Mapping[str, Tensor], site: Site) -> Tensor:
