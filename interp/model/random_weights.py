@@ -90,17 +90,17 @@ class KeptNulls:
     def find(self, name: str, key: str) -> list[Means]:
         """Return the scores of the first draws, none if there are none."""
         found: list[Means] = []
-        for folder in self.folders:
+        for folder in tuple(self.folders):
             path = _file(folder, name, key)
             try:
                 draws = _read(path.read_bytes(), key)
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                _not_kept(f"cannot read {path}: {error.strerror or error}")
+                self._without(folder, f"cannot read {path}: {error.strerror or error}")
                 continue
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                _set_aside(path, error)
+                self._set_aside(path, error)
                 continue
             found = max(found, draws, key=len)
         return found
@@ -112,11 +112,24 @@ class KeptNulls:
         if not self.folders:
             return
         content = _content(key, draws)
-        for folder in self.folders:
+        for folder in tuple(self.folders):
             try:
                 write_atomically(_file(folder, name, key), content, durable=False)
             except StoreError as error:
-                _not_kept(str(error))
+                self._without(folder, str(error))
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        from interp.core.files import set_aside
+
+        try:
+            set_aside(path, error)
+        except StoreError as refused:
+            self._without(path.parent, str(refused))
+
+    def _without(self, folder: Path, why: str) -> None:
+        """Use a folder no longer, with one warning."""
+        self.folders.remove(folder)
+        warnings.warn(f"scores of random weights are not kept: {why}", NotKept, stacklevel=4)
 
 
 class RandomWeights:
@@ -278,16 +291,3 @@ def _read(content: bytes, key: str) -> list[Means]:
 
 def _sum(key: str, values: Any) -> str:
     return hashlib.sha256(f"{key}{json.dumps(values)}".encode()).hexdigest()
-
-
-def _set_aside(path: Path, error: Exception) -> None:
-    from interp.core.files import set_aside
-
-    try:
-        set_aside(path, error)
-    except StoreError as refused:
-        _not_kept(str(refused))
-
-
-def _not_kept(why: str) -> None:
-    warnings.warn(f"scores of random weights are not kept: {why}", NotKept, stacklevel=4)
