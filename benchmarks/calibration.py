@@ -281,7 +281,7 @@ def power(draws: int) -> list[dict[str, Any]]:
         built = planted.zoo(heads=8, kv_heads=4, seed=seed)
         model = interp.load(built.model, name=f"planted zoo {seed}")
         metrics = [m for m in built.attends if m in METRICS]
-        table = interp.score(model, metrics, null_draws=draws)
+        table = interp.score(model, metrics, null_draws=draws, null_cache=False)
         special = {(x.metric, (x.layer, x.head)) for x in catalogue_of(table, ends).special}
         for metric in metrics:
             known = {(metric, tuple(h)) for h in built.attends[metric]}
@@ -290,7 +290,7 @@ def power(draws: int) -> list[dict[str, Any]]:
                  "claimed": len(known & special)}
             )  # fmt: skip
     model = interp.load("bundled:induction")
-    table = interp.score(model, null_draws=draws)
+    table = interp.score(model, null_draws=draws, null_cache=False)
     special = {(x.metric, x.layer) for x in catalogue_of(table, ends).special}
     heads = [x for x in catalogue_of(table, ends).special if x.metric == "induction"]
     rows.append({"model": "bundled:induction", "metric": "induction", "known": 8,

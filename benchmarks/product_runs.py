@@ -47,4 +47,5 @@ def scored(case: Case, module: Any, ids: list[list[int]], engine: str) -> Callab
     )
     if case.asked == "score":
         return lambda: interp.score(model, metrics, ids, null="none", engine=engine)
-    return lambda: interp.score(model, metrics, ids, seed=next(seed), engine=engine)
+    options = {"engine": engine, "null_cache": False}
+    return lambda: interp.score(model, metrics, ids, seed=next(seed), **options)

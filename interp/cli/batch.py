@@ -27,7 +27,7 @@ from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.model.check import check_model
 from interp.model.identity import identity_of
 from interp.model.model import Model
-from interp.model.random_weights import DRAWS, RandomWeights
+from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
 from interp.model.source_code import code_of
 
 SAFE = "run the same command again to resume"
@@ -49,6 +49,7 @@ class ScoreRun:
     batch_size: int
     engine: str
     null_draws: int = DRAWS
+    null_cache: bool = True
     by_cluster: bool = False
     by: str = "end"
     done: list[HeadTable] = field(default_factory=list)
@@ -161,7 +162,10 @@ class ScoreRun:
         self, model: Model, metrics: list[BoundAnalysis], prompts: Any, tell: Callable
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
-        random = RandomWeights(model, self.seed, self.null_draws)
+        beside = None if self.store is None else self.store.folder
+        kept = KeptNulls.of(self.null_cache, beside)
+        again = len(given) < len(metrics)  # experiments follow, each with draws of its own
+        random = RandomWeights(model, self.seed, self.null_draws, kept, again=again)
         for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
             try:
                 yield from score_each(

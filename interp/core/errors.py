@@ -50,6 +50,10 @@ class DamagedKept(KeptWarning):
     """Stored result that could not be read, was renamed and will be recomputed."""
 
 
+class NotKept(KeptWarning):
+    """Result that could not be kept for a later run, which computes it again."""
+
+
 _RENAMED = {  # kind and name in version 0.1.0
     ("circuit method", "gim"): "gim_patching",
     ("importance", "attribution_patching"): "patching_gradient",

@@ -185,8 +185,11 @@ def require_writable(folder: Path) -> None:
     trial.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, durable: bool = True) -> None:
     """Write a file whole or not at all: readers see either the old or the new content.
+
+    With `durable=False` this holds for a killed process, not for a machine that loses power; use it
+    for files that can be made again and whose content is verified.
 
     Raises StoreError when the folder or disk refuses; the previous content then stays.
     """
@@ -200,7 +203,8 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
                 for part in [content] if isinstance(content, bytes) else content:
                     out.write(part)
                 out.flush()
-                os.fsync(out.fileno())
+                if durable:
+                    os.fsync(out.fileno())
             os.replace(temporary, path)
         finally:  # also on Ctrl-C; after the replace there is no temporary file
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):

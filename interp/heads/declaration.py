@@ -23,7 +23,7 @@ from interp.core.declaration import Bound, Declaration
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
-from interp.core.user_function import takes_tokens
+from interp.core.user_function import digest, takes_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,6 +107,17 @@ class Analysis(Declaration):
         """Null of the metric: shuffled tokens, or random weights if it does not read tokens."""
         return "shuffled-tokens" if self.reads_tokens else "random-init"
 
+    @cached_property
+    def _source(self) -> str:
+        from interp.model.source_code import code_of
+
+        return code_of([self.function])
+
+    @property
+    def code(self) -> str:
+        """Identity of the code; of a user-supplied function also of the values that it uses."""
+        return self._source if self._registered else f"{self._source} {digest(self.function)}"
+
     def __call__(
         self,
         model: Model,
@@ -152,6 +163,11 @@ class BoundAnalysis(Bound[Analysis]):
             return self.analysis.predicate(query, key, tokens, **self.options)
 
         return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
+
+    def identity(self) -> dict[str, Any]:
+        """Return everything about the metric that changes its numbers, as plain data."""
+        options = {name: repr(value) for name, value in self.options.items()}
+        return {"metric": self.label, "options": options, "code": self.analysis.code}
 
     def patterned(self) -> bool:
         """Return True if it is scored on attention patterns of given prompts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, declared_metric
 from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
-from interp.heads.scoring_without_prompts import from_experiment, from_weights
-from interp.model.content import model_provenance
+from interp.heads.scoring_without_prompts import WeightsScores, from_experiment
+from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
-from interp.model.random_weights import DRAWS, RandomWeights
+from interp.model.random_weights import DRAWS, KeptNulls, Means, RandomWeights
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -44,6 +45,7 @@ def score(
     batch_size: int = 16,
     engine: str = "auto",
     null_draws: int = DRAWS,
+    null_cache: bool | str | Path = True,
     parts: bool = False,
     progress: Progress | None = None,
 ) -> HeadTable:
@@ -69,6 +71,10 @@ def score(
         null_draws: number of draws of random weights; the null is their mean, its error their
             spread, and `p` of a head the probability that one more head of one more draw is as far
             from it. Fewer than three give no p.
+        null_cache: scores of random weights are kept per architecture, prompts, metric and seed, so
+            that other weights of an architecture need no new ones; the numbers are the same. True
+            keeps them in the user's folder (`interp.model.random_weights.null_folder`), a path in
+            that folder, False nowhere.
         parts: also report the score on each cluster of prompts, as metrics `induction [period 12]`.
         progress: see `Progress`.
 
@@ -93,7 +99,10 @@ def score(
         own = bounds
         if own is None:
             own = [b for b in map(bound, METRICS.usual()) if why_not(each, b) is None]
-        found = score_each(each, own, prompts, progress=progress, **options)
+        again = any(b.analysis.kind == "experiment" for b in own)
+        kept = KeptNulls.of(null_cache)
+        random = RandomWeights(each, seed, null_draws, kept, again=again)
+        found = score_each(each, own, prompts, progress=progress, random=random, **options)
         tables += [table for _, table in found]
     return HeadTable.concat(tables)
 
@@ -197,7 +206,7 @@ def score_each(
         null_draws: see `score`.
         parts: see `score`.
         progress: see `Progress`.
-        random: draws of random weights made earlier.
+        random: draws of random weights made earlier; by default new ones that are not kept.
     """
     if null not in NULLS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
@@ -216,6 +225,8 @@ def score_each(
     random = random or RandomWeights(model, seed, null_draws)
     origin = model_provenance(model)
     patterned = [b for b in bounds if b.patterned()]
+    on_weights = [b for b in bounds if b.analysis.kind == "weights"]
+    weights = WeightsScores(model, on_weights, null, seed, random, tell, origin)
     if patterned:
         given = default_prompts(model, seed) if prompts is None else prompts
         given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
@@ -223,10 +234,10 @@ def score_each(
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine)
         run = _Run(model, given, seed, batch_size, chosen, tell)
-        yield from _from_patterns(run, patterned, null, random, origin, parts)
+        yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":
-            yield b.label, from_weights(model, b, null, seed, random, tell, origin)
+            yield b.label, weights.table(b)
         elif b.analysis.kind == "experiment":
             yield b.label, from_experiment(model, b, null, seed, random, tell, origin, parts)
 
@@ -238,6 +249,7 @@ def _from_patterns(
     random: RandomWeights,
     origin: Mapping[str, Any],
     parts: bool,
+    weights: WeightsScores,
 ) -> Iterator[tuple[str, HeadTable]]:
     kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
@@ -246,11 +258,10 @@ def _from_patterns(
     # detectors that read tokens are compared with random weights as well: a random head may also
     # attend to equal tokens more, or less, than to others
     drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
-    draws = run.drawn(random, drawn_for) if drawn_for else []
     about, clusters = run.about(), run.clusters()
+    draws = run.drawn(random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
-        mine = [draw[b.label] for draw in draws if b.label in draw]
-        kind = kinds[b.label]
+        kind, mine = kinds[b.label], draws.get(b.label, ())
         found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
         yield b.label, table_of(run.model, b, found, origin, about, parts=parts)
 
@@ -301,14 +312,29 @@ class _Run:
         return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
 
     def drawn(
-        self, random: RandomWeights, bounds: Sequence[BoundAnalysis]
-    ) -> list[dict[str, dict[str, np.ndarray]]]:
-        """Return, per draw of random weights, metric and site, the mean of every head."""
-        found = []
-        for draw, model in enumerate(random, 1):
-            what = f"null: random weights {draw}/{len(random)}"
-            scores = self.of(model, self.prompts, bounds, what)
-            found.append({label: means_by_site(values) for label, values in scores.items()})
+        self,
+        random: RandomWeights,
+        bounds: Sequence[BoundAnalysis],
+        weights: WeightsScores,
+        prompts_hash: str,
+    ) -> dict[str, list[Means]]:
+        """Return per metric the mean of every head on every draw of random weights.
+
+        Each draw is made once: what the metrics of weights score on it is found on the way.
+        """
+        about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
+
+        def run(model: Model, labels: list[str], what: str) -> dict[str, Means]:
+            mine = [b for b in bounds if b.label in labels]
+            scores = self.of(model, self.prompts, mine, what) if mine else {}
+            found = {label: means_by_site(values) for label, values in scores.items()}
+            return found | weights.on_draw(model, labels, what)
+
+        asked = {b.label: b.identity() | about for b in bounds}
+        if weights.metrics:
+            asked |= weights.asked()
+        found = random.scores(asked, run)
+        weights.draws = found
         return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
@@ -339,19 +365,9 @@ class _Run:
         else:
             what = {
                 "prompts": f"given {', '.join(sorted(self.prompts))}",
-                "prompts_hash": _tensor_hash(self.prompts),
+                "prompts_hash": tensors_hash(self.prompts),
             }
         return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
-
-
-def _tensor_hash(inputs: Mapping[str, Tensor]) -> str:
-    import hashlib
-
-    digest = hashlib.sha256()
-    for name, x in sorted(inputs.items()):
-        digest.update(name.encode())
-        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 Metric = str | Analysis | BoundAnalysis | Callable[..., Any]

@@ -2,44 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, Null, Tell
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.model.identity import tokenizer_hash
 from interp.model.locate.sites import Site
-from interp.model.random_weights import RandomWeights
+from interp.model.random_weights import Means, RandomWeights, streams_found
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def from_weights(
-    model: Model,
-    metric: BoundAnalysis,
-    null: Null,
-    seed: int,
-    random: RandomWeights,
-    tell: Tell,
-    origin: Mapping[str, Any],
-) -> HeadTable:
-    """Score the weights of every head, with random weights as the null."""
-    held = null in ("auto", "random-init")  # weights do not read tokens
-    total = 1 + len(random) * held
-    tell(metric.label, 0, total)
-    values, draws = _exact(metric.from_weights(model)), []
-    tell(metric.label, 1, total)
-    for drawn in random if held else ():
-        draws.append(means_by_site(_exact(metric.from_weights(drawn))))
-        tell(metric.label, 1 + len(draws), total)
-    about = {"prompts": "none: weights only", "seed": seed, "engine": "weights"}
-    found = MetricScores(values, None, "random-init" if held else "none", None, draws)
-    return table_of(model, metric, found, origin, about)
+@dataclass
+class WeightsScores:
+    """Scores of weights of every head, with random weights as the null.
+
+    One draw of random weights serves all metrics, so `draws` is found once, either here or with the
+    draws of other metrics.
+    """
+
+    model: Model
+    metrics: Sequence[BoundAnalysis]
+    null: Null
+    seed: int
+    random: RandomWeights
+    tell: Tell
+    origin: Mapping[str, Any]
+    draws: Mapping[str, list[Means]] | None = None
+    _failed: dict[str, InterpError] = field(default_factory=dict)
+
+    @property
+    def _held(self) -> bool:
+        return self.null in ("auto", "random-init")  # weights do not read tokens
+
+    def asked(self) -> dict[str, dict[str, Any]]:
+        """Return the identity of the scores by label; none if there is no null."""
+        if not self._held:
+            return {}
+        about = {"streams": streams_found(self.model)} if self.metrics else {}
+        return {b.label: b.identity() | about for b in self.metrics}
+
+    def on_draw(self, model: Model, labels: Sequence[str], what: str) -> dict[str, Means]:
+        """Score one draw; a metric that cannot be scored on it raises in `table`, in its turn."""
+        found: dict[str, Means] = {}
+        mine = [b for b in self.metrics if b.label in labels]
+        for done, metric in enumerate(mine):
+            self.tell(f"{what}, {metric.label}", done, len(mine))
+            try:
+                found[metric.label] = means_by_site(_exact(metric.from_weights(model)))
+            except InterpError as error:
+                self._failed[metric.label] = error
+            self.tell(f"{what}, {metric.label}", len(mine), len(mine))
+        return found
+
+    def table(self, metric: BoundAnalysis) -> HeadTable:
+        """Return the table of one metric; raises InterpError if a draw could not be scored."""
+        self.tell(metric.label, 0, 1)
+        values = _exact(metric.from_weights(self.model))
+        self.tell(metric.label, 1, 1)
+        if self.draws is None:
+            self.draws = self.random.scores(self.asked(), self.on_draw)
+        if metric.label in self._failed:
+            raise self._failed[metric.label]
+        kind = "random-init" if self._held else "none"
+        about = {"prompts": "none: weights only", "seed": self.seed, "engine": "weights"}
+        found = MetricScores(values, None, kind, None, self.draws.get(metric.label, ()))
+        return table_of(self.model, metric, found, self.origin, about)
 
 
 def from_experiment(
@@ -64,26 +101,41 @@ def from_experiment(
             f"random-init or none"
         )
     trials = metric.experiment(model, seed, tell)
-    kind, beside, draws = "none", None, []
+    kind, beside = "none", None
+    draws: Sequence[Means] = ()
     if null == "auto" and trials.null is not None:
         kind, beside = trials.null_kind, _arrays(trials.null)
     elif null != "none":
         kind = "random-init"
     settled = metric.settled(trials.settled)  # the null uses the task of the scores
-    for drawn in random if null != "none" else ():
+
+    def on_draw(model: Model, labels: Sequence[str], what: str) -> dict[str, Means]:
         try:
-            other = settled.experiment(drawn, seed, tell, notes=False)
+            other = settled.experiment(model, seed, tell, notes=False)
         except PromptError:  # an experiment that cannot run on random weights has no score there
             if beside is None:
                 raise
-            break
-        draws.append(means_by_site(_arrays(other.values)))
+            return {}
+        return {metric.label: means_by_site(_arrays(other.values))}
+
+    if null != "none":
+        about = settled.identity() | {
+            "tokenizer": tokenizer_hash(model.tokenizer),
+            "streams": streams_found(model),
+        }
+        kept = not any(_is_file(value) for value in settled.options.values())
+        draws = random.scores({metric.label: about}, on_draw, keep=kept)[metric.label]
     about = {"prompts": "its own", "seed": seed, "engine": "experiment"}
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
     found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
     return table_of(model, metric, found, origin, about, parts=parts)
+
+
+def _is_file(value: Any) -> bool:
+    """Return True for the name of a file, whose content may change under its name."""
+    return isinstance(value, (str, Path)) and Path(value).is_file()
 
 
 def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:

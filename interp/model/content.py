@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
@@ -137,6 +137,15 @@ def _sums(flat: Tensor) -> bytes:
 def _weights() -> np.ndarray:
     full = np.iinfo(np.int64)
     return np.random.default_rng(0).integers(full.min, full.max, (2, _ROW)) | 1
+
+
+def tensors_hash(inputs: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of named tensors, such as given inputs."""
+    digest = hashlib.sha256()
+    for name, x in sorted(inputs.items()):
+        digest.update(name.encode())
+        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def model_provenance(model: IdentifiedModel) -> dict[str, Any]:

@@ -55,13 +55,34 @@ def identity_of(model: Model) -> dict[str, str]:
             " its results cannot be stored; load it on this machine, or store nothing"
         )
     module = model.module
-    classes = {type(part) for part in module.modules()} | {type(model.config)}
     generation = getattr(module, "generation_config", None)
-    return {
+    own = {
         "content_hash": model.content_hash,
         "buffers": checksum_of(_unsaved(module)),
         "config": _hash(_plain([model.config, generation])),
         "tokenizer": tokenizer_hash(model.tokenizer),
+    }
+    return own | _runs_as(model)
+
+
+def architecture_of(model: Model) -> dict[str, Any] | None:
+    """Return everything that scores of random weights depend on beside metric, prompts and seed.
+
+    None if a class of the model is defined in a script or notebook: its source does not tell all.
+    """
+    classes = {type(part) for part in model.module.modules()}
+    if any(x.__module__ == "__main__" for x in classes):
+        return None
+    # functions that another package puts in place of a class's own
+    forwards = {f"{x.forward.__module__}.{x.forward.__qualname__}" for x in classes}
+    own = {"config": _hash(_plain([model.config])), "forwards": sorted(forwards)}
+    return own | _runs_as(model)
+
+
+def _runs_as(model: Model) -> dict[str, str]:
+    """Return code, kind of numbers, device and versions."""
+    classes = {type(part) for part in model.module.modules()} | {type(model.config)}
+    return {
         "code": code_of([*classes, *_imports.get()]),
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,

@@ -47,6 +47,12 @@ class Padding:
         """True if padding on the right leaves a prompt's numbers as they are."""
         return aside(lambda: right_padding(self.module))
 
+    def of_same(self, module: nn.Module, name: str) -> Padding:
+        """Return the rules of another module of this architecture; findings are carried over."""
+        made = Padding(module, self.config, name)
+        vars(made).update({k: vars(self)[k] for k in ("left", "right") if k in vars(self)})
+        return made
+
     def changes(self, prompts: Prompts) -> str | None:
         """Explain how padding these prompts would change the model's numbers, or return None."""
         longest = max(map(len, prompts.ids))

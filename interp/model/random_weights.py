@@ -1,16 +1,34 @@
-"""Copies of a model with random weights, as null models."""
+"""Copies of a model with random weights, as null models, and their kept scores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import base64
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from interp.core.errors import NotKept, StoreError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from interp.model.model import Model
 
 DRAWS = 6  # default number of draws of random weights
 _KEPT = 2 * 2**30  # bytes of random models that are kept in memory for the next metric
 _APART = 1_000_003  # step between the seeds of draws, so that different seeds share no draws
+_FORMAT = "interp null 1"
+
+Means = dict[str, "np.ndarray"]
+"""Mean score of every head on one draw, `[head]` by name of the attention."""
+
+_known: WeakKeyDictionary[Any, tuple[str, str | None]] = WeakKeyDictionary()
 
 
 def random_init(model: Model, seed: int) -> Model:
@@ -28,19 +46,116 @@ def random_init(model: Model, seed: int) -> Model:
     }:
         # The class is the same, so the sites found before still hold. A new search could miss
         # them: where random weights write almost nothing, streams have no distinct values.
-        return Model(module, name, model.sites, model.tokenizer)
+        made = Model(module, name, model.sites, model.tokenizer)
+        made.padding = model.padding.of_same(module, name)
+        return made
     return probe(module, name, model.tokenizer)
+
+
+def null_folder() -> Path:
+    """Return the user's folder of kept nulls.
+
+    It is `interp/nulls` in `$XDG_CACHE_HOME`, or in `~/.cache` where that is not set. Its files may
+    be deleted at any time.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(cache) if os.path.isabs(cache) else Path("~/.cache").expanduser()
+    return home / "interp" / "nulls"
+
+
+class KeptNulls:
+    """Folders in which scores of random weights are kept, one file per metric and architecture.
+
+    A file holds the scores of the first draws, as many as were needed so far. It is written whole
+    or not at all, and its checksum is verified; a damaged one is set aside with a warning
+    (DamagedKept), and its scores are computed again. Random weights are not kept.
+    """
+
+    def __init__(self, folders: Sequence[str | os.PathLike]) -> None:
+        self.folders = [Path(folder) for folder in folders]
+
+    @classmethod
+    def of(cls, null_cache: bool | str | os.PathLike, beside: Path | None = None) -> KeptNulls:
+        """Return the folders that an option names.
+
+        Args:
+            null_cache: True for the user's folder (`null_folder`), False for none, or a folder.
+            beside: a folder of results, whose nulls are kept in it as well.
+        """
+        if null_cache is False:
+            return cls(())
+        own = [] if beside is None else [beside / "nulls"]
+        return cls([*own, null_folder() if null_cache is True else null_cache])
+
+    def find(self, name: str, key: str) -> list[Means]:
+        """Return the scores of the first draws, none if there are none."""
+        found: list[Means] = []
+        for folder in tuple(self.folders):
+            path = _file(folder, name, key)
+            try:
+                draws = _read(path.read_bytes(), key)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                self._without(folder, f"cannot read {path}: {error.strerror or error}")
+                continue
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                self._set_aside(path, error)
+                continue
+            found = max(found, draws, key=len)
+        return found
+
+    def write(self, name: str, key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Keep the scores of the first draws; warns NotKept where that is not possible."""
+        from interp.core.files import write_atomically
+
+        if not self.folders:
+            return
+        content = _content(key, draws)
+        for folder in tuple(self.folders):
+            try:
+                write_atomically(_file(folder, name, key), content, durable=False)
+            except StoreError as error:
+                self._without(folder, str(error))
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        from interp.core.files import set_aside
+
+        try:
+            set_aside(path, error)
+        except StoreError as refused:
+            self._without(path.parent, str(refused))
+
+    def _without(self, folder: Path, why: str) -> None:
+        """Use a folder no longer, with one warning."""
+        self.folders.remove(folder)
+        warnings.warn(f"scores of random weights are not kept: {why}", NotKept, stacklevel=4)
 
 
 class RandomWeights:
     """Several random initialisations of one architecture, each made when first needed.
 
-    Small models are kept in memory for the next metric, large ones are made again.
+    Args:
+        model: the model whose architecture is drawn.
+        seed: seed of the first draw.
+        draws: their number.
+        kept: where scores are kept; nowhere by default.
+        again: they will be asked for more than once, so small ones stay in memory.
     """
 
-    def __init__(self, model: Model, seed: int, draws: int = DRAWS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        seed: int,
+        draws: int = DRAWS,
+        kept: KeptNulls | None = None,
+        *,
+        again: bool = True,
+    ) -> None:
         self.model, self.seed, self.draws = model, seed, draws
-        self._kept: dict[int, Model] = {}
+        self.again = again
+        self.kept = kept or KeptNulls(())
+        self._models: dict[int, Model] = {}
 
     def __len__(self) -> int:
         return self.draws
@@ -49,11 +164,130 @@ class RandomWeights:
         for draw in range(self.draws):
             yield self._drawn(draw)
 
+    def scores(
+        self,
+        asked: Mapping[str, Mapping[str, Any]],
+        run: Callable[[Model, list[str], str], Mapping[str, Means]],
+        *,
+        keep: bool = True,
+    ) -> dict[str, list[Means]]:
+        """Return the scores of every draw by label; a draw that is kept is not made.
+
+        Args:
+            asked: label -> everything that its scores depend on beside architecture and seed: the
+                metric, its options and code, the prompts, ...
+            run: computes the scores of some labels on one model; the third argument is the text of
+                the progress. A label that it leaves out has no score on this draw or later ones.
+            keep: the scores depend on nothing else, so they may be kept.
+        """
+        keys = self._keys(asked) if keep else {}
+        found = {x: self.kept.find(_name(x), keys[x])[: self.draws] if x in keys else []
+                 for x in asked}  # fmt: skip
+        short = [label for label in asked if len(found[label]) < self.draws]
+        for draw in range(self.draws):
+            todo = [label for label in short if len(found[label]) == draw]
+            if not todo:  # all are known, or none has a score on the draw before
+                continue
+            what = f"null: random weights {draw + 1}/{self.draws}"
+            for label, means in run(self._drawn(draw), todo, what).items():
+                found[label].append(means)
+                if label in keys:
+                    self.kept.write(_name(label), keys[label], found[label])
+        return found
+
+    def _keys(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """Return the identity of each label's scores; none where they cannot be kept."""
+        architecture = _architecture(self.model) if self.kept.folders else None
+        if architecture is None:
+            return {}
+        common = {"architecture": architecture, "seed": self.seed}
+        return {x: json.dumps(common | {"of": dict(of)}, sort_keys=True) for x, of in asked.items()}
+
     def _drawn(self, draw: int) -> Model:
-        if draw in self._kept:
-            return self._kept[draw]
+        if draw in self._models:
+            return self._models[draw]
         made = random_init(self.model, self.seed + _APART * draw)
         size = sum(p.numel() * p.element_size() for p in made.module.parameters())
-        if size * (len(self._kept) + 1) <= _KEPT:
-            self._kept[draw] = made
+        if self.again and size * (len(self._models) + 1) <= _KEPT:
+            self._models[draw] = made
         return made
+
+
+def _architecture(model: Model) -> str | None:
+    """Return the hash of all that decides random weights and their scores; None if unknown."""
+    import torch
+
+    if model.elsewhere is not None or model.ranks is not None or model.active_edits:
+        return None
+    # What may change between two calls, compared before the rest is computed again.
+    now = repr((
+        model.config.to_dict() if hasattr(model.config, "to_dict") else vars(model.config),
+        model.attention, model.dtype, model.device, torch.get_num_threads(),
+        torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(),
+    ))  # fmt: skip
+    known = _known.get(model.module)
+    if known is None or known[0] != now:
+        from interp.model.identity import architecture_of
+
+        about = architecture_of(model)
+        text = None if about is None else json.dumps([about, now, _where(model)], sort_keys=True)
+        known = now, text and hashlib.sha256(text.encode()).hexdigest()
+        _known[model.module] = known
+    return known[1]
+
+
+def _where(model: Model) -> list[str]:
+    """Return the processor, and the attention of each layer as it was found in the model."""
+    import torch
+
+    name = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
+    # without the streams: they may be searched on request, and attention scores do not read them
+    names = [f.name for f in fields(model.sites[0]) if f.name != "streams"]
+    sites = (repr([getattr(site, name) for name in names]) for site in model.sites)
+    return [name, torch.backends.cpu.get_cpu_capability(), *sites]
+
+
+def streams_found(model: Model) -> list[str]:
+    """Return the residual streams of each layer, which scores of weights depend on, as text."""
+    return [repr(sorted(site.streams.items())) for site in model.sites]
+
+
+def _name(label: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in label.lower())[:40]
+
+
+def _file(folder: Path, name: str, key: str) -> Path:
+    return folder / f"{name}.{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+
+
+def _content(key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> bytes:
+    import numpy as np
+
+    values = [
+        {site: base64.b64encode(np.ascontiguousarray(x, "<f8").tobytes()).decode()
+         for site, x in draw.items()}
+        for draw in draws
+    ]  # fmt: skip
+    return json.dumps(
+        {"format": _FORMAT, "key": json.loads(key), "values": values, "sum": _sum(key, values)}
+    ).encode()
+
+
+def _read(content: bytes, key: str) -> list[Means]:
+    """Read the draws of a file; ValueError, KeyError or TypeError when it is damaged."""
+    import numpy as np
+
+    whole = json.loads(content)
+    if whole["format"] != _FORMAT or whole["key"] != json.loads(key):
+        raise ValueError("it belongs to other scores")
+    if whole["sum"] != _sum(key, whole["values"]):
+        raise ValueError("its checksum differs")
+    return [
+        {site: np.frombuffer(base64.b64decode(x), "<f8").astype(np.float64)
+         for site, x in draw.items()}
+        for draw in whole["values"]
+    ]  # fmt: skip
+
+
+def _sum(key: str, values: Any) -> str:
+    return hashlib.sha256(f"{key}{json.dumps(values)}".encode()).hexdigest()

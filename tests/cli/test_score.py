@@ -269,3 +269,26 @@ def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) ->
     assert result.exit_code == 0
     assert "echo makes special prompts" in result.stderr
     assert "echo" in result.stdout
+
+
+def test_other_weights_of_an_architecture_take_the_kept_nulls(run, tmp_path, monkeypatch) -> None:
+    import torch
+    import zoo
+
+    from interp.model import random_weights
+
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        config = zoo.FAMILIES["llama"].build("sdpa").config
+        torch.manual_seed(seed)
+        type(zoo.FAMILIES["llama"].build("sdpa"))(config).save_pretrained(tmp_path / f"step{seed}")
+    command = (*METRICS, "-m", "ov_rank", "--null-draws", "3")
+    fresh = run("score", tmp_path / "step1", *command, "--no-null-cache", "--json")
+    assert not random_weights.null_folder().exists()
+    out = tmp_path / "out"
+    assert run("score", tmp_path / "step0", *command, "-o", out).exit_code == 0
+    assert len(list((out / "nulls").iterdir())) == 4
+    monkeypatch.setattr(random_weights, "random_init", None)  # none is drawn from here on
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    other = run("score", tmp_path / "step1", *command, "-o", out, "--json")
+    assert json.loads(other.stdout)["rows"] == json.loads(fresh.stdout)["rows"]

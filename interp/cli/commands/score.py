@@ -78,6 +78,14 @@ DEFAULT_OUT = Path("results")
     "give the p-value of each head.",
 )
 @click.option(
+    "--null-cache/--no-null-cache",
+    default=True,
+    show_default=True,
+    help="Keep the scores of random weights in interp/nulls of $XDG_CACHE_HOME (or of ~/.cache), "
+    "and with --out also in DIR/nulls, and use those that are kept there. The weights "
+    "themselves are not kept.",
+)
+@click.option(
     "--seed", default=0, show_default=True, help="Seed of prompts, shuffling and random weights."
 )
 @click.option(
