@@ -180,9 +180,20 @@ def test_a_pickle_is_read_where_it_is_allowed(run, llama_copy) -> None:
     ],
 )
 def test_an_unknown_model_is_one_line(errors, source, line) -> None:
-    code, [told, _] = errors("score", source, *QUICK)
+    code, [told] = errors("score", source, *QUICK)
     assert code == 1
     assert line in told
+
+
+def test_too_little_memory_for_one_row_is_told_before_the_run(
+    errors, llama_folder, monkeypatch
+) -> None:
+    monkeypatch.setattr("interp.heads.estimate.free_memory", lambda device: 2000)
+    monkeypatch.setattr("interp.cli.batch.score_each", None)  # nothing runs
+    code, [told, _] = errors("score", llama_folder, *QUICK)
+    assert code == 1
+    assert "need at least" in told
+    assert "2 KiB are free; score fewer metrics at a time, shorten the prompts" in told
 
 
 def test_files_among_the_models_are_passed_over(run, errors, llama_folder, tmp_path) -> None:

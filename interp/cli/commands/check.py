@@ -15,6 +15,7 @@ from interp.cli.loading import (
     source_option,
 )
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp check models/mine")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @source_option
 @device_map_option
 @loading_options
