@@ -185,17 +185,6 @@ def test_an_unknown_model_is_one_line(errors, source, line) -> None:
     assert line in told
 
 
-def test_too_little_memory_for_one_row_is_told_before_the_run(
-    errors, llama_folder, monkeypatch
-) -> None:
-    monkeypatch.setattr("interp.heads.estimate.free_memory", lambda device: 2000)
-    monkeypatch.setattr("interp.cli.batch.score_each", None)  # nothing runs
-    code, [told, _] = errors("score", llama_folder, *QUICK)
-    assert code == 1
-    assert "need at least" in told
-    assert "2 KiB are free; score fewer metrics at a time, shorten the prompts" in told
-
-
 def test_files_among_the_models_are_passed_over(run, errors, llama_folder, tmp_path) -> None:
     (tmp_path / "README.md").write_text("# models")
     result = run("score", tmp_path / "README.md", llama_folder, *QUICK)

@@ -151,3 +151,14 @@ def test_every_command_that_takes_a_model_is_in_the_table() -> None:
 
     without = {"models"}  # takes no arguments
     assert set(main.commands) - without == set(COMMANDS)
+
+
+def test_too_little_memory_for_one_row_is_told_before_the_run(
+    errors, llama_folder, monkeypatch
+) -> None:
+    monkeypatch.setattr("interp.heads.estimate.free_memory", lambda device: 2000)
+    monkeypatch.setattr("interp.cli.batch.score_each", None)  # nothing runs
+    code, [told, _] = errors("score", llama_folder, "-m", "entropy", "--null", "none")
+    assert code == 1
+    assert "need at least" in told
+    assert "2 KiB are free; score fewer metrics at a time, shorten the prompts" in told
