@@ -88,18 +88,18 @@ flow 'a b' --model ./nowhere                  | nowhere does not exist
 flow 'a b' --model {MODEL} --output x         | output 'x' is not a position
 flow --file empty.txt --model {MODEL}         | empty.txt holds no text
 faithfulness texts.txt --model planted:nosuch | unknown planted model 'nosuch'
-faithfulness nowhere.txt --model {MODEL}      | nowhere.txt is not a file
+faithfulness nowhere.txt --model {MODEL}      | nowhere.txt cannot be read
 influence planted:nosuch texts.txt            | unknown planted model 'nosuch'
 influence {MODEL} bytes.txt -m induction      | bytes.txt is not UTF-8 text
 influence {MODEL} texts.txt                   | name the heads with --heads
 safety planted:nosuch                         | unknown planted model 'nosuch'
 safety bundled:refusal --harmful texts.txt    | must be given together
 safety bundled:refusal --template x           | --template applies to
-safety bundled:refusal --harmful no --harmless no | no is not a file
+safety bundled:refusal --harmful no --harmless no | no cannot be read
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
-view {MODEL} --prompt-file nowhere.txt        | nowhere.txt is not a file
+view {MODEL} --prompt-file nowhere.txt        | nowhere.txt cannot be read
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --show nosuch           | '--show'
 methods nosuch                                | 'nosuch'

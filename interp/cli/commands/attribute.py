@@ -39,7 +39,7 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
 )
 @click.option(
     "--file",
-    type=PromptFile("--file"),
+    type=PromptFile(),
     metavar="FILE",
     help="File with one text per line, in place of TEXT.",
 )

@@ -27,7 +27,7 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 @click.command(
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
 )
-@click.argument("file", type=PromptFile("FILE"), metavar="FILE")
+@click.argument("file", type=PromptFile(), metavar="FILE")
 @click.option(
     "--model",
     "source",

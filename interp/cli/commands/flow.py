@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--file",
-    type=PromptFile("--file"),
+    type=PromptFile(),
     metavar="FILE",
     help="File with one text per line, in place of TEXT.",
 )

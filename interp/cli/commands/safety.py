@@ -34,11 +34,11 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
     "sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME, callback=checked_sources
 )
 @click.option(
-    "--harmful", type=PromptFile("--harmful"), metavar="FILE",
+    "--harmful", type=PromptFile(), metavar="FILE",
     help="File of prompts that the model should refuse: .txt with one per line, .jsonl or .json.",
 )  # fmt: skip
 @click.option(
-    "--harmless", type=PromptFile("--harmless"), metavar="FILE",
+    "--harmless", type=PromptFile(), metavar="FILE",
     help="File of prompts that the model should answer.",
 )  # fmt: skip
 @click.option(

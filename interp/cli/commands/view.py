@@ -36,7 +36,7 @@ _MB = 1_000_000
 )
 @click.option(
     "--prompt-file",
-    type=PromptFile("--prompt-file"),
+    type=PromptFile(),
     metavar="FILE",
     help="File whose text is used in place of --text.",
 )
