@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,16 +19,14 @@ from interp.causal.measures import (
     repeats_task,
 )
 from interp.causal.task import Task
-from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.causal.task_rows import task_rows
+from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.tokens import token_id
 from interp.core.user_file import own_code, run_file
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
-FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster")
 
 
 def make_task(
@@ -63,26 +60,13 @@ def make_task(
         PromptError: the file contains no prompts, or a line cannot be read (its number is given).
         OptionError: the file lacks the answers for the measure.
     """
-    if measure is not None and measure not in MEASURES:
-        raise UnknownName("measure", measure, MEASURES)
+    rows = task_rows(source, measure)
     if source == "repeats":
-        if measure not in (None, "loss"):
-            raise OptionError(
-                f"the task repeats measures the loss, not {measure}; give a task file"
-            )
         return repeats_task(model, n=n or 16, longest=longest or 24, seed=seed)
     path = Path(source)
-    if path.suffix not in (".jsonl", ".txt", ".py"):
-        raise OptionError(
-            f"task {source!r} is not known; give 'repeats' or a .jsonl, .txt or .py file"
-        )
-    if not path.is_file():
-        raise OptionError(f"the task file {source} does not exist")
     if path.suffix == ".py":
-        if measure is not None:
-            raise OptionError(f"{source} defines its own measure; omit the measure")
         return _own(model, path)
-    rows = _rows(path)[: n or None]
+    rows = rows[: n or None]
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):
         rows = [{"prompt": row["text"]} for row in rows]
     task = _task(model, rows, path, measure, longest)
@@ -98,35 +82,6 @@ def _column(rows: list[dict[str, Any]], name: str, path: Path) -> list[Any] | No
         missing = next(i for i in range(len(rows)) if i not in having)
         raise PromptError(f"{path}: prompt {missing + 1} has no {name!r}, others have")
     return [row[name] for row in rows] if having else None
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"cannot read {path}: {error}") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        if path.suffix == ".txt":
-            rows.append({"prompt": line})
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise PromptError(f"{path} line {number} is not valid JSON: {error}") from error
-        if not isinstance(row, dict) or not ({"prompt", "text"} & set(row)):
-            raise PromptError(f"{path} line {number} has no field 'prompt'")
-        strange = sorted(set(row) - set(FIELDS) - {"text"})
-        if strange:
-            raise PromptError(
-                f"{path} line {number} has the field {strange[0]!r}; known: {', '.join(FIELDS)}"
-            )
-        rows.append(row)
-    if not rows:
-        raise PromptError(f"{path} contains no prompts")
-    return rows
 
 
 def _task(

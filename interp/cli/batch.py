@@ -22,7 +22,7 @@ from interp.core.registry import METRICS
 from interp.core.store import DamagedResult, Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.estimate import estimate_score
+from interp.heads.estimate import estimate_score, require_memory
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.model.check import check_model
 from interp.model.identity import identity_of
@@ -211,6 +211,7 @@ class ScoreRun:
         patterned = [b for b in todo if b.patterned()]
         if not patterned or not isinstance(prompts, Prompts):
             return
+        require_memory(model, prompts, patterned, self.engine)
         longest = max(map(len, prompts.ids))
         if model.context is not None and longest > model.context:
             self.voice.note(

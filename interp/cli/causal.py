@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.causal.task_rows import MEASURES, task_rows
 from interp.cli.causal_notes import explained_notes
 from interp.cli.context import COMMAND
 from interp.cli.each import each_model
@@ -26,6 +27,7 @@ from interp.cli.loading import (
 )
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import folder_for, kept_folder, model_folder
 from interp.core.errors import StoreError
 from interp.core.steps import finishing
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, int, int], None]
 SAFE = "the same command resumes after the last finished coalition"
-MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 
 
@@ -248,6 +249,8 @@ def causal_options(function: Callable) -> Callable:
 
     @wraps(function)
     def command(**options: Any) -> Any:
+        task_rows(options["task"], options["measure"])  # refused before torch is imported
+        require_reference(options["kind"], options["reference"])
         import_first(options.pop("imports"))
         game = {
             "kind": options.pop("kind"),
@@ -263,7 +266,6 @@ def causal_options(function: Callable) -> Callable:
         voice = Voice(quiet=options.pop("quiet"), debug=bool(context.meta.get("interp.debug")))
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
         shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
-        require_reference(game["kind"], shared["reference"])
         shared["loading"].require_storable(shared["out"])
         causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
         return function(causal=causal, **options)
@@ -316,7 +318,7 @@ _OPTIONS = (
         help="Maximum tokens per forward pass; memory grows with it.",
     ),
     click.option(
-        "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+        "-o", "--out", type=OUT_FOLDER, metavar="DIR",
         help="Folder for results and finished forward passes; the same command resumes an "
             "interrupted run.",
     ),

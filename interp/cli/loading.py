@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.name_types import SourceName
+from interp.cli.value_types import DEVICE, IMPORT
 from interp.core.errors import LoadError, OptionError
 from interp.core.user_file import own_code
 from interp.model.sources.registered import PLAIN
@@ -141,7 +142,9 @@ def loading_options(function: Callable) -> Callable:
 
     for option in reversed(
         (
-            click.option("--device", help="Device to run on, such as cpu, cuda or cuda:1."),
+            click.option(
+                "--device", type=DEVICE, help="Device to run on, such as cpu, cuda or cuda:1."
+            ),
             click.option(
                 "--dtype",
                 type=click.Choice(DTYPES),
@@ -156,6 +159,7 @@ def loading_options(function: Callable) -> Callable:
             click.option(
                 "--import",
                 "imports",
+                type=IMPORT,
                 multiple=True,
                 metavar="FILE_OR_MODULE",
                 help="Import this module first, such as one that defines a model class. "

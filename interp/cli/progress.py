@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ class Voice:
 
     def __init__(self, *, quiet: bool, debug: bool) -> None:
         self.quiet, self.debug = quiet, debug
+        if quiet:  # the kernels report their compilation themselves
+            os.environ["INTERP_KERNELS_QUIET"] = "1"
 
     def note(self, text: str) -> None:
         """Print a note that is not an error."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.value_types import PromptFile
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def reference_option(of: str = "--kind") -> Callable[..., Any]:
     """Return the option, for a command that chooses the replacement with the option `of`."""
     return click.option(
         "--reference",
-        type=click.Path(path_type=Path),
+        type=PromptFile("--reference"),
         metavar="FILE",
         help=f"For {of} mean-dataset: file of prompts, one per line, over which a head's output "
         f"is averaged.",

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
+    from jaxtyping import Bool, Int
+    from torch import Tensor
+
     from interp.core.protocols import TokenModel
 
 
@@ -61,7 +61,7 @@ class Prompts:
             return prompts
         if isinstance(prompts, str):
             prompts = [prompts]
-        if isinstance(prompts, Tensor):
+        if hasattr(prompts, "detach"):  # a tensor, recognised without importing torch
             prompts = prompts.tolist() if prompts.dim() > 1 else [prompts.tolist()]
         prompts = list(prompts)
         if not prompts:
@@ -107,6 +107,8 @@ class Prompts:
 
     def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Return ids as one rectangle, padded with `pad`, and a mask of the real tokens."""
+        import torch
+
         longest = max(map(len, self.ids))
         ids = torch.full((len(self.ids), longest), pad, dtype=torch.long)
         real = torch.zeros(len(self.ids), longest, dtype=torch.bool)
@@ -254,17 +256,10 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
     Raises:
         PromptError: the file is missing or empty, or the model has no tokenizer.
     """
+    from interp.core.prompt_file import prompt_text
+
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
-        ) from error
-    if not text.strip():
-        raise PromptError(f"{path} holds no text")
+    text = prompt_text(path)
     if context is None:
         prompts = Prompts.of([line for line in text.splitlines() if line.strip()], model)
         return replace(prompts, design=f"lines of {path.name}")

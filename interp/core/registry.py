@@ -19,6 +19,7 @@ from typing import Any
 from interp.core.declaration import Declaration, parse_name
 from interp.core.entry import Entry, declared_entry, read_entry
 from interp.core.errors import OptionError, UnknownName
+from interp.core.option import Option
 from interp.core.user_file import run_file
 from interp.core.user_function import is_registered
 
@@ -127,11 +128,20 @@ class Registry(Mapping[str, Entry]):
 
         Raises:
             UnknownName: the name or an option does not exist.
-            OptionError: an option has no value.
+            OptionError: an option has no value or one of another type, or the file does not exist.
         """
         name, given = parse_name(text)
-        if not name.endswith(".py") and text not in ("all", *self.groups):
-            _require_options(name, given, self[name].options)
+        if name.endswith(".py"):
+            self._require_file(Path(name))
+        elif text not in ("all", *self.groups):
+            known = self[name].options
+            _require_options(name, given, known)
+            for option, value in given.items():
+                Option(option, *known[option]).parse(value)
+
+    def _require_file(self, path: Path) -> None:
+        if not path.is_file():
+            raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
 
     def parse(self, text: str) -> Any:
         """Bind a declaration written as `name` or `name:option=value,option=value`.
@@ -153,8 +163,7 @@ class Registry(Mapping[str, Entry]):
         """Return the only declaration of a user-supplied file, or the one of the file's name."""
         declared = getattr(import_module(self.module), self._reader)
         decorators = " or ".join(f"@{kind}" for kind in self.kinds)
-        if not path.is_file():
-            raise OptionError(f"{path} does not exist; give the file that declares the {self.noun}")
+        self._require_file(path)
         module = run_file(path, "own")
         named = vars(module).get(path.stem)
         if named is not None:

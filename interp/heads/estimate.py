@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.engine import ENGINES, engine_used
 from interp.heads.scoring import choose_engine, largest_batch
 from interp_kernels import estimate_memory
+from interp_kernels.api import free_memory
 from interp_kernels.problem import AttentionShape
 from interp_kernels.reductions import Entropy, Reduction, Targets
 
@@ -63,17 +65,47 @@ def estimate_score(
     """Estimate the memory for scoring the prompts; see `MemoryEstimate`."""
     chosen = choose_engine(model, prompts, batch_size, engine)
     batch, length = largest_batch(prompts, batch_size)
-    site = model.sites[0]
     itemsize = model.dtype.itemsize
-    shape = AttentionShape(
-        batch, site.n_heads, site.n_kv_heads, length, length, site.d_head, site.d_v, itemsize
-    )
-    asked: list[Reduction] = [
-        r for b in bounds for r in b.reductions() if not isinstance(r, Targets)
-    ]
-    statistics = estimate_memory(shape, asked or [Entropy()], ENGINES[chosen])
+    shape, asked = _layer(model, batch, length), _asked(bounds)
+    statistics = estimate_memory(shape, asked, ENGINES[chosen])
     widths = [m.out_features for m in model.module.modules() if isinstance(m, nn.Linear)]
     widest = max((w for w in widths if w != model.d_vocab), default=4 * model.d_model)
     # residual stream, its norm, q, k, v, z and the attention output; the MLP's gate and product
     forward = batch * length * itemsize * (7 * model.d_model + 3 * widest)
     return MemoryEstimate(engine_used(model, chosen), batch, length, forward, statistics)
+
+
+def require_memory(
+    model: Model, prompts: Prompts, bounds: Sequence[BoundAnalysis], engine: str = "auto"
+) -> None:
+    """Check that the statistics of one prompt fit into memory, before the model runs.
+
+    Raises:
+        PromptError: not even one row of the longest prompt fits, with what is needed and free.
+    """
+    free = free_memory(model.device)
+    if free is None:
+        return
+    chosen, length = choose_engine(model, prompts, 1, engine), largest_batch(prompts, 1)[1]
+    least = estimate_memory(_layer(model, 1, length), _asked(bounds), ENGINES[chosen], block=1)
+    if least > free:
+        raise PromptError(
+            f"{model.name}: the statistics of one prompt of {length:,} tokens need at least "
+            f"{readable(least)} per layer ({chosen}), and {readable(free)} are free; score fewer "
+            "metrics at a time, shorten the prompts (--context), or free memory"
+        )
+
+
+def _layer(model: Model, batch: int, length: int) -> AttentionShape:
+    site = model.sites[0]
+    return AttentionShape(
+        batch, site.n_heads, site.n_kv_heads, length, length, site.d_head, site.d_v,
+        model.dtype.itemsize,
+    )  # fmt: skip
+
+
+def _asked(bounds: Sequence[BoundAnalysis]) -> list[Reduction]:
+    found: list[Reduction] = [
+        r for b in bounds for r in b.reductions() if not isinstance(r, Targets)
+    ]
+    return found or [Entropy()]

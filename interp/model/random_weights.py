@@ -45,7 +45,9 @@ def random_init(model: Model, seed: int) -> Model:
         at for at, _ in module.named_modules()
     }:
         # The class is the same, so the sites found before still hold. A new search could miss
-        # them: where random weights write almost nothing, streams have no distinct values.
+        # them: where random weights write almost nothing, streams have no distinct values. They
+        # are searched on request, with the model that has them: now, while it is there.
+        _ = [dict(site.streams) for site in model.sites]
         made = Model(module, name, model.sites, model.tokenizer)
         made.padding = model.padding.of_same(module, name)
         return made

@@ -114,7 +114,9 @@ def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
     if isinstance(model, RemoteModel):  # the module that projects its heads is not in this process
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
         return SelfCheck(model.name, tolerance, tuple(found))
-    _, events = probe_run(model.module, seed)
+    checked = {s.module if s.projection is None else s.projection for s in model.sites}
+    watch = any(s.watched for s in model.sites)
+    _, events = probe_run(model.module, seed, only=checked, watch=watch)
     with torch.no_grad():
         sites = tuple(_site(model, events, site) for site in model.sites)
     if model.ranks is None:

@@ -6,10 +6,15 @@ the parts only ever run as parts of the whole.
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Iterator
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,3 +67,63 @@ def uncollected() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+QUIET = "INTERP_KERNELS_QUIET"  # environment variable that silences the line about a compilation
+
+
+def built(function: Callable[..., Any], signature: Any, **options: Any) -> Any:
+    """Return a function compiled for one signature, or read from numba's cache.
+
+    The cache is written once per machine: files are replaced whole, so that processes that compile
+    at once, or are interrupted, leave either the old or the new one. A damaged cache is written
+    anew; where it cannot be written, the function is compiled in every process. A compilation is
+    reported in one line on stderr.
+    """
+    try:
+        dispatcher = njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        dispatcher = njit(**options)(function)  # no folder for a cache is writable
+    start = time.perf_counter()
+    with uncollected():
+        try:
+            dispatcher.compile(signature)
+        except Exception as error:
+            if not dispatcher.overloads:
+                _without_damage(dispatcher, signature, error)
+    hits = dispatcher.stats.cache_hits
+    dispatcher.disable_compile()
+    if not hits:
+        _report(time.perf_counter() - start, dispatcher)
+    return dispatcher
+
+
+def _without_damage(dispatcher: Any, signature: Any, error: Exception) -> None:
+    """Compile again, since the cache may be damaged; with another cause it raises again."""
+    cache = dispatcher._cache
+    if getattr(cache, "cache_path", None) is None:
+        raise error
+    with contextlib.suppress(OSError):
+        cache.flush()
+    try:
+        dispatcher.compile(signature)
+    except OSError:  # it is compiled and cannot be stored: the disk is full or read-only
+        if not dispatcher.overloads:
+            raise
+
+
+def _report(seconds: float, dispatcher: Any) -> None:
+    if os.environ.get(QUIET):
+        return
+    folder = dispatcher.stats.cache_path
+    name = dispatcher.py_func.__qualname__
+    kept = folder is not None and any(Path(folder).glob(f"*{name}*.nbi"))
+    where = (
+        f"once per machine (stored in {folder})"
+        if kept
+        else "for this process alone: neither its folder nor the user's cache folder can be "
+        "written; set NUMBA_CACHE_DIR to a folder that can"
+    )
+    print(f"interp_kernels: compiled the CPU kernel in {seconds:.1f} s, {where}", file=sys.stderr)

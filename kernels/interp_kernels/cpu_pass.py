@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from interp_kernels import cpu_layout as at
-from interp_kernels.cpu_compile import inner, uncollected
+from interp_kernels.cpu_compile import built, inner
 from interp_kernels.cpu_layout import RELU, SIGMOID, SIGNED
 from interp_kernels.cpu_products import products, scaled, score_tile
 from interp_kernels.cpu_rows import (
@@ -370,16 +369,7 @@ def compile_pass(version: int, rare: bool) -> Any:
     # The name of the cache's files. numba detects changes in one source file only, and cannot read
     # an index with types that no longer exist.
     attend.__qualname__ = f"attend_{version:08x}{'_rare' * rare}"
-    options: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
-    with uncollected():
-        try:
-            return njit(at.signature(rare), cache=True, **options)(attend)
-        except RuntimeError as error:
-            if "cannot cache" not in str(error):
-                raise
-            # Neither the package's folder nor the user's cache is writable: compile in every
-            # process.
-            return njit(at.signature(rare), **options)(attend)
+    return built(attend, at.signature(rare), nogil=True, error_model="numpy", _nrt=False)
 
 
 @cache

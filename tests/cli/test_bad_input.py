@@ -180,7 +180,7 @@ def test_a_pickle_is_read_where_it_is_allowed(run, llama_copy) -> None:
     ],
 )
 def test_an_unknown_model_is_one_line(errors, source, line) -> None:
-    code, [told, _] = errors("score", source, *QUICK)
+    code, [told] = errors("score", source, *QUICK)
     assert code == 1
     assert line in told
 

@@ -8,6 +8,7 @@ import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.wrong_models import checked_sources
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "--all-but-one",
     is_flag=True,

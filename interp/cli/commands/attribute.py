@@ -17,6 +17,8 @@ from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.texts import asked_texts, require_tokens
+from interp.cli.value_types import PromptFile
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
@@ -30,13 +32,14 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     "--model",
     "source",
     type=MODEL_NAME,
+    callback=checked_source,
     required=True,
     metavar="MODEL",
     help="Model to load, as for `interp score`.",
 )
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PromptFile(),
     metavar="FILE",
     help="File with one text per line, in place of TEXT.",
 )
@@ -88,10 +91,11 @@ def attribute(
     target. The difference of their sum from the target is printed, and flagged as incomplete if it
     exceeds a tenth of the target. Compare methods with `interp faithfulness`.
     """
+    texts = asked_texts(text, file)
+
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
 
-    texts = asked_texts(text, file)
     chosen = choose_methods(methods or DEFAULT)
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)

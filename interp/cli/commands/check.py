@@ -17,6 +17,7 @@ from interp.cli.loading import (
     tp_plan_option,
 )
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp check models/mine")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @source_option
 @device_map_option
 @remote_option

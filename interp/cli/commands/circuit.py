@@ -13,9 +13,12 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import kept_folder, own_folder
+from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.prompt_file import prompt_text
 from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:
@@ -52,7 +55,14 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.command(epilog="Example: interp circuit induction bundled:induction -o out")
 @click.argument("task", metavar="TASK")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "--method", default="screen_verify", show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
@@ -90,7 +100,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     "--seed", default=0, show_default=True, help="Seed of prompts, methods and random orders."
 )
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+    "-o", "--out", type=OUT_FOLDER, metavar="DIR",
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
     "patched.csv, evaluation.csv, "
     ".json, .svg and a page for each model to this folder; an interrupted run resumes, since "
@@ -137,13 +147,14 @@ def circuit(
     varies with the contrast, not heads that are causally needed: check its
     controls, printed below the scores. --list shows which methods score edges.
     """  # fmt: skip
+    require_reference(ablation, reference, "--ablation")
+    _require_files(task, given)
+    against = _against(truth)
     from interp.circuits.tasks import known_task, split_templates
 
-    require_reference(ablation, reference, "--ablation")
     task = known_task(task)
     way, options = _method(method)
     split_templates(task, seed)  # an unreadable file is reported before a model is loaded
-    against = _against(truth)
     loading.require_device()
     import_first(imports)
     context = click.get_current_context()
@@ -196,6 +207,13 @@ def circuit(
         voice.error("interrupted; " + KEPT[out is not None])
         context.exit(130)
     context.exit(int(bool(failed)))
+
+
+def _require_files(task: str, given: Path | None) -> None:
+    """Refuse a file that cannot be read before torch is imported; raises PromptError."""
+    files = [Path(task)] if task.endswith((".jsonl", ".py")) else []
+    for path in [*files, *([] if given is None else [given])]:
+        prompt_text(path)
 
 
 def _against(truth: str | None) -> Published | None:

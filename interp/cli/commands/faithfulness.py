@@ -13,7 +13,9 @@ from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.written import kept_folder
+from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
@@ -25,11 +27,12 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 @click.command(
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
 )
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("file", type=PromptFile(), metavar="FILE")
 @click.option(
     "--model",
     "source",
     type=MODEL_NAME,
+    callback=checked_source,
     required=True,
     metavar="MODEL",
     help="Model to load, as for `interp score`.",
@@ -76,7 +79,7 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUT_FOLDER,
     metavar="DIR",
     help="Folder for a page, tables and finished rows; the same command resumes an interrupted "
     "run.",

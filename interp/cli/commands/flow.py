@@ -18,6 +18,8 @@ from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.texts import asked_texts, require_tokens
+from interp.cli.value_types import PromptFile
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,13 +33,14 @@ if TYPE_CHECKING:
     "--model",
     "source",
     type=MODEL_NAME,
+    callback=checked_source,
     required=True,
     metavar="MODEL",
     help="Model to load, as for `interp score`.",
 )
 @click.option(
     "--file",
-    type=click.Path(path_type=Path),
+    type=PromptFile(),
     metavar="FILE",
     help="File with one text per line, in place of TEXT.",
 )
@@ -96,11 +99,12 @@ def flow(
     The share of saturated flows is the part of the flow that only reflects the attention of the
     first layer.
     """
+    wanted = [_position(o) for o in outputs]  # refused before torch is imported
+    texts = asked_texts(text, file)
+
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
 
-    texts = asked_texts(text, file)
-    wanted = [_position(o) for o in outputs]
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
     chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))

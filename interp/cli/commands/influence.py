@@ -13,6 +13,8 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import METRIC_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.stopping import goes_on
+from interp.cli.value_types import PromptFile
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME)
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@click.argument("file", type=PromptFile("FILE"), metavar="FILE")
 @click.option("--heads", metavar="L1H0,...", help="Heads to mask.")
 @click.option(
     "-m",
@@ -109,12 +111,10 @@ def influence(
     AttentionInfluence (Hua et al. 2025), which selects data that depends on those heads; z compares
     it with random sets of heads.
     """  # fmt: skip
-    from interp.causal import attention_influence
-
     if (heads is None) == (metric is None):
         raise OptionError("name the heads with --heads, or a metric that ranks them with --metric")
-    if not file.is_file():
-        raise OptionError(f"{file} does not exist")
+    from interp.causal import attention_influence
+
     loading.require_device()
     import_first(imports)
     if options["n_random"] == 1:

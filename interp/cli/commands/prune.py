@@ -9,6 +9,7 @@ import click
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import made_curves, pruning_lines
+from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -17,7 +18,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp prune bundled:induction -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "--by",
     multiple=True,

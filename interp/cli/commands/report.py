@@ -10,7 +10,9 @@ import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME, STORED_METRIC_NAMES
+from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import as_given, beside, page_file
+from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ _MB = 1_000_000
 )
 @click.option(
     "--keep",
-    type=click.Path(path_type=Path),
+    type=OUT_FOLDER,
     default=Path("results"),
     show_default=True,
     metavar="DIR",
@@ -110,6 +112,9 @@ def report(
     models = [source for source, is_kept in kept.items() if not is_kept]
     colours, failed = METRICS.ranges(), []
     if models:
+        require_one_known(models)
+        for name in asked:
+            METRICS.check(name)
         from interp.cli.batch import ScoreRun
 
         loading.require_device()

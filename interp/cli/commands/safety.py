@@ -13,7 +13,9 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.written import as_given, kept_folder, own_folder
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,13 +30,15 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
     epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
     "--template chat --refuses I -o results"
 )
-@click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
+@click.argument(
+    "sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME, callback=checked_sources
+)
 @click.option(
-    "--harmful", type=click.Path(path_type=Path), metavar="FILE",
+    "--harmful", type=PromptFile(), metavar="FILE",
     help="File of prompts that the model should refuse: .txt with one per line, .jsonl or .json.",
 )  # fmt: skip
 @click.option(
-    "--harmless", type=click.Path(path_type=Path), metavar="FILE",
+    "--harmless", type=PromptFile(), metavar="FILE",
     help="File of prompts that the model should answer.",
 )  # fmt: skip
 @click.option(
@@ -61,7 +65,7 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
               metavar="N", help="Number of random orders, as a baseline.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of splits and random orders.")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
+    "-o", "--out", type=OUT_FOLDER, metavar="DIR",
     help="Write heads.csv, directions.csv, curves.csv, safety.json and a page safety.html for "
         "each model to this folder; an interrupted run resumes after the last finished forward "
         "pass.",

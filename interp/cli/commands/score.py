@@ -19,6 +19,8 @@ from interp.cli.loading import (
     tp_plan_option,
 )
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.value_types import OUT_FOLDER, PromptFile
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 from interp.core.order import BY
 from interp.model.random_weights import DRAWS
@@ -29,7 +31,9 @@ DEFAULT_OUT = Path("results")
 @click.command(
     epilog="Example: interp score gpt2 bundled:induction -m induction,entropy -o results"
 )
-@click.argument("sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME)
+@click.argument(
+    "sources", nargs=-1, metavar="[MODEL]...", type=MODEL_NAME, callback=checked_sources
+)
 @click.option(
     "-m",
     "--metric",
@@ -43,7 +47,7 @@ DEFAULT_OUT = Path("results")
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUT_FOLDER,
     metavar="DIR",
     help="Folder for results: one file per model and metric, table.parquet, table.csv, "
     "heads.html. The same command resumes an interrupted run. Without it results are only "
@@ -51,7 +55,7 @@ DEFAULT_OUT = Path("results")
 )
 @click.option(
     "--prompt-file",
-    type=click.Path(path_type=Path),
+    type=PromptFile("--prompt-file"),
     metavar="FILE",
     help="File of prompts, one per line; with --context, the beginning of the file is one prompt.",
 )

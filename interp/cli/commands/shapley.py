@@ -8,6 +8,7 @@ import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "--method",
     default="auto",

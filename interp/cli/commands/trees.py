@@ -11,6 +11,8 @@ from interp.cli.config import config_option
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.value_types import OUT_FOLDER
+from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 
 JOINS = ("sum", "mean", "first", "max")
@@ -18,7 +20,14 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
 
 @click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "--treebank",
     "treebank",
@@ -96,7 +105,7 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OUT_FOLDER,
     metavar="DIR",
     help="Folder for trees.json, relations.csv, trees.csv and a page trees.html, and for finished "
     "models; the same command resumes an interrupted run.",

@@ -11,6 +11,7 @@ import click
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.context import COMMAND
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
-@click.argument("sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME)
+@click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "-m",
     "--metric",

@@ -10,7 +10,9 @@ import click
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.value_types import PromptFile
 from interp.cli.written import page_file
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _MB = 1_000_000
 @click.command(
     epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME)
+@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.option("--text", help="Text to show attention over.")
 @click.option(
     "--text-b",
@@ -34,7 +36,7 @@ _MB = 1_000_000
 )
 @click.option(
     "--prompt-file",
-    type=click.Path(path_type=Path),
+    type=PromptFile(),
     metavar="FILE",
     help="File whose text is used in place of --text.",
 )

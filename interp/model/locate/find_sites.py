@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,25 +50,45 @@ class Event:
 
 
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[list[Event]]:
-    """Record inputs and outputs of every module, and every attention call, as they end."""
+def recorded(
+    model: nn.Module, *, only: Collection[str] | None = None, watch: bool = True
+) -> Iterator[list[Event]]:
+    """Record inputs and outputs of modules, and every attention call, as they end.
+
+    Args:
+        model: the module.
+        only: names of the modules to record; all by default.
+        watch: also look for attention outside transformers' interface; not needed where an earlier
+            run has found none there.
+    """
     names = {module: name for name, module in model.named_modules()}
     events: list[Event] = []
     open_events: dict[nn.Module, list[Event]] = defaultdict(list)
     runs: dict[nn.Module, int] = defaultdict(int)
 
+    copies: dict[int, tuple[Tensor, int, Tensor]] = {}
+
+    def copied(x: Tensor | None) -> Tensor | None:
+        """Return a copy, because some families add to the stream in place; one per state of it."""
+        if x is None or x.is_inference():  # such a tensor does not count its changes
+            return x if x is None else x.clone()
+        of, version, copy = copies.get(id(x), (None, 0, x))
+        if of is not x or version != x._version:
+            copy = x.clone()
+            copies[id(x)] = x, x._version, copy
+        return copy
+
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
-        given = first_tensor(args)
-        given = first_tensor(kwargs) if given is None else given
-        # copies, because some families add to the stream in place
-        event = Event(names[module], runs[module], None if given is None else given.clone())
+        with torch._C.DisableTorchFunction():  # no part of the model, so the watch need not see it
+            given = first_tensor(args)
+            given = copied(first_tensor(kwargs) if given is None else given)
+        open_events[module].append(Event(names[module], runs[module], given))
         runs[module] += 1
-        open_events[module].append(event)
 
     def leave(module: nn.Module, args: tuple, output: object) -> None:
         event = open_events[module].pop()
-        returned = first_tensor(output)
-        event.returned = None if returned is None else returned.clone()
+        with torch._C.DisableTorchFunction():
+            event.returned = copied(first_tensor(output))
         events.append(event)
 
     def see(module: nn.Module, run: int, call: Call) -> None:
@@ -77,10 +97,11 @@ def recorded(model: nn.Module) -> Iterator[list[Event]]:
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
-        for module in model.modules():
-            handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
-            handles.append(module.register_forward_hook(end))
-        with tapped(model, see, watch=True):
+        for module, name in names.items():
+            if only is None or name in only:
+                handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
+                handles.append(module.register_forward_hook(end))
+        with tapped(model, see, watch=watch):
             yield events
     finally:
         for handle in handles:

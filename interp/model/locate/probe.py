@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,8 @@ from interp.model.hooks.inference import inference, unchanged
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.locate.find_sites import Event, calls_of_one_forward, find_sites, recorded
 from interp.model.locate.sites import Site
-from interp.model.locate.streams import find_streams, layers_of, stirred
+from interp.model.locate.streams import find_streams
+from interp.model.locate.streams_on_request import with_streams
 from interp.model.model import Model
 from interp.model.sources.folder import error_line
 from interp.model.sources.placement import ranks_of
@@ -28,15 +31,22 @@ _FAILURES = (
 
 
 def probe_run(
-    module: nn.Module, seed: int = 0, within: AbstractContextManager[None] | None = None
+    module: nn.Module,
+    seed: int = 0,
+    within: AbstractContextManager[None] | None = None,
+    *,
+    only: Collection[str] | None = None,
+    watch: bool = True,
 ) -> tuple[dict[str, torch.Tensor], list[Event]]:
-    """Run one forward pass on random inputs and record inputs and outputs of all modules.
+    """Run one forward pass on random inputs and record inputs and outputs of modules.
 
     Args:
         module: the module to run.
         seed: seed of the random inputs.
         within: context manager that acts on the modules during the run; its effects count as the
             model's own.
+        only: names of the modules to record; all by default.
+        watch: also look for attention outside transformers' interface.
 
     Raises:
         LoadError: the model does not run on the inputs that its forward names.
@@ -49,7 +59,7 @@ def probe_run(
         unchanged(module) as snapshot,
         inference(module),
         within or nullcontext(),
-        recorded(module) as events,
+        recorded(module, only=only, watch=watch) as events,
     ):
         try:
             module(**inputs, **cached)
@@ -83,14 +93,21 @@ def probe(
         raise UnreadableAttention(_why_nothing(module))
     _require_known_layout(module, sites, events)
     ranks = ranks_of(module, sites)
-    if ranks is None:  # the streams of a model that is spread over processes are not read
-        noise = stirred(module, events, sites, layers_of(module, sites, events))
-        events = probe_run(module, within=noise)[1]
-    streams = find_streams(module, events, sites)
-    sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
+    if ranks is not None:  # no streams of a model that is spread over processes are searched
+        streams = find_streams(module, events, sites)
+        sites = [replace(site, streams=s) for site, s in zip(sites, streams, strict=True)]
+    else:
+        watch = any(site.watched for site in sites)
+        sites = with_streams(module, sites, events, partial(_recorded_within, watch=watch))
     model = Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
     model.ranks = ranks
     return model
+
+
+def _recorded_within(
+    module: nn.Module, within: AbstractContextManager[None], watch: bool
+) -> list[Event]:
+    return probe_run(module, within=within, watch=watch)[1]
 
 
 def _attention_modules(module: nn.Module) -> list[str]:

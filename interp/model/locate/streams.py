@@ -34,11 +34,30 @@ _TOLERANCE = (
 )
 
 
+@dataclass(frozen=True)
+class Ran:
+    """One run of a module, or an attention call, with the number of entries in and out."""
+
+    name: str
+    call: bool
+    given: int | None
+    returned: int | None
+
+
+def outline(events: Sequence[Event]) -> list[Ran]:
+    """Return what remains of a recorded run without its tensors."""
+    return [
+        Ran(e.name, e.call is not None, *(None if x is None else x.numel() for x in pair))
+        for e in events
+        for pair in [(e.given, e.returned)]
+    ]
+
+
 def find_streams(
     model: nn.Module, events: list[Event], sites: list[Site]
 ) -> list[dict[str, Where]]:
     """Locate `resid_pre`, `resid_mid`, `resid_post`, `mlp_out` and `attn_out` of each site."""
-    blocks = layers_of(model, sites, events)
+    blocks = layers_of(model, sites, outline(events))
     found: list[dict[str, Where]] = []
     mids: dict[tuple[str | None, int], Tensor] = {}
     for site, block in zip(sites, blocks, strict=True):
@@ -46,7 +65,7 @@ def find_streams(
     return found
 
 
-def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[str | None]:
+def layers_of(model: nn.Module, sites: Sequence[Site], runs: Sequence[Ran]) -> list[str | None]:
     """Return the layer of each site: the innermost list element whose list holds other layers too.
 
     A stage that makes the stream smaller at its end (Swin) is not a layer, even if it holds a
@@ -54,9 +73,9 @@ def layers_of(model: nn.Module, sites: list[Site], events: list[Event]) -> list[
     is the layer.
     """
     resized = {
-        e.name
-        for e in events
-        if e.given is not None and e.returned is not None and e.given.numel() != e.returned.numel()
+        r.name
+        for r in runs
+        if r.given is not None and r.returned is not None and r.given != r.returned
     }
     lists = {
         name
@@ -252,13 +271,13 @@ def unavailable(site: Site, name: str) -> str:
 
 @contextmanager
 def stirred(
-    model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
+    model: nn.Module, runs: Sequence[Ran], sites: Sequence[Site], blocks: Sequence[str | None]
 ) -> Iterator[None]:
     """Replace stream inputs of layers by noise, and add noise to their outputs, in the block.
 
     Args:
         model: the module.
-        events: events of an unchanged run: modules after each attention and their shapes.
+        runs: outline of an unchanged run: modules after each attention and their sizes.
         sites: the attention sites.
         blocks: the layer of each site.
     """
@@ -284,7 +303,7 @@ def stirred(
     begin, end = in_this_thread(enter), in_this_thread(leave)
     handles = []
     try:
-        for block, writers in _writers(model, events, sites, blocks).items():
+        for block, writers in _writers(model, runs, sites, blocks).items():
             layer = model.get_submodule(block)
             handles.append(layer.register_forward_pre_hook(begin, with_kwargs=True))
             for name in writers:
@@ -296,7 +315,7 @@ def stirred(
 
 
 def _writers(
-    model: nn.Module, events: Sequence[Event], sites: Sequence[Site], blocks: Sequence[str | None]
+    model: nn.Module, runs: Sequence[Ran], sites: Sequence[Site], blocks: Sequence[str | None]
 ) -> dict[str, set[str]]:
     """Return by layer the innermost modules with weights that ran after an attention.
 
@@ -304,16 +323,16 @@ def _writers(
     """
     found: dict[str, set[str]] = defaultdict(set)
     for site, block in zip(sites, blocks, strict=True):
-        end = next((e for e in events if not e.call and e.name == block), None)
-        if block is None or end is None or end.given is None:
+        end = next((i for i, r in enumerate(runs) if not r.call and r.name == block), None)
+        if block is None or end is None or runs[end].given is None:
             continue
-        called = next(i for i, e in enumerate(events) if e.call and e.name == site.module)
-        for e in events[called + 1 : events.index(end)]:
-            if e.returned is None or not e.name.startswith(f"{block}."):
+        called = next(i for i, r in enumerate(runs) if r.call and r.name == site.module)
+        for r in runs[called + 1 : end]:
+            if r.returned is None or not r.name.startswith(f"{block}."):
                 continue
-            owned = next(model.get_submodule(e.name).parameters(recurse=False), None)
-            if owned is not None and e.returned.numel() == end.given.numel():
-                found[block].add(e.name)
+            owned = next(model.get_submodule(r.name).parameters(recurse=False), None)
+            if owned is not None and r.returned == runs[end].given:
+                found[block].add(r.name)
     return {
         block: {n for n in names if not any(other.startswith(f"{n}.") for other in names)}
         for block, names in found.items()

@@ -6,8 +6,6 @@ import json
 import re
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from interp.core.errors import LoadError
 
 _INDEX = "model.safetensors.index.json"
@@ -58,8 +56,8 @@ def _check_files(path: Path) -> None:
             raise LoadError(f"{file} is a folder; expected a file of weights")
 
 
-def check_folder(path: Path, *, allow_pickle: bool) -> None:
-    """Raise for a folder that cannot be loaded, before transformers gives a long traceback."""
+def require_model_folder(path: Path) -> None:
+    """Check that a folder exists and has a config; raises LoadError."""
     if not path.exists():
         raise LoadError(f"{path} does not exist")
     if not path.is_dir():
@@ -67,10 +65,16 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
             f"{path} is not a folder; give the folder that holds config.json and model.safetensors"
         )
     _check_files(path)
-    config = path / "config.json"
-    if not config.exists():
+    if not (path / "config.json").exists():
         raise LoadError(f"{path} has no config.json; it is not a Hugging Face model folder")
-    _check_config(config)
+
+
+def check_folder(path: Path, *, allow_pickle: bool) -> None:
+    """Raise for a folder that cannot be loaded, before transformers gives a long traceback."""
+    from safetensors import SafetensorError, safe_open
+
+    require_model_folder(path)
+    _check_config(path / "config.json")
     shards = sorted(path.glob("*.safetensors"))
     if not shards:
         pickles = [p for p in _PICKLES if (path / p).exists()] or [

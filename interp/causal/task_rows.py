@@ -1,0 +1,75 @@
+"""Rows of a task file, read and checked without torch and without a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from interp.core.errors import OptionError, PromptError, UnknownName
+
+MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
+FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster")
+
+
+def task_rows(source: str, measure: str | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a task file; none for `repeats` and for a .py file, which is not run.
+
+    Args:
+        source: `repeats`, or a .jsonl, .txt or .py file.
+        measure: one of `MEASURES`, or None.
+
+    Raises:
+        UnknownName: the measure does not exist.
+        OptionError: the task does not exist, or has a measure of its own.
+        PromptError: the file contains no prompts, or a line cannot be read (its number is given).
+    """
+    if measure is not None and measure not in MEASURES:
+        raise UnknownName("measure", measure, MEASURES)
+    if source == "repeats":
+        if measure not in (None, "loss"):
+            raise OptionError(
+                f"the task repeats measures the loss, not {measure}; give a task file"
+            )
+        return []
+    path = Path(source)
+    if path.suffix not in (".jsonl", ".txt", ".py"):
+        raise OptionError(
+            f"task {source!r} is not known; give 'repeats' or a .jsonl, .txt or .py file"
+        )
+    if not path.is_file():
+        raise OptionError(f"the task file {source} does not exist")
+    if path.suffix == ".py":
+        if measure is not None:
+            raise OptionError(f"{source} defines its own measure; omit the measure")
+        return []
+    return _rows(path)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if path.suffix == ".txt":
+            rows.append({"prompt": line})
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise PromptError(f"{path} line {number} is not valid JSON: {error}") from error
+        if not isinstance(row, dict) or not ({"prompt", "text"} & set(row)):
+            raise PromptError(f"{path} line {number} has no field 'prompt'")
+        strange = sorted(set(row) - set(FIELDS) - {"text"})
+        if strange:
+            raise PromptError(
+                f"{path} line {number} has the field {strange[0]!r}; known: {', '.join(FIELDS)}"
+            )
+        rows.append(row)
+    if not rows:
+        raise PromptError(f"{path} contains no prompts")
+    return rows

@@ -1,0 +1,99 @@
+"""Parameter types of values that can be refused before torch is imported."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.core.errors import LoadError, OptionError, StoreError
+from interp.core.prompt_file import prompt_text
+
+# Device types of torch; a package that adds one declares itself as a backend.
+_DEVICES = (
+    *("cpu", "cuda", "mps", "xpu", "hpu", "mtia", "maia", "xla", "ve", "vulkan", "fpga", "ipu"),
+    *("opengl", "opencl", "ideep", "hip", "mkldnn", "lazy", "meta", "privateuseone"),
+)
+
+
+class DeviceName(click.ParamType):
+    """Parameter type of a device, such as cuda:1; whether it is there is for torch to say."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse a name that torch cannot know."""
+        kind, colon, number = value.partition(":")
+        if not re.fullmatch(r"[a-z]+", kind) or (colon and not number.isdecimal()):
+            raise OptionError(
+                f"device {value!r} cannot be used: it is not a device type and a number, such as "
+                "cpu, cuda or cuda:1"
+            )
+        if kind not in _DEVICES and not entry_points(group="torch.backends"):
+            raise OptionError(
+                f"device {value!r} cannot be used: torch has no such device; known: cpu, cuda, "
+                "mps, xpu and others"
+            )
+        return value
+
+
+class PromptFile(click.ParamType):
+    """Parameter type of a file of prompts or texts, in UTF-8.
+
+    Args:
+        option: name of the option, of which a path that is no file is a wrong value; without it
+            such a file counts as one that cannot be read.
+    """
+
+    name = "path"
+
+    def __init__(self, option: str = "") -> None:
+        self._option = option
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """Refuse a file that is missing, empty or not text; raises OptionError or PromptError."""
+        path = Path(value)
+        if self._option and not path.is_file():
+            raise OptionError(f"{path} is not a file; {self._option} expects a text file")
+        prompt_text(path)
+        return path
+
+
+class OutFolder(click.ParamType):
+    """Parameter type of a folder for results, which may not exist yet."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """Refuse a path at which, or above which, there is a file; raises StoreError."""
+        path = Path(value)
+        for place in (path, *path.parents):
+            if place.exists():
+                if not place.is_dir():
+                    raise StoreError(
+                        f"cannot write to {path}: {place} is a file, not a folder; choose another "
+                        "folder"
+                    )
+                break
+        return path
+
+
+class ImportName(click.ParamType):
+    """Parameter type of a module, or of a file that holds one."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse a file that does not exist; raises LoadError."""
+        path = Path(value).expanduser()
+        if path.suffix == ".py" and not path.is_file():
+            raise LoadError(f"--import {value}: there is no such file")
+        return value
+
+
+DEVICE = DeviceName()
+OUT_FOLDER = OutFolder()
+IMPORT = ImportName()

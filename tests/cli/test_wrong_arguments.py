@@ -1,0 +1,164 @@
+"""A wrong argument is reported before torch is imported, wherever no model is needed for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+RUN = """
+import atexit, json, sys, time
+
+def end():
+    torch = "torch" in sys.modules
+    print(json.dumps([time.process_time(), torch]), file=sys.__stderr__)
+
+atexit.register(end)
+from interp.cli.main import main
+
+main(prog_name="interp")
+"""
+MODEL = "bundled:induction"
+WRONG = f"""
+score planted:nosuch                          | unknown planted model 'nosuch'
+score bundled:nosuch                          | unknown bundled model 'nosuch'
+score ./nowhere                               | nowhere does not exist
+score afile                                   | afile is not a folder
+score folder                                  | folder has no config.json
+score a/b/c                                   | 'a/b/c' is neither a folder nor a model
+score nobody/nosuch                           | 'nobody/nosuch' is neither a folder nor a model
+score planted:nosuch ./nowhere                | 2 of 2 models failed
+score {MODEL} -m inducton                     | unknown metric 'inducton'
+score {MODEL} -m local_window:width=x         | width='x' is not a whole number
+score {MODEL} -m local_window:widht=3         | option of local_window 'widht'
+score {MODEL} -m nowhere.py                   | nowhere.py does not exist
+score {MODEL} --null nosuch                   | '--null'
+score {MODEL} --null-draws 0                  | '--null-draws'
+score {MODEL} --engine x                      | '--engine'
+score {MODEL} --by nosuch                     | '--by'
+score {MODEL} --context 1                     | '--context'
+score {MODEL} --source nosuch                 | '--source'
+score {MODEL} --dtype float3                  | '--dtype'
+score {MODEL} --device quantum                | device 'quantum' cannot be used
+score {MODEL} --device cuda:x                 | device 'cuda:x' cannot be used
+score {MODEL} --import nowhere.py             | --import nowhere.py: there is no such file
+score {MODEL} --prompt-file nowhere.txt       | nowhere.txt is not a file
+score {MODEL} --prompt-file bytes.txt         | bytes.txt is not UTF-8 text
+score {MODEL} --prompt-file empty.txt         | empty.txt holds no text
+score {MODEL} --config nowhere.toml           | --config nowhere.toml: No such file
+score {MODEL} --config bad.toml               | bad.toml is not valid TOML
+score {MODEL} -o afile                        | afile is a file, not a folder
+score {MODEL} -o afile/below                  | afile is a file, not a folder
+report planted:nosuch                         | unknown planted model 'nosuch'
+report {MODEL} -m inducton                    | unknown metric 'inducton'
+report {MODEL} --keep afile                   | afile is a file, not a folder
+check planted:nosuch                          | unknown planted model 'nosuch'
+check afile                                   | afile is not a folder
+ablate planted:nosuch                         | unknown planted model 'nosuch'
+ablate {MODEL} --kind nosuch                  | '--kind'
+ablate {MODEL} --kind mean-dataset            | needs user-supplied prompts
+ablate {MODEL} --task nosuch                  | task 'nosuch' is not known
+ablate {MODEL} --task nowhere.txt             | the task file nowhere.txt does not exist
+ablate {MODEL} --task bytes.txt               | cannot read bytes.txt
+ablate {MODEL} --task bad.jsonl               | bad.jsonl line 1 is not valid JSON
+ablate {MODEL} --measure accuracy             | the task repeats measures the loss
+ablate {MODEL} --heads x                      | 'x'
+ablate {MODEL} -o afile                       | afile is a file, not a folder
+shapley ./nowhere                             | nowhere does not exist
+shapley {MODEL} --value per-layer --sem 0.1   | per-layer values are exact
+importance bundled:nosuch                     | unknown bundled model 'nosuch'
+importance {MODEL} -m nosuch                  | 'nosuch'
+prune planted:nosuch                          | unknown planted model 'nosuch'
+verify planted:nosuch -m induction            | unknown planted model 'nosuch'
+verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
+circuit induction planted:nosuch              | unknown planted model 'nosuch'
+circuit nowhere.jsonl {MODEL}                 | nowhere.jsonl cannot be read
+circuit induction {MODEL} --method nosuch     | 'nosuch'
+circuit induction {MODEL} --truth nosuch      | 'nosuch'
+circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
+attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'
+attribute 'a b' --model {MODEL} -m nosuch     | 'nosuch'
+attribute --model {MODEL}                     | give one TEXT, or --file
+attribute --file bytes.txt --model {MODEL}    | bytes.txt is not UTF-8 text
+flow 'a b' --model ./nowhere                  | nowhere does not exist
+flow 'a b' --model {MODEL} --output x         | output 'x' is not a position
+flow --file empty.txt --model {MODEL}         | empty.txt holds no text
+faithfulness texts.txt --model planted:nosuch | unknown planted model 'nosuch'
+faithfulness nowhere.txt --model {MODEL}      | nowhere.txt cannot be read
+influence planted:nosuch texts.txt            | unknown planted model 'nosuch'
+influence {MODEL} bytes.txt -m induction      | bytes.txt is not UTF-8 text
+influence {MODEL} texts.txt                   | name the heads with --heads
+safety planted:nosuch                         | unknown planted model 'nosuch'
+safety bundled:refusal --harmful texts.txt    | must be given together
+safety bundled:refusal --template x           | --template applies to
+safety bundled:refusal --harmful no --harmless no | no cannot be read
+trees planted:nosuch                          | unknown planted model 'nosuch'
+trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
+view planted:nosuch --text a                  | unknown planted model 'nosuch'
+view {MODEL} --prompt-file nowhere.txt        | nowhere.txt cannot be read
+view {MODEL} --text a --heads x               | 'x'
+view {MODEL} --text a --show nosuch           | '--show'
+methods nosuch                                | 'nosuch'
+metrics nosuch                                | 'nosuch'
+completion nosuch                             | 'nosuch'
+"""
+CASES = [tuple(map(str.strip, line.split(" | "))) for line in WRONG.strip().splitlines()]
+COMMANDS = list(dict.fromkeys(command.split()[0] for command, _ in CASES))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """Present folder with the files that the commands name."""
+    (tmp_path / "texts.txt").write_text("a b c\n")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\xfa")
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "bad.toml").write_text("= 3\n")
+    (tmp_path / "afile").write_text("x")
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
+    for line, message in CASES:
+        if line.split()[0] != command:
+            continue
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, *shlex.split(line)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        )
+        *told, measured = done.stderr.splitlines()
+        seconds, torch = json.loads(measured)
+        print(f"{seconds:.2f} s of processor time: interp {line}")
+        assert done.returncode in (1, 2), (line, done.stdout, done.stderr)
+        assert message in " ".join(told), (line, told)
+        assert "Traceback" not in done.stderr, line
+        assert not torch, line
+
+
+def test_every_command_that_takes_a_model_is_in_the_table() -> None:
+    from interp.cli.main import main
+
+    without = {"models"}  # takes no arguments
+    assert set(main.commands) - without == set(COMMANDS)
+
+
+def test_too_little_memory_for_one_row_is_told_before_the_run(
+    errors, llama_folder, monkeypatch
+) -> None:
+    monkeypatch.setattr("interp.heads.estimate.free_memory", lambda device: 2000)
+    monkeypatch.setattr("interp.cli.batch.score_each", None)  # nothing runs
+    code, [told, _] = errors("score", llama_folder, "-m", "entropy", "--null", "none")
+    assert code == 1
+    assert "need at least" in told
+    assert "2 KiB are free; score fewer metrics at a time, shorten the prompts" in told
