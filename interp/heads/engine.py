@@ -9,6 +9,7 @@ of the model's own kernel. All evaluate the same definitions, so they give the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,9 @@ from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError, TooLittleMemory
+from interp_kernels.found_targets import FoundTargets
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Mass, Output, PairMass, Reduction, Targets
-from interp_kernels.targets import target_pairs
+from interp_kernels.reductions import Chosen, Distance, Mass, Output, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -135,8 +136,14 @@ def _reduced(
     """Reduce one batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
     reducer = _Reducer(model, found, batch, engine, advance)
-    model.read(batch, reducer.visit, last=1, fused=engine == "fused")  # scores need no logits
+    # scores need no logits, and nothing above the last layer that is asked for
+    with suppress(_AllReduced):
+        model.read(batch, reducer.visit, last=1, fused=engine == "fused")
     return found
+
+
+class _AllReduced(Exception):
+    """Signal that ends a forward pass after the last attention that is asked for."""
 
 
 def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:
@@ -235,28 +242,39 @@ class _Reducer:
         self.batch = batch
         self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
         self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
+        asked = [p.bound for p in found]
+        self.left = {s for s in model.sites if any(applies(b, s, model) for b in asked)}
+        # a tower may run several times in one forward, and processes that share a layer wait for
+        # each other until its end
+        one_stack = model.takes_text and len({site.stack for site in model.sites}) == 1
+        self.stops = one_stack and model.ranks is None
 
     def visit(self, site: Site, call: Call, real: Tensor) -> None:
+        self.left.discard(site)
+        finished = not self.left and self.stops
         if self.engine != "fused":
             self.model.require_finite(call, site)
         try:
-            self._reduce(site, call, real)
+            self._reduce(site, call, real, with_output=not finished)
         except TooLittleMemory:
             raise  # a smaller batch may still fit
         except KernelError as error:
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
-        self.model.require_finite(call, site)
+        if self.engine == "fused" and not finished:
+            self.model.require_finite(call, site)
         self.advance()
+        if finished:
+            raise _AllReduced
 
-    def _reduce(self, site: Site, call: Call, real: Tensor) -> None:
+    def _reduce(self, site: Site, call: Call, real: Tensor, *, with_output: bool) -> None:
         mine = [p for p in self.found if applies(p.bound, site, self.model)]
-        fused = self.engine == "fused"
+        fused = self.engine == "fused" and with_output
         if not mine and not fused:
             return
         attention = to_attention(call, real, self._tokens(site, call))
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
         own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
-        masses, counts = self.targets.of(attention, detectors, own)
+        masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], own)
         asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
         output = [Output(name="the output in place of the kernel's")] if fused else []
         values = _statistics(call, attention, [*asked.values(), *output], self.engine)
@@ -313,64 +331,8 @@ def _mean_over_rows(
     return torch.where(number > 0, total / number, torch.nan).cpu()
 
 
-# Maximum number of pairs per query that are looked up; with more, tiles of the pattern are formed.
-PAIRS_PER_QUERY = 16
-
-
-@dataclass(eq=False)
-class FoundTargets:
-    """Cache of the targets found in one batch; dropped with the batch."""
-
-    streamed: bool
-    _kept: dict[tuple, tuple[object, dict[str, Reduction], dict[str, Tensor]]] = field(
-        default_factory=dict
-    )
-
-    def of(
-        self, attention: Attention, bounds: Sequence[BoundAnalysis], mask: Tensor | None
-    ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
-        """Return, per detector, the reductions for its mass and its number of targets per row.
-
-        Args:
-            attention: the attention call.
-            bounds: detectors with their options.
-            mask: the model's own mask if `attention.bias` is that mask; None if it was built for
-                this layer, in which case nothing is cached.
-        """
-        same = (attention.bias is None) or (mask is not None)
-        shape = attention.shape
-        key = (
-            shape.batch, shape.query, shape.key, attention.causal, attention.window,
-            attention.offset, attention.start, None if mask is None else mask.data_ptr(),
-            tuple(b.label for b in bounds),
-        )  # fmt: skip
-        if same and key in self._kept:
-            _, masses, counts = self._kept[key]
-            return masses, counts
-        masses, counts = self._find(attention, bounds)
-        if same:
-            # a reference to the mask keeps its memory address unique
-            self._kept[key] = (mask, masses, counts)
-        return masses, counts
-
-    def _find(
-        self, attention: Attention, bounds: Sequence[BoundAnalysis]
-    ) -> tuple[dict[str, Reduction], dict[str, Tensor]]:
-        masses: dict[str, Reduction] = {}
-        asked: list[Reduction] = []
-        most = PAIRS_PER_QUERY * attention.shape.batch * attention.shape.query
-        for bound in bounds:
-            mass, targets = bound.reductions()
-            if not isinstance(mass, Mass) or not isinstance(targets, Targets):
-                raise OptionError(f"{bound.label} is not a detector: it has no targets to find")
-            asked.append(targets)
-            pairs = target_pairs(attention, mass, most=most) if self.streamed else None
-            masses[bound.label] = mass if pairs is None else PairMass(bound.label, pairs)
-        if not asked:
-            return {}, {}
-        found = attention_statistics(attention, asked, backend="chunked")
-        counts: dict[str, Tensor] = {}
-        for bound, targets in zip(bounds, asked, strict=True):
-            count: Any = found[targets.name]
-            counts[bound.label] = count
-        return masses, counts
+def _mass_and_targets(bound: BoundAnalysis) -> tuple[Mass, Targets]:
+    mass, targets = bound.reductions()
+    if not isinstance(mass, Mass) or not isinstance(targets, Targets):
+        raise OptionError(f"{bound.label} is not a detector: it has no targets to find")
+    return mass, targets
