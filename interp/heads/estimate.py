@@ -61,7 +61,7 @@ def estimate_score(
     engine: str = "auto",
 ) -> MemoryEstimate:
     """Estimate the memory for scoring the prompts; see `MemoryEstimate`."""
-    chosen = choose_engine(model, prompts, batch_size, engine)
+    chosen = choose_engine(model, prompts, batch_size, engine, may_fuse=True)
     batch, length = largest_batch(prompts, batch_size)
     site = model.sites[0]
     itemsize = model.dtype.itemsize

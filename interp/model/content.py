@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
@@ -178,6 +178,15 @@ def result_provenance(
         about |= {"n_prompts": len(prompts), "engine": engine}
     about |= {"options": options, "seed": seed, "made_by": made_by}
     return model_provenance(model) | about
+
+
+def tensors_hash(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of the bytes of named tensors."""
+    digest = hashlib.sha256()
+    for name, x in sorted(tensors.items()):
+        digest.update(name.encode())
+        digest.update(x.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def versions() -> dict[str, str]:

@@ -188,9 +188,10 @@ class _Tokens:
     """The tokens of a prompt, indexed by positions; negative ones count from the end."""
 
     def __init__(self, ids: np.ndarray, size: tuple[int, int]):
-        self.ids, self.size = ids, size
+        self.ids, self.size, self.read = ids, size, False
 
     def __getitem__(self, index: Any) -> Any:
+        self.read = True
         if isinstance(index, _Rows):
             return _Rows(self.ids[index.value], self.size[1])
         plain = isinstance(index, _Key) and index.sign == 1 and not index.absolute
@@ -308,8 +309,10 @@ class _Equal(_Held):
 
 def runs_of(
     predicate: Callable[..., Any], queries: range, keys: int, tokens: np.ndarray | None
-) -> np.ndarray | None:
-    """Return query, first key and end of every run where a predicate holds, or None.
+) -> tuple[np.ndarray | None, bool]:
+    """Return query, first key and end of every run where a predicate holds, if it has runs.
+
+    The second value is True if it read the tokens.
 
     Args:
         predicate: called as `predicate(query, key, tokens=tokens)`.
@@ -320,7 +323,7 @@ def runs_of(
     inside = range(max(queries.start, 0), max(queries.stop, 0))
     size = (len(inside), keys)
     if 0 in size:
-        return np.zeros((0, 3), np.int64)
+        return np.zeros((0, 3), np.int64), True
     position = np.arange(inside.start, inside.stop, dtype=np.int64)
     given = None if tokens is None else _Tokens(tokens.astype(np.int64), size)
     try:
@@ -333,10 +336,10 @@ def runs_of(
             query = position.repeat(wide)
             found = np.stack([query, held.first.T.reshape(-1), held.end.T.reshape(-1)], 1)
         else:
-            return None
+            return None, True
     except Exception:  # not symbolic: it runs on tiles, which report what is wrong with it
-        return None
-    return found[found[:, 2] > found[:, 1]]
+        return None, True
+    return found[found[:, 2] > found[:, 1]], given is not None and given.read
 
 
 class PromptRuns:
@@ -387,20 +390,30 @@ class KeyRuns:
         """Return the runs of those predicates that have them, and the indices of these."""
         shape = attention.shape
         ids = None if attention.tokens is None else attention.tokens.cpu().numpy()
+        shared: dict[tuple[int, int], np.ndarray | None] = {}  # of predicates that read no tokens
         found: list[list[np.ndarray | None]] = []
-        one = ids is None and len(set(attention.start)) == 1
-        for start, row in zip(attention.start, range(1 if one else shape.batch), strict=False):
+        for row, start in enumerate(attention.start):
             first = attention.offset - start
             at = range(first, first + shape.query)
-            own = None if ids is None else ids[row, start:]
-            found.append([runs_of(r.predicate, at, shape.key - start, own) for r in asked])
+            own, each = None if ids is None else ids[row, start:], []
+            for i, r in enumerate(asked):
+                runs, reads = shared.get((i, start)), False
+                if (i, start) not in shared:
+                    runs, reads = runs_of(r.predicate, at, shape.key - start, own)
+                if not reads:
+                    shared[i, start] = runs
+                each.append(runs)
+            found.append(each)
         kept = [i for i in range(len(asked)) if all(each[i] is not None for each in found)]
-        made: list[PromptRuns] = []
-        for start, each in zip(attention.start, found, strict=False):
+        made: dict[tuple, PromptRuns] = {}
+        prompts = []
+        for start, each in zip(attention.start, found, strict=True):
             parts = [part for i in kept if (part := each[i]) is not None]
-            made.append(PromptRuns(parts, shape.query, start - attention.offset, start))
-        prompts = tuple(made * shape.batch if one else made)
-        return KeyRuns(prompts, len(kept)), kept
+            same = start, *map(id, parts)
+            if same not in made:
+                made[same] = PromptRuns(parts, shape.query, start - attention.offset, start)
+            prompts.append(made[same])
+        return KeyRuns(tuple(prompts), len(kept)), kept
 
     def counts(self, attention: Attention) -> Int[Tensor, "column batch 1 query_pos"] | None:
         """Return the number of visible keys of each predicate, or None under a bias."""
