@@ -33,9 +33,9 @@ from interp.core.clusters import cluster_summary, interval
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.declaration import BoundAnalysis
+from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
-from interp.heads.scoring import _Run, bound, why_not
+from interp.heads.scoring import _Run, why_not
 from interp.heads.scoring_without_prompts import _arrays, _exact
 from interp.heads.special import LEVEL, Catalogue, catalogue_of
 from interp.model.content import model_provenance

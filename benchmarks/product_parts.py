@@ -30,7 +30,7 @@ TARGETS = (
     ("weights metrics", "interp.heads.declaration", "BoundAnalysis.from_weights"),
     ("drawing random weights", "interp.model.random_weights", "random_init"),
     ("hash", "interp.model.content", "content_hash"),
-    ("tables", "interp.heads.score_rows", "table_of"),
+    ("tables", "interp.heads.score_rows", "table_of_rows"),
     ("tables", "interp.core.table", "HeadTable.concat"),
     ("tables", "interp.core.table", "HeadTable.to_parquet"),
     ("tables", "interp.core.table", "HeadTable.to_csv"),

@@ -86,9 +86,9 @@ def checked_provenance(
     frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Provenance:
     """Return a JSON copy of the provenance, one entry per (model, metric), else OptionError."""
-    pairs = list(dict.fromkeys(zip(frame["model"], frame["metric"], strict=True)))
+    pairs = dict.fromkeys(zip(frame["model"], frame["metric"], strict=True))
     for key in [*pairs, *provenance]:
-        if key not in provenance or key not in set(pairs):
+        if key not in provenance or key not in pairs:
             state = "no provenance for rows" if key not in provenance else "provenance but no row"
             raise OptionError(f"{state} of {key}; it is keyed by (model, metric)")
     checked = {}
@@ -105,6 +105,8 @@ def per_head(name: str, value: Any, n_heads: int) -> list:
     """Expand one value to all heads, or check one per head; OptionError for another number."""
     if COLUMNS[name] is str:
         return [_text(name, value)] * n_heads
+    if isinstance(value, (int, float)):
+        return [value] * n_heads
     array = as_array(value)
     if array.ndim == 0:
         return [array.item()] * n_heads

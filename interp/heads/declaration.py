@@ -12,7 +12,7 @@ See `interp.core.declaration` for names, options and help. This module does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -324,3 +324,30 @@ def picture(analysis: Analysis, text: str, **options: Any) -> None:
     print("  " + " ".join(words))
     for word, row in zip(words, target, strict=True):
         print(word + " " + " ".join("#" if hit else "." for hit in row))
+
+
+Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
+"""A name with its options (`"local_window:width=8"`), an analysis, or a detector's function."""
+
+
+def bound(metric: Metric) -> BoundAnalysis:
+    """Return a metric with its options, from any way of naming it.
+
+    Raises:
+        UnknownName: no metric has that name.
+        OptionError: the object is not a metric, or the function cannot be a detector.
+    """
+    from interp.core.registry import METRICS
+
+    if isinstance(metric, str):
+        return METRICS.parse(metric)
+    return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
+
+
+def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
+    """Return one metric or several; None if none is named. Raises the errors of `bound`."""
+    if metrics is None:
+        return None
+    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
+        return [bound(metric) for metric in metrics]
+    return [bound(metrics)]

@@ -63,7 +63,7 @@ def estimate_score(
     engine: str = "auto",
 ) -> MemoryEstimate:
     """Estimate the memory for scoring the prompts; see `MemoryEstimate`."""
-    chosen = choose_engine(model, prompts, batch_size, engine)
+    chosen = choose_engine(model, prompts, batch_size, engine, may_fuse=True)
     batch, length = largest_batch(prompts, batch_size)
     itemsize = model.dtype.itemsize
     shape, asked = _layer(model, batch, length), _asked(bounds)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -52,6 +52,14 @@ def means_by_site(values: PerTrial) -> dict[str, np.ndarray]:
     return {site.name: cluster_summary(x).score for site, x in values.items()}
 
 
+class Rows(NamedTuple):
+    """Rows of one metric, before they are checked as a table."""
+
+    records: list[dict[str, Any]]
+    provenance: dict[tuple[str, str], dict[str, Any]]
+    values: dict[tuple[str, str], PromptValues]
+
+
 def table_of(
     model: Model,
     metric: BoundAnalysis,
@@ -61,7 +69,32 @@ def table_of(
     *,
     parts: bool = False,
 ) -> HeadTable:
-    """Return the table rows of one metric.
+    """Return the table of one metric; see `rows_of`."""
+    return table_of_rows([rows_of(model, metric, found, origin, about, parts=parts)])
+
+
+def table_of_rows(rows: Iterable[Rows]) -> HeadTable:
+    """Return one table of several metrics, checked once."""
+    records: list[dict[str, Any]] = []
+    provenance: dict[tuple[str, str], dict[str, Any]] = {}
+    values: dict[tuple[str, str], PromptValues] = {}
+    for each in rows:
+        records += each.records
+        provenance |= each.provenance
+        values |= each.values
+    return HeadTable.from_records(records, provenance).with_prompt_values(values)
+
+
+def rows_of(
+    model: Model,
+    metric: BoundAnalysis,
+    found: MetricScores,
+    origin: Mapping[str, Any],
+    about: Mapping[str, Any],
+    *,
+    parts: bool = False,
+) -> Rows:
+    """Return the rows of one metric.
 
     Args:
         model: the scored model.
@@ -95,12 +128,12 @@ def table_of(
             ]
             told = {"null": "none", "clusters": {label: int(mine.sum())}}
             provenance[model.name, name] = made | told
-    table = HeadTable.from_records(records, provenance)
     if metric.analysis.kind == "weights":
-        return table
+        return Rows(records, provenance, {})
     sites = {(site.stack, site.layer): x for site, x in found.values.items()}
     clusters = None if found.clusters is None else tuple(map(str, found.clusters))
-    return table.with_prompt_values({(model.name, metric.label): PromptValues(sites, clusters)})
+    values = {(model.name, metric.label): PromptValues(sites, clusters)}
+    return Rows(records, provenance, values)
 
 
 def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,17 @@ from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.protocols import Progress
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.heads.declaration import NULLS, Analysis, BoundAnalysis, Null, declared_metric
-from interp.heads.engine import applies, batches, engine_used, reduce_patterns, require_engine
-from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
+from interp.heads.engine import (
+    ROUNDING,
+    applies,
+    batches,
+    engine_used,
+    fused_is_faster,
+    reduce_patterns,
+    require_engine,
+)  # fmt: skip
+from interp.heads.score_rows import MetricScores, Rows, means_by_site, rows_of, table_of_rows
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import given_models
@@ -28,9 +36,7 @@ from interp.model.random_weights import DRAWS, KeptNulls, Means, RandomWeights
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
-
 
 PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
 
@@ -67,7 +73,10 @@ def score(
         seed: seed of default prompts, shuffling and random weights.
         batch_size: prompts per forward pass; does not affect the numbers.
         engine: "stored" holds a layer's patterns in memory, "streamed" computes them in tiles,
-            "auto" decides by size.
+            "fused" computes the attention output in the same pass, in place of the model's kernel,
+            so that activations and scores change by float rounding. "auto" takes the fastest that
+            fits the model: "stored" for small patterns, otherwise "fused" on the CPU, where it
+            applies, and elsewhere "streamed" if patterns are large.
         null_draws: number of draws of random weights; the null is their mean, its error their
             spread, and `p` of a head the probability that one more head of one more draw is as far
             from it. Fewer than three give no p.
@@ -102,9 +111,12 @@ def score(
         again = any(b.analysis.kind == "experiment" for b in own)
         kept = KeptNulls.of(null_cache)
         random = RandomWeights(each, seed, null_draws, kept, again=again)
-        found = score_each(each, own, prompts, progress=progress, random=random, **options)
-        tables += [table for _, table in found]
-    return HeadTable.concat(tables)
+        found = _each(each, own, prompts, progress=progress, random=random, **options)
+        together, apart = [], []
+        for _, part in found:
+            (together if isinstance(part, Rows) else apart).append(part)
+        tables += [table_of_rows(together), *apart] if together else apart
+    return tables[0] if len(tables) == 1 else HeadTable.concat(tables)
 
 
 def why_not(model: Model, metric: BoundAnalysis) -> str | None:
@@ -146,11 +158,17 @@ def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
 
 
 def choose_engine(
-    model: Model, prompts: Prompts | Mapping[str, Tensor], batch_size: int, engine: str
+    model: Model,
+    prompts: Prompts | Mapping[str, Tensor],
+    batch_size: int,
+    engine: str,
+    *,
+    may_fuse: bool = False,
 ) -> str:
     """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
-    "auto" stores patterns that the model's own code computes anyway.
+    "auto" stores patterns that the model's own code computes anyway. With `may_fuse`, for callers
+    that need nothing but the reductions, it takes "fused" where that is the fastest.
 
     Raises:
         OptionError: the engine is not available for the model. A model that runs remotely computes
@@ -169,7 +187,10 @@ def choose_engine(
     if not isinstance(prompts, Prompts) or all(site.recorded for site in model.sites):
         return "stored"
     batch, length = largest_batch(prompts, batch_size)
-    return "streamed" if 4 * batch * model.n_heads * length**2 > STORED_BYTES else "stored"
+    size = 4 * batch * model.n_heads * length**2
+    if may_fuse and fused_is_faster(model, size):
+        return "fused"
+    return "streamed" if size > STORED_BYTES else "stored"
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:
@@ -193,21 +214,30 @@ def score_each(
 ) -> Iterator[tuple[str, HeadTable]]:
     """Score like `score`, with one table per metric as soon as it is ready.
 
-    One run serves all patterns.
-
-    Args:
-        model: the loaded model.
-        bounds: metrics with their options.
-        prompts: see `score`.
-        null: see `score`.
-        seed: see `score`.
-        batch_size: see `score`.
-        engine: see `score`.
-        null_draws: see `score`.
-        parts: see `score`.
-        progress: see `Progress`.
-        random: draws of random weights made earlier; by default new ones that are not kept.
+    One run serves all patterns. `random` are draws of random weights made earlier; see `score` for
+    the rest.
     """
+    options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
+    options |= {"null_draws": null_draws, "parts": parts, "progress": progress, "random": random}
+    for label, part in _each(model, bounds, prompts, **options):
+        yield label, table_of_rows([part]) if isinstance(part, Rows) else part
+
+
+def _each(
+    model: Model,
+    bounds: Sequence[BoundAnalysis],
+    prompts: Any,
+    *,
+    null: Null,
+    seed: int,
+    batch_size: int,
+    engine: str,
+    null_draws: int,
+    parts: bool,
+    progress: Progress | None,
+    random: RandomWeights | None = None,
+) -> Iterator[tuple[str, Rows | HeadTable]]:
+    """Score each metric like `score_each`; those of patterns as rows, not yet a table."""
     if null not in NULLS:
         raise OptionError(f"null={null!r} is not known; known: {', '.join(NULLS)}")
     for b in bounds:
@@ -232,7 +262,7 @@ def score_each(
         given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
         if isinstance(given, Prompts):
             given.check(model)
-        chosen = choose_engine(model, given, batch_size, engine)
+        chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         run = _Run(model, given, seed, batch_size, chosen, tell)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
@@ -250,7 +280,7 @@ def _from_patterns(
     origin: Mapping[str, Any],
     parts: bool,
     weights: WeightsScores,
-) -> Iterator[tuple[str, HeadTable]]:
+) -> Iterator[tuple[str, Rows]]:
     kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
@@ -263,7 +293,7 @@ def _from_patterns(
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
         found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
-        yield b.label, table_of(run.model, b, found, origin, about, parts=parts)
+        yield b.label, rows_of(run.model, b, found, origin, about, parts=parts)
 
 
 def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
@@ -367,29 +397,5 @@ class _Run:
                 "prompts": f"given {', '.join(sorted(self.prompts))}",
                 "prompts_hash": tensors_hash(self.prompts),
             }
+        what |= {"rounding": ROUNDING} if self.engine == "fused" else {}
         return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
-
-
-Metric = str | Analysis | BoundAnalysis | Callable[..., Any]
-"""A name with its options (`"local_window:width=8"`), an analysis, or a detector's function."""
-
-
-def bound(metric: Metric) -> BoundAnalysis:
-    """Return a metric with its options, from any way of naming it.
-
-    Raises:
-        UnknownName: no metric has that name.
-        OptionError: the object is not a metric, or the function cannot be a detector.
-    """
-    if isinstance(metric, str):
-        return METRICS.parse(metric)
-    return metric if isinstance(metric, BoundAnalysis) else declared_metric(metric).bind()
-
-
-def asked_metrics(metrics: Metric | Iterable[Metric] | None) -> list[BoundAnalysis] | None:
-    """Return one metric or several; None if none is named. Raises the errors of `bound`."""
-    if metrics is None:
-        return None
-    if isinstance(metrics, Iterable) and not isinstance(metrics, (str, Analysis, BoundAnalysis)):
-        return [bound(metric) for metric in metrics]
-    return [bound(metrics)]

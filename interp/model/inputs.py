@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,7 +33,15 @@ def vocabulary(config: Any) -> int:
 
 def takes(model: nn.Module) -> set[str]:
     """Return the names of the arguments of the model's forward."""
-    return set(inspect.signature(model.forward).parameters)
+    forward = model.forward
+    own = inspect.ismethod(forward) and forward.__func__ is getattr(type(model), "forward", None)
+    return set(_arguments(type(model)) if own else inspect.signature(forward).parameters)
+
+
+@cache
+def _arguments(kind: type[nn.Module]) -> tuple[str, ...]:
+    """Return the names of the arguments of a class's forward, without the module itself."""
+    return tuple(inspect.signature(kind.forward).parameters)[1:]
 
 
 def is_encoder_decoder(model: nn.Module) -> bool:

@@ -364,7 +364,8 @@ class Transformer:
         Raises:
             NonFiniteError: names the layer and the heads.
         """
-        if not bool(torch.isfinite(call.z).all()):
+        # a finite sum has finite terms; one that is not may have overflowed
+        if not bool(torch.isfinite(call.z.sum())) and not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
             raise NonFiniteError(
                 f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "

@@ -101,7 +101,7 @@ def pass_workspace(shape: AttentionShape, sizes: Sizes, block: int) -> int:
     columns = 8 * sizes.column * (heads + 4 * threads)
     table = heads * shape.query * (4 * sizes.row + 8 * (1 + sizes.k))
     lines = 4 * (heads * shape.key * (sizes.n_right + sizes.n_held))
-    targets = len(sizes.mass) * min(max(TARGETS, rows * shape.key), shape.query * shape.key)
+    targets = len(sizes.dense) * min(max(TARGETS, rows * shape.key), shape.query * shape.key)
     copies = shape.batch * shape.kv_head * shape.key * (shape.d + shape.d_v)
     copies += heads * shape.query * (shape.d + shape.d_v)
     return threads * thread + columns + table + lines + 2 * targets + 4 * copies
@@ -168,7 +168,7 @@ def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict
     most = SPARSE_PAIRS * attention.shape.batch * attention.shape.query
     found = {}
     for reduction in reductions:
-        if isinstance(reduction, Mass):
+        if isinstance(reduction, Mass) and reduction.runs is None:
             entries = target_entries(attention, reduction, most=most)
             if entries is not None:
                 found[reduction.name] = entries
@@ -246,7 +246,7 @@ def plans_of(tasks: Sequence[Task], numbers: np.ndarray) -> np.ndarray:
 
 def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
     """Group tasks that may run at once, in several waves if predicates are evaluated between."""
-    shape, masses = call.shape, bool(call.sizes.mass)
+    shape, masses = call.shape, bool(call.sizes.dense)
     rows = max(block, TARGETS // shape.key // block * block) if masses else shape.query
     tasks: list[Task] = []
     for batch in range(shape.batch):

@@ -14,6 +14,7 @@ from interp_kernels import reductions as ask
 from interp_kernels.checks import unexpanded
 from interp_kernels.cpu_layout import Given, Into, Work
 from interp_kernels.masks import Part
+from interp_kernels.predicate_runs import own_runs
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
 from interp_kernels.reference import one_hot, result_norm
 from interp_kernels.targets import key_set, target_tile
@@ -36,7 +37,11 @@ class Sizes:
     """Numbers per row, per key and per prompt that a list of reductions needs."""
 
     def __init__(self, shape: AttentionShape, reductions: Sequence[Reduction]):
-        self.mass = [r for r in reductions if isinstance(r, ask.Mass)]
+        masses = [r for r in reductions if isinstance(r, ask.Mass)]
+        self.listed = next((r.runs for r in masses if r.runs is not None), None)
+        self.dense = [r for r in masses if r.runs is not self.listed or r.runs is None]
+        self.mass = self.dense + [r for r in masses if r not in self.dense]
+        self.own = {r.column: i for i, r in enumerate(self.mass) if r not in self.dense}
         held = [r for r in reductions if isinstance(r, Held)]
         self.runs = [r for r in held if runs_at_most(r) <= MANY_RUNS]
         self.offsets = [r for r in reductions if isinstance(r, ask.Diagonal)]
@@ -172,6 +177,7 @@ class Call:
             self._left(self.left[batch % len(self.left)], shape.query),
             targets,
             self._runs(batch),
+            *own_runs(self.sizes.listed, batch, self.sizes.own),
             np.array([o for r in self.sizes.offsets for o in r.offsets], dtype=np.int64),
             np.array([r.block for r in self.sizes.pools], dtype=np.int64),
         )
@@ -193,7 +199,7 @@ class Call:
     def targets(self, batch: int, queries: slice) -> np.ndarray:
         """Return the mask of the predicates for some queries of a prompt, one byte each."""
         part = Part(slice(batch, batch + 1), queries=queries)
-        tiles = [target_tile(self.attention, r, part)[0] for r in self.sizes.mass]
+        tiles = [target_tile(self.attention, r, part)[0] for r in self.sizes.dense]
         if not tiles:
             return np.zeros((0, 0, 0), np.uint8)
         return torch.stack(tiles).view(torch.uint8).numpy()
@@ -217,7 +223,6 @@ class Call:
             "activation": at.ACTIVATIONS[attention.activation],
             **dict(zip(("bias_head", "bias_query", "bias_key"), self.strides[1:], strict=True)),
             **{"output": sizes.output, "columns": sizes.columns, "n_mass": sizes.n_mass},
-            "n_targets": len(sizes.mass),
             **{"moments": ask.Moments in wants, "distance": ask.Distance in wants},
             **{"k": sizes.k, "n_right": sizes.n_right, "n_held": sizes.n_held},
             **{"scale": attention.scale, "cap": attention.softcap or 0},

@@ -38,7 +38,6 @@ NUMBERS = np.dtype(
         # True if requested
         *((name, np.int64) for name in ("output", "moments", "distance", "columns")),
         *((name, np.int64) for name in ("n_mass", "k", "n_right", "n_held")),  # how many of each
-        ("n_targets", np.int64),  # number of masses by predicates, then by runs, then by offsets
         ("scale", np.float32),
         ("cap", np.float32),  # 0: none
         ("lowest", np.float32),  # a bias up to this value hides its key
@@ -71,6 +70,8 @@ class Given(NamedTuple):
     left: np.ndarray  # head, n, query
     targets: np.ndarray  # predicate, query, key
     runs: np.ndarray  # run; first key, end, index among the masses
+    first_run: np.ndarray  # query + 1: the first of its own runs
+    own_runs: np.ndarray  # run of one query; first key, end, index among the masses
     offsets: np.ndarray  # tokens back to the requested key
     pools: np.ndarray  # side lengths of the squares of pooled maps
 
@@ -108,7 +109,8 @@ _REAL, _DOUBLE, _INT, _BYTE = types.float32, types.float64, types.int64, types.u
 _GIVEN = [
     *(_array(_REAL, 1), _array(_BYTE, 1), _array(_BYTE, 1), _array(_DOUBLE, 1)),
     *(_array(_REAL, 3), _array(_REAL, 3), _array(_BYTE, 3)),
-    *(_array(_INT, 2), _array(_INT, 1), _array(_INT, 1)),
+    *(_array(_INT, 2), _array(_INT, 1), _array(types.int32, 2)),
+    *(_array(_INT, 1), _array(_INT, 1)),
 ]
 _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)]
 _WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 7, _array(_INT, 1)]

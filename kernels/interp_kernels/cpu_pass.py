@@ -150,21 +150,28 @@ def lone(plan):
 
 
 @inner()
-def add_masses(s, size, key, query, masses, targets, runs, offsets):
-    """Add the weights where predicates hold, in runs of keys, and at fixed distances.
-
-    `size` is the sum of all weights: long runs contain whole tiles, which need not be summed again.
-    """
-    for p in range(targets.shape[0]):
-        masses[p] += target_sum(s, targets[p])
+def add_runs(s, size, key, masses, runs):
+    """Add the weights in runs of keys; long runs contain whole tiles, whose sum is `size`."""
     for r in range(runs.shape[0]):
-        first, end = max(runs[r, 0] - key, 0), min(runs[r, 1] - key, s.size)
+        first, end = max(np.int64(runs[r, 0]) - key, 0), min(np.int64(runs[r, 1]) - key, s.size)
         if end - first == s.size:
             masses[runs[r, 2]] += size
         elif first < end:
             masses[runs[r, 2]] += sum_of(s[first:end])
+
+
+@inner()
+def add_masses(s, size, key, place, masses, targets, given, query):
+    """Add the weights where predicates hold, in runs of keys, and at fixed distances."""
+    runs, offsets = given.runs, given.offsets
+    for p in range(targets.shape[0]):
+        masses[p] += target_sum(s, targets[p])
+    add_runs(s, size, key, masses, runs)
+    if given.first_run.size:
+        own = given.own_runs[given.first_run[query] : given.first_run[query + 1]]
+        add_runs(s, size, key, masses, own)
     for c in range(offsets.size):
-        j = query - offsets[c] - key
+        j = place - offsets[c] - key
         if 0 <= j < s.size:
             masses[masses.size - offsets.size + c] += s[j]
 
@@ -338,7 +345,7 @@ def attend_block(plan, rare, q, k, v, given, into, work, head, query):
                 continue
             target = given.targets[:, query + row - plan.target_query, first:]
             masses = line[at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
-            add_masses(s, size, first, place, masses, target, given.runs, given.offsets)
+            add_masses(s, size, first, place, masses, target, given, query + row)
         if plan.output or n_lines:
             products(plan, rare, v, lines, output, rows, work, key, width, base, number > 0)
     for row in range(m):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
     from torch import Tensor
 
+    from interp_kernels.predicate_runs import KeyRuns
     from interp_kernels.problem import AttentionShape
 
 Needs = Literal["row", "column", "lse"]
@@ -111,10 +112,16 @@ class Largest(Reduction):
 
 @dataclass(frozen=True, eq=False)
 class Mass(Reduction):
-    """Mass sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds."""
+    """Mass sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds.
+
+    `runs` are the keys where it holds, if they are known: a column of these runs. They may replace
+    the predicate, and belong to calls with the same sizes, tokens, offset and starts.
+    """
 
     name: str
     predicate: Callable[..., Tensor]
+    runs: KeyRuns | None = None
+    column: int = 0
 
 
 @dataclass(frozen=True, eq=False)

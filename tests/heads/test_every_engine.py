@@ -11,7 +11,7 @@ import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.heads import scoring
-from interp.heads.scoring import bound
+from interp.heads.declaration import bound
 
 LONGEST = 60
 ENGINES = ("stored", "streamed", "fused", "auto")

@@ -25,7 +25,6 @@ from interp.heads import engine
 from interp.heads import scoring as scoring_module
 from interp.heads.estimate import estimate_score
 from interp.heads.scoring import choose_engine
-from interp.model.inputs import takes
 
 
 def uniform_model(layers: int = 2) -> interp.Model:
@@ -119,28 +118,27 @@ def test_fused_gives_the_model_its_output_and_the_same_scores(family) -> None:
     prompts = repeats(model, n=3, longest=9)
     seen = []
 
-    def last(module, args, output) -> None:
-        seen.append(output[0].double())
+    def last(module, args, kwargs) -> None:
+        seen.append((args[0] if args else kwargs["hidden_states"]).double())
 
-    # the engine asks for the logits of the last position alone, and a product of another shape may
-    # round otherwise
-    few = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
-    with torch.no_grad():
-        plain = model.run(model.inputs(prompts) | few)
-    handle = model.module.register_forward_hook(last)
+    # a score runs nothing above the last attention
+    top = model.module.get_submodule(model.sites[-1].module)
+    handle = top.register_forward_pre_hook(last, with_kwargs=True)
+    tables, reached = [], []
     try:
-        tables = [
-            interp.score(
-                model, ["induction", "entropy", "previous_token"], prompts, null="none", engine=e
-            )
-            for e in ("stored", "fused")
-        ]
+        with torch.no_grad():
+            model.run(model.inputs(prompts))
+        reached.append(seen[-1])
+        for engine in ("stored", "fused"):
+            metrics = ["induction", "entropy", "previous_token"]
+            tables.append(interp.score(model, metrics, prompts, null="none", engine=engine))
+            reached.append(seen[-1])
     finally:
         handle.remove()
     np.testing.assert_allclose(*(t.to_pandas()["score"] for t in tables), rtol=1e-4, atol=1e-5)
-    stored, fused = seen
+    plain, stored, fused = reached
     real = prompts.padded()[1][:, -stored.shape[1] :]
-    assert torch.equal(stored[..., -1, :], plain.double()[..., -1, :])
+    assert torch.equal(stored, plain)
     assert not torch.equal(stored, fused)  # another kernel did run
     torch.testing.assert_close(stored[real], fused[real], rtol=1e-4, atol=1e-3)
 

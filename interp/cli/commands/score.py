@@ -104,9 +104,9 @@ DEFAULT_OUT = Path("results")
     default="auto",
     show_default=True,
     type=click.Choice(["auto", "stored", "streamed", "fused"]),
-    help="Store attention patterns, or stream them in tiles; auto decides by size. Fused streams "
-    "in a single pass in place of the model's own kernel: fastest, but exact only up to float "
-    "rounding.",
+    help="Store attention patterns, or stream them in tiles. Fused streams in a single pass in "
+    "place of the model's own kernel: fastest, but exact only up to float rounding. Auto stores "
+    "small patterns, fuses on the CPU where the model allows it, and else decides by size.",
 )
 @click.option(
     "--top",

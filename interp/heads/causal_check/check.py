@@ -25,7 +25,8 @@ from interp.heads.causal_check.needles import Unanswered
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.causal_check.sets import Chosen, anywhere, chosen_heads, judged, matched_sets
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
-from interp.heads.scoring import bound, score
+from interp.heads.declaration import bound
+from interp.heads.scoring import score
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 

@@ -63,6 +63,13 @@ class _Tap:
 
 
 _taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
+
+
+def tap_is_open() -> bool:
+    """Return True if attention calls are being passed to a visitor here."""
+    return bool(_taps.get())
+
+
 _lock = Lock()
 _open = 0
 _before: dict[str, Callable] = {}
