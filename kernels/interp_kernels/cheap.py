@@ -38,7 +38,7 @@ def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -
         score = attention.softcap * torch.tanh(score / attention.softcap)
     added = added_at(attention, at)
     if added is not None:
-        score = score + added
+        score = score + added.to(score.dtype)
     if attention.activation == "sigmoid":
         weight = torch.sigmoid(score)
     elif attention.activation == "relu":

@@ -132,7 +132,7 @@ def added_tile(attention: Attention, part: Part = WHOLE) -> Tensor | None:
     if attention.bias is None or attention.bias.dtype == torch.bool:
         return found
     tile = bias_tile(attention, part)
-    return tile if found is None else tile + found
+    return tile if found is None else tile.double() + found
 
 
 def _shown(attention: Attention, tile: Tensor) -> Bool[Tensor, "#batch #head #query_pos #key_pos"]:
@@ -204,7 +204,7 @@ def added_at(attention: Attention, at: At) -> Tensor | None:
     if attention.bias is None or attention.bias.dtype == torch.bool:
         return found
     entries = bias_at(attention, at)
-    return entries if found is None else entries + found
+    return entries if found is None else entries.double() + found
 
 
 def visible_at(attention: Attention, at: At) -> Tensor:

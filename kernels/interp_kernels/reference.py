@@ -40,7 +40,7 @@ def scores(attention: Attention, dtype: torch.dtype | None = None) -> Pattern:
         score = attention.softcap * torch.tanh(score / attention.softcap)
     added = added_tile(attention)
     if added is not None:
-        score = score + added
+        score = score + added.to(score.dtype)
     return score.masked_fill(~visible(attention), torch.finfo(dtype).min)
 
 
