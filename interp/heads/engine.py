@@ -27,6 +27,7 @@ from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError, TooLittleMemory
+from interp_kernels.masks import narrow
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Chosen, Distance, Mass, Output, PairMass, Reduction, Targets
 from interp_kernels.targets import target_pairs
@@ -341,7 +342,7 @@ class FoundTargets:
         shape = attention.shape
         key = (
             shape.batch, shape.query, shape.key, attention.causal, attention.window,
-            attention.offset, attention.start, None if mask is None else mask.data_ptr(),
+            attention.offset, attention.start, id(mask), id(attention.ranges),
             tuple(b.label for b in bounds),
         )  # fmt: skip
         if same and key in self._kept:
@@ -349,8 +350,8 @@ class FoundTargets:
             return masses, counts
         masses, counts = self._find(attention, bounds)
         if same:
-            # a reference to the mask keeps its memory address unique
-            self._kept[key] = (mask, masses, counts)
+            # references to the mask and its ranges keep their identities unique
+            self._kept[key] = ((mask, attention.ranges), masses, counts)
         return masses, counts
 
     def _find(
@@ -364,7 +365,8 @@ class FoundTargets:
             if not isinstance(mass, Mass) or not isinstance(targets, Targets):
                 raise OptionError(f"{bound.label} is not a detector: it has no targets to find")
             asked.append(targets)
-            pairs = target_pairs(attention, mass, most=most) if self.streamed else None
+            listed = self.streamed and (attention.q.is_cuda or not narrow(attention))
+            pairs = target_pairs(attention, mass, most=most) if listed else None
             masses[bound.label] = mass if pairs is None else PairMass(bound.label, pairs)
         if not asked:
             return {}, {}

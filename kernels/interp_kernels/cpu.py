@@ -25,7 +25,7 @@ from interp_kernels.blockwise import finish, start
 from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.chunked import SPARSE_PAIRS, sort_by_cost
 from interp_kernels.errors import TooLittleMemory
-from interp_kernels.masks import ALL, key_range
+from interp_kernels.masks import ALL, key_range, narrow
 from interp_kernels.reductions import (
     Diagonal,
     KeySetMass,
@@ -63,8 +63,6 @@ SCORES, TOGETHER = 1 << 24, 1 << 23
 RARE = (TopK, Moments)
 # Positions at which predicates are evaluated at a time, for all heads.
 TARGETS = 1 << 22
-# Keys of a window up to which predicates are not listed.
-NARROW = 1024
 
 
 @cache
@@ -165,11 +163,6 @@ def run(request: Request) -> dict[str, Value]:
     for name, where in listed.items():
         found[name] = entry_mass(attention, where, lse)
     return found
-
-
-def narrow(attention: Attention) -> bool:
-    """Return True if a row has so few keys that reading them all costs less than a list of some."""
-    return attention.causal and attention.window is not None and attention.window <= NARROW
 
 
 def sparse_masses(attention: Attention, reductions: Sequence[Reduction]) -> dict[str, Tensor]:
@@ -287,8 +280,8 @@ def rows_apart(attention: Attention, block: int) -> int:
     """Return the queries whose predicates, or rows of a bias, are computed at a time."""
     shape = attention.shape
     width = shape.key
-    if narrow(attention):  # as many rows as keys in reach: half of the positions are visible
-        return max(1, attention.window // block) * block if attention.window else block
+    if attention.window is not None and narrow(attention):  # half of the positions are visible
+        return max(1, attention.window // block) * block
     if isinstance(attention.bias, BiasRows):
         width *= prod(attention.bias.shape[:2])
     return max(block, TARGETS // width // block * block)

@@ -87,11 +87,7 @@ def _recognise(mask: Tensor, real: Tensor) -> MaskStructure | None:
         return None  # no list of padded keys is known, or the mask hides none of them
     parts = []
     for part in _parts(queries, batch * keys):
-        rows = mask[:, 0, part]
-        seen = shown(rows)
-        if mask.dtype != torch.bool and bool((rows.masked_fill(~seen, 0) != 0).any()):
-            return None
-        found = _ranges_of_rows(seen, real[:, part], real if padded else None)
+        found = ranges_of_rows(mask[:, 0, part], real[:, part], real if padded else None)
         if found is None:
             return None
         parts.append(found)
@@ -117,18 +113,23 @@ def shown(mask: Tensor) -> Tensor:
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
-def _ranges_of_rows(
-    seen: Bool[Tensor, "batch rows key_pos"],
+def ranges_of_rows(
+    mask: Bool[Tensor, "batch rows key_pos"] | Float[Tensor, "batch rows key_pos"],
     rows: Bool[Tensor, "prompts rows"],
     real: Bool[Tensor, "batch key_pos"] | None,
 ) -> Int[Tensor, "batch rows 2"] | None:
     """Return the range of each row; None if a real row sees padding, or not all between two keys.
 
+    None as well if a number that is added to a visible key is not 0.
+
     Args:
-        seen: rows of the mask.
+        mask: rows of the mask.
         rows: the rows that are not padding.
         real: the keys that are not padding, if any is.
     """
+    seen = shown(mask)
+    if mask.dtype != torch.bool and bool((mask.masked_fill(~seen, 0) != 0).any()):
+        return None
     keys = seen.shape[-1]
     some = seen.view(torch.uint8) if seen.is_contiguous() else seen.to(torch.uint8)
     number = seen.sum(-1)

@@ -27,6 +27,8 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
+# Keys of a window up to which the entries where a predicate holds are not listed.
+NARROW = 1024
 
 
 def span(part: slice, size: int) -> tuple[int, int]:
@@ -63,6 +65,11 @@ def key_range(attention: Attention, queries: slice = ALL, batch: slice = ALL) ->
         low = max(low, int(some[:, 0].min()) if len(some) else high)
         high = min(high, int(some[:, 1].max()) if len(some) else 0)
     return slice(min(low, high), high)
+
+
+def narrow(attention: Attention) -> bool:
+    """Return True if a row has so few keys that reading them all costs less than a list of some."""
+    return attention.causal and attention.window is not None and attention.window <= NARROW
 
 
 def ranges_of(attention: Attention, batch: slice = ALL) -> Int[Tensor, "#batch query_pos 2"]:

@@ -24,7 +24,7 @@ from interp_kernels import (
 NAN = float("nan")
 
 
-def looped(call):
+def looped(call):  # noqa: PLR0912 - one branch per mask
     """Weights and scores entry by entry, straight from the text of `Attention`."""
     at = call.shape
     weight = torch.zeros(at.batch, at.head, at.query, at.key, dtype=torch.float64)

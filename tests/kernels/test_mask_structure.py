@@ -121,7 +121,7 @@ def test_masks_with_one_range_of_keys_per_query(kind, side, form) -> None:
     mask = masks_of_ranges()[kind].expand(len(real), 1, N, N) & real[:, None, None]
     found = structure_of(form(mask), real, N)
     assert found is not None
-    assert not found.causal and found.window is None
+    assert (found.causal, found.window) == (False, None)
     if side == "none":
         assert str(found) == kind.strip()
     assert torch.equal(as_mask(found, real)[:, 0][real], mask[:, 0][real])
