@@ -18,6 +18,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from interp_kernels.errors import InvalidAttention
+
 ENTRIES = 1 << 22  # compared at a time: 4 MiB per intermediate result
 
 
@@ -157,7 +159,17 @@ def named(
         ranges: first key and one past the last that each query sees.
         real: the query positions that are not padding.
         keys: the number of keys.
+
+    Raises:
+        InvalidAttention: a token sees no key.
     """
+    nothing = ((ranges[..., 0] >= ranges[..., 1]) & real).nonzero()
+    if len(nothing):
+        prompt, token = nothing[0].tolist()
+        raise InvalidAttention(
+            f"the mask hides every key from token {token} of prompt {prompt} ({len(nothing)} such "
+            "tokens), so its attention is not defined; let it see itself, or mark it as padding"
+        )
     batch, queries = real.shape
     offset = keys - queries
     place = torch.arange(queries, device=ranges.device) + offset
@@ -186,8 +198,6 @@ def named(
 
 def _kind(first: Tensor, end: Tensor, real: Tensor, place: Tensor) -> str:
     """Say what the ranges are, for provenance."""
-    if bool(((first >= end) & real).any()):
-        return "ranges of keys, none for some tokens"
     prompt = int(real.sum(1).argmax())
     own = real[prompt].nonzero()[:, 0]
     first, end, place = first[prompt, own], end[prompt, own], place[own]
