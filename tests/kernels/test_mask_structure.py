@@ -132,7 +132,7 @@ def test_a_token_that_sees_nothing_is_named_unless_it_is_padding() -> None:
     real = torch.ones(2, N, dtype=torch.bool)
     mask = seen(real, True, None)
     mask[1, 0, 4] = False
-    with pytest.raises(InvalidAttention, match="every key from token 4 of prompt 1 .1 such"):
+    with pytest.raises(InvalidAttention, match=r"every key from token 4 of prompt 1 \(1 such"):
         structure_of(mask, real, N)
     real[1, :5] = False
     assert structure_of(mask & real[:, None, None], real, N) == MaskStructure(True)
