@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from interp_kernels.problem import Attention
 
 
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
 class Masks:
     """Everything that hides keys or is added to scores, beside causality and window."""
 
@@ -34,15 +37,14 @@ class Masks:
         """Return strides, in elements, and the value up to which a bias hides its key."""
         bias, relative = self.attention.bias, self.attention.relative_bias
         names = ("bias_head", "bias_query", "bias_key")
-        one = relative is None or len(relative) == 1
         numbered = bias is not None and bias.dtype != torch.bool
         return {
             **dict(zip(names, self.strides[1:], strict=True)),
-            "relative_head": 0 if one else relative.shape[1],
+            "relative_head": relative.shape[1] if relative is not None and len(relative) > 1 else 0,
             "lowest": self.attention.hidden_below() if numbered else 0,
         }
 
-    def arrays(self, batch: int, queries: slice) -> tuple[np.ndarray, ...]:
+    def arrays(self, batch: int, queries: slice) -> Arrays:
         """Return bias, visibility, relative bias, ranges and padding of one prompt.
 
         Args:

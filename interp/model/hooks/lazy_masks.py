@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.mask_functions import ranges_of
@@ -161,12 +162,12 @@ class LazyMask(Tensor):
         if name in _SHAPE or (name == "__get__" and owner in _SHAPE_OF):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
-        args, kwargs = torch.utils._pytree.tree_map_only(LazyMask, _whole, (args, kwargs or {}))
+        args, kwargs = tree_map_only(LazyMask, _whole, (args, kwargs or {}))
         return func(*args, **kwargs)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = torch.utils._pytree.tree_map_only(LazyMask, _whole, (args, kwargs or {}))
+        args, kwargs = tree_map_only(LazyMask, _whole, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 

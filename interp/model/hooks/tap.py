@@ -355,7 +355,8 @@ def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
     """Return mask and bias of a call as the kernels take them: as structure where they have one."""
     queries, keys = call.z.shape[2], call.v.shape[2]
     found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
-    bias, mask = call.bias, call.mask
+    bias: Any = call.bias
+    mask: Any = call.mask
     if bias is not None:
         found["relative_bias"] = relative_bias_of(bias, keys)
         bias = None if found["relative_bias"] is not None else bias[..., :keys]
