@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interp_kernels.api import Statistics, attention_statistics, estimate_memory
     from interp_kernels.backends import BACKENDS
+    from interp_kernels.bias_rows import BiasRows
     from interp_kernels.errors import (
         BackendUnavailable,
         InvalidAttention,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "api": "Statistics attention_statistics estimate_memory",
     "backends": "BACKENDS",
+    "bias_rows": "BiasRows",
     "errors": "BackendUnavailable InvalidAttention InvalidReduction KernelError PredicateError "
     "TooLittleMemory",
     "problem": "Attention AttentionShape",
@@ -71,6 +73,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split
 __all__ = [  # noqa: RUF022 - in reading order: the call, what is asked, what goes wrong
     "Attention",
     "AttentionShape",
+    "BiasRows",
     "attention_statistics",
     "estimate_memory",
     "Statistics",

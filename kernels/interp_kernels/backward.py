@@ -74,7 +74,8 @@ def attention_with_statistics(
             raise InvalidReduction(f"{r.name} has no gradient here; these have: {known}")
     if attention.activation != "softmax":
         raise InvalidAttention(f"{attention.activation} weights have no gradient here; softmax has")
-    if attention.bias is not None and attention.bias.requires_grad:
+    biases = (attention.bias, attention.relative_bias)
+    if any(bias is not None and bias.requires_grad for bias in biases):
         raise InvalidAttention(
             "the bias requires a gradient, but only q, k, v and sinks have one; detach it"
         )

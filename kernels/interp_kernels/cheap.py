@@ -12,7 +12,7 @@ import torch
 
 from interp_kernels import reductions as ask
 from interp_kernels.errors import InvalidAttention
-from interp_kernels.masks import ALL, At, Part, bias_at, key_range, visible, visible_at
+from interp_kernels.masks import ALL, At, Part, added_at, key_range, visible, visible_at
 from interp_kernels.targets import entries_of_pairs, key_set, query_blocks, target_tile
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def weights(attention: Attention, product: Tensor, lse: Tensor | None, at: At) -
     score = product
     if attention.softcap is not None:
         score = attention.softcap * torch.tanh(score / attention.softcap)
-    if attention.bias is not None and attention.bias.dtype != torch.bool:
-        score = score + bias_at(attention, at)
+    added = added_at(attention, at)
+    if added is not None:
+        score = score + added.to(score.dtype)
     if attention.activation == "sigmoid":
         weight = torch.sigmoid(score)
     elif attention.activation == "relu":

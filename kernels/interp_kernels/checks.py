@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from interp_kernels.bias_rows import BiasRows
 from interp_kernels.errors import InvalidAttention
 
 if TYPE_CHECKING:
@@ -66,7 +67,46 @@ def check_numbers(scale: float, offset: int, window: int | None, softcap: float 
         raise InvalidAttention(f"softcap is {softcap}; expected a positive number, or None")
 
 
-def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+def check_ranges(ranges: Tensor | None, shape: tuple[int, int, int], device: torch.device) -> None:
+    """Check that ranges are two key indices per query, on the device of q."""
+    if ranges is None:
+        return
+    batch, query, key = shape
+    fits = ranges.ndim == 3 and ranges.shape[0] in (1, batch) and ranges.shape[1:] == (query, 2)
+    if ranges.dtype != torch.int64 or not fits:
+        raise InvalidAttention(
+            f"ranges are {ranges.dtype} {list(ranges.shape)}; expected int64 [{batch} or 1, "
+            f"{query}, 2]: the first key that a query sees and one past the last"
+        )
+    if ranges.device != device:
+        raise InvalidAttention(f"ranges are on {ranges.device}, q on {device}; move them")
+    if ranges.numel() and not 0 <= int(ranges.amin()) <= int(ranges.amax()) <= key:
+        raise InvalidAttention(
+            f"ranges go from {int(ranges.amin())} to {int(ranges.amax())}; there are {key} keys"
+        )
+
+
+def check_relative(bias: Tensor | None, shape: tuple[int, int, int], device: torch.device) -> None:
+    """Check that a relative bias is one finite number per head and distance."""
+    if bias is None:
+        return
+    head, query, key = shape
+    distances = max(0, query + key - 1)
+    fits = bias.ndim == 2 and bias.shape[0] in (1, head) and bias.shape[1] == distances
+    if bias.dtype not in FLOATS or not fits:
+        raise InvalidAttention(
+            f"relative_bias is {bias.dtype} {list(bias.shape)}; expected a float "
+            f"[{head} or 1, {distances}]: one number per distance, from 1 - queries to keys - 1"
+        )
+    if bias.device != device:
+        raise InvalidAttention(f"relative_bias is on {bias.device}, q on {device}; move it")
+    if not torch.isfinite(bias).all():
+        raise InvalidAttention("relative_bias holds NaN or infinity; hide keys by `ranges`")
+
+
+def checked_bias(
+    bias: Tensor | BiasRows, shape: tuple[int, int, int, int], device: torch.device
+) -> Tensor | BiasRows:
     """Return the bias with four axes of full or unit size, so that tiles are plain slices."""
     if bias.dtype != torch.bool and bias.dtype not in FLOATS:
         raise InvalidAttention(
@@ -80,6 +120,13 @@ def checked_bias(bias: Tensor, shape: tuple[int, int, int, int], device: torch.d
             f"bias {list(bias.shape)} does not broadcast to [batch, head, query, key] "
             f"= {list(shape)}"
         )
+    if isinstance(bias, BiasRows):
+        if bias.ndim != 4 or tuple(bias.shape[2:]) != shape[2:]:
+            raise InvalidAttention(
+                f"rows of a bias are of {list(bias.shape)}; expected all queries and keys "
+                f"{list(shape[2:])}"
+            )
+        return bias
     bias = bias.reshape(sizes)
     if bias.dtype != torch.bool and bias.numel():
         top = unexpanded(bias).amax()  # the maximum is NaN if any entry is

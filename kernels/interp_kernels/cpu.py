@@ -12,6 +12,7 @@ import importlib.util
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import cache
+from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,10 +20,12 @@ import numpy as np
 import torch
 
 from interp_kernels import stock
+from interp_kernels.bias_rows import BiasRows
 from interp_kernels.blockwise import finish, start
 from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.chunked import SPARSE_PAIRS, sort_by_cost
 from interp_kernels.errors import TooLittleMemory
+from interp_kernels.masks import ALL, key_range, narrow
 from interp_kernels.reductions import (
     Diagonal,
     KeySetMass,
@@ -114,8 +117,7 @@ def tile_size(shape: AttentionShape, sizes: Sizes) -> tuple[int, int]:
 
 def is_rare(attention: Attention, reductions: Sequence[Reduction]) -> bool:
     """Return True if the pass with the code of rarely used features is needed."""
-    unusual = attention.activation != "softmax" or attention.softcap is not None
-    return unusual or any(isinstance(r, RARE) for r in reductions)
+    return attention.activation != "softmax" or any(isinstance(r, RARE) for r in reductions)
 
 
 def run(request: Request) -> dict[str, Value]:
@@ -123,7 +125,7 @@ def run(request: Request) -> dict[str, Value]:
     attention = request.attention
     light, looked_up, heavy = sort_by_cost(request.reductions)
     output, lse = request.output, request.lse
-    listed = sparse_masses(attention, heavy)
+    listed = {} if narrow(attention) else sparse_masses(attention, heavy)
     heavy = [r for r in heavy if r.name not in listed]
     if heavy:  # these cost nothing in addition to rows that are computed anyway
         heavy += [r for r in looked_up if isinstance(r, KeySetMass | Diagonal)]
@@ -215,7 +217,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
 
     for tasks in waves(call, block, threads):
         # Before the threads start, since they run Python one at a time.
-        plans = plans_of(tasks, numbers)
+        plans = plans_of(tasks, numbers, apart=isinstance(attention.bias, BiasRows))
         while len(works) < min(threads, len(tasks)):
             works.append(call.work(block, tile, library.packing))
         share_out(perform, range(len(tasks)), threads)
@@ -229,38 +231,60 @@ class Task(NamedTuple):
     heads: range
     queries: range
     given: Given
-    first_target: int
+    first: tuple[int, int]  # query and key of what is computed apart
     shared: bool
 
 
-def plans_of(tasks: Sequence[Task], numbers: np.ndarray) -> np.ndarray:
-    """Return the parameters of each task for the compiled pass, after the common ones."""
+def plans_of(tasks: Sequence[Task], numbers: np.ndarray, *, apart: bool) -> np.ndarray:
+    """Return the parameters of each task for the compiled pass, after the common ones.
+
+    Args:
+        tasks: tasks that may run at once.
+        numbers: the common parameters.
+        apart: rows of the bias begin at the first query of the tasks.
+    """
     plans = np.repeat(numbers, len(tasks))
     for plan, task in zip(plans, tasks, strict=True):
         plan["head"], plan["head_end"] = task.heads.start, task.heads.stop
         plan["query"], plan["query_end"] = task.queries.start, task.queries.stop
-        plan["target_query"] = task.first_target
+        plan["target_query"], plan["target_key"] = task.first
+        plan["bias_first"] = task.first[0] if apart else 0
         plan["column_head"] = task.heads.start if task.shared else 0
     return plans
 
 
 def waves(call: Call, block: int, threads: int) -> Iterator[list[Task]]:
     """Group tasks that may run at once, in several waves if predicates are evaluated between."""
-    shape, masses = call.shape, bool(call.sizes.dense)
-    rows = max(block, TARGETS // shape.key // block * block) if masses else shape.query
+    shape, attention = call.shape, call.attention
+    apart = bool(call.sizes.dense) or isinstance(attention.bias, BiasRows)
+    rows = rows_apart(attention, block) if apart else shape.query
     tasks: list[Task] = []
     for batch in range(shape.batch):
         for low in range(0, shape.query, rows):
-            queries = range(low, min(shape.query, low + rows))
-            given = call.given(batch, call.targets(batch, slice(queries.start, queries.stop)))
-            for heads, some in shares(shape.head, queries, shape.key, block, threads):
-                shared = call.sizes.columns and some != queries
-                tasks.append(Task(batch, heads, some, given, low, shared))
-            if masses:
+            queries = slice(low, min(shape.query, low + rows))
+            keys = key_range(attention, queries, slice(batch, batch + 1)) if apart else ALL
+            given = call.given(batch, queries, keys)
+            first = (low, (keys.start or 0) if apart else 0)
+            some = range(queries.start, queries.stop)
+            for heads, part in shares(shape.head, some, shape.key, block, threads):
+                shared = call.sizes.columns and part != some
+                tasks.append(Task(batch, heads, part, given, first, shared))
+            if apart:
                 yield tasks
                 tasks = []
     if tasks:
         yield tasks
+
+
+def rows_apart(attention: Attention, block: int) -> int:
+    """Return the queries whose predicates, or rows of a bias, are computed at a time."""
+    shape = attention.shape
+    width = shape.key
+    if attention.window is not None and narrow(attention):  # half of the positions are visible
+        return max(1, attention.window // block) * block
+    if isinstance(attention.bias, BiasRows):
+        width *= prod(attention.bias.shape[:2])
+    return max(block, TARGETS // width // block * block)
 
 
 def shares(

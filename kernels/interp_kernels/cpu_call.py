@@ -11,8 +11,8 @@ import torch
 
 from interp_kernels import cpu_layout as at
 from interp_kernels import reductions as ask
-from interp_kernels.checks import unexpanded
 from interp_kernels.cpu_layout import Given, Into, Work
+from interp_kernels.cpu_masks import Masks
 from interp_kernels.masks import Part
 from interp_kernels.predicate_runs import own_runs
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
@@ -117,7 +117,7 @@ class Call:
         self.attention, self.reductions, self.sizes = attention, reductions, sizes
         self.shape = shape = attention.shape
         self.q, self.k, self.v = (in_rows(x) for x in (attention.q, attention.k, attention.v))
-        self.flat, self.strides = flat_bias(attention.bias)
+        self.masks = Masks(attention)
         self.left = self._beside([r.vectors for r in sizes.left], axis=2)
         self.lines = self._beside([r.vectors for r in sizes.right] + self._held(), axis=3)
         batch, rows = shape.batch, (shape.head, shape.query)
@@ -163,19 +163,21 @@ class Call:
         """Return q, k and v of one prompt."""
         return self.q[batch].numpy(), self.k[batch].numpy(), self.v[batch].numpy()
 
-    def given(self, batch: int, targets: np.ndarray) -> Given:
-        """Return the inputs of one prompt besides q, k and v."""
-        attention, shape = self.attention, self.shape
-        sinks = attention.sinks
-        bias, shown = (flat[batch * self.strides[0] :] for flat in self.flat)
+    def given(self, batch: int, queries: slice, keys: slice) -> Given:
+        """Return the inputs of one prompt besides q, k and v.
+
+        Args:
+            batch: the prompt.
+            queries: the queries whose predicates, and rows of a bias, are computed.
+            keys: the keys at which predicates are computed.
+        """
+        shape, sinks = self.shape, self.attention.sinks
         return Given(
-            bias,
-            shown,
-            self._seen(batch),
+            *self.masks.arrays(batch, queries),
             np.zeros(0) if sinks is None else sinks.double().numpy(),
             self._lines(self.lines[batch % len(self.lines)], shape.key),
             self._left(self.left[batch % len(self.left)], shape.query),
-            targets,
+            self.targets(batch, queries, keys),
             self._runs(batch),
             *own_runs(self.sizes.listed, batch, self.sizes.own),
             np.array([o for r in self.sizes.offsets for o in r.offsets], dtype=np.int64),
@@ -188,17 +190,9 @@ class Call:
     def _left(self, left: Tensor, queries: int) -> np.ndarray:
         return left.numpy() if left.numel() else np.zeros((1, 0, queries), np.float32)
 
-    def _seen(self, batch: int) -> np.ndarray:
-        attention, shape = self.attention, self.shape
-        pads = ((attention.key_padding, shape.key), (attention.query_padding, shape.query))
-        if all(pad is None for pad, _ in pads):
-            return np.zeros(0, np.uint8)
-        parts = [torch.ones(n) if pad is None else pad[batch] for pad, n in pads]
-        return torch.cat([part.to(torch.uint8) for part in parts]).numpy()
-
-    def targets(self, batch: int, queries: slice) -> np.ndarray:
-        """Return the mask of the predicates for some queries of a prompt, one byte each."""
-        part = Part(slice(batch, batch + 1), queries=queries)
+    def targets(self, batch: int, queries: slice, keys: slice) -> np.ndarray:
+        """Return the mask of the predicates on one tile of a prompt, one byte each."""
+        part = Part(slice(batch, batch + 1), queries=queries, keys=keys)
         tiles = [target_tile(self.attention, r, part)[0] for r in self.sizes.dense]
         if not tiles:
             return np.zeros((0, 0, 0), np.uint8)
@@ -213,7 +207,6 @@ class Call:
         """Return the numbers that are equal for every task."""
         attention, sizes = self.attention, self.sizes
         numbers, packing = np.zeros(1, at.NUMBERS), library.packing
-        bias = attention.bias
         wants = {type(r) for r in self.reductions}
         for name, value in {
             **{"sgemm": library.address, "pack": packing.pack if packing else 0},
@@ -221,12 +214,11 @@ class Call:
             **{"block": block, "tile": tile, "offset": attention.offset},
             **{"causal": attention.causal, "window": attention.window or 0},
             "activation": at.ACTIVATIONS[attention.activation],
-            **dict(zip(("bias_head", "bias_query", "bias_key"), self.strides[1:], strict=True)),
+            **self.masks.numbers(),
             **{"output": sizes.output, "columns": sizes.columns, "n_mass": sizes.n_mass},
             **{"moments": ask.Moments in wants, "distance": ask.Distance in wants},
             **{"k": sizes.k, "n_right": sizes.n_right, "n_held": sizes.n_held},
             **{"scale": attention.scale, "cap": attention.softcap or 0},
-            "lowest": 0 if bias is None or bias.dtype == torch.bool else attention.hidden_below(),
         }.items():
             numbers[name] = value
         return numbers
@@ -358,24 +350,6 @@ def in_rows(x: Tensor) -> Tensor:
     if fits and x.dtype == torch.float32:
         return x
     return torch.empty(x.shape, dtype=torch.float32).copy_(x)
-
-
-def flat_bias(bias: Tensor | None) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, ...]]:
-    """Return memory of a float and a bool bias (one is empty), with the strides of its axes."""
-    numbers, shown = np.zeros(0, np.float32), np.zeros(0, np.uint8)
-    if bias is None or bias.numel() == 0:
-        return (numbers, shown), (0, 0, 0, 0)
-    bias = unexpanded(bias)
-    if bias.dtype != torch.bool:
-        bias = bias.float()
-    if bias.shape[3] > 1 and bias.stride(3) != 1:
-        bias = bias.contiguous()
-    strides = [s if n > 1 else 0 for s, n in zip(bias.stride(), bias.shape, strict=True)]
-    last = sum(s * (n - 1) for s, n in zip(strides, bias.shape, strict=True))
-    flat = bias.as_strided((last + 1,), (1,))
-    if bias.dtype == torch.bool:
-        return (numbers, flat.view(torch.uint8).numpy()), tuple(strides)
-    return (flat.numpy(), shown), tuple(strides)
 
 
 def norms(output: Tensor, w_o: Tensor | None) -> Tensor:

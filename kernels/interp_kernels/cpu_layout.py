@@ -32,8 +32,9 @@ NUMBERS = np.dtype(
         *((name, np.int64) for name in ("block", "tile", "offset", "causal", "window")),  # 0: none
         ("activation", np.int64),
         # Strides of the bias, in elements.
-        *((name, np.int64) for name in ("bias_head", "bias_query", "bias_key")),
-        ("target_query", np.int64),  # the query of the first row of `Given.targets`
+        *((name, np.int64) for name in ("bias_head", "bias_query", "bias_key", "relative_head")),
+        ("bias_first", np.int64),  # the query of the first row of `Given.bias` or `Given.shown`
+        *((name, np.int64) for name in ("target_query", "target_key")),  # first of `Given.targets`
         ("column_head", np.int64),  # the head of the first row of `Into.columns`
         # True if requested
         *((name, np.int64) for name in ("output", "moments", "distance", "columns")),
@@ -64,6 +65,8 @@ class Given(NamedTuple):
 
     bias: np.ndarray  # flat
     shown: np.ndarray  # flat: a bool bias
+    relative: np.ndarray  # flat: head, key - query + queries - 1
+    ranges: np.ndarray  # query; first key, end
     seen: np.ndarray  # keys, then queries, that are not padding
     sinks: np.ndarray  # head
     lines: np.ndarray  # head, key, n
@@ -107,7 +110,8 @@ def _array(dtype: types.Type, ndim: int, layout: str = "C") -> types.Array:
 
 _REAL, _DOUBLE, _INT, _BYTE = types.float32, types.float64, types.int64, types.uint8
 _GIVEN = [
-    *(_array(_REAL, 1), _array(_BYTE, 1), _array(_BYTE, 1), _array(_DOUBLE, 1)),
+    *(_array(_REAL, 1), _array(_BYTE, 1), _array(_REAL, 1), _array(_INT, 2)),
+    *(_array(_BYTE, 1), _array(_DOUBLE, 1)),
     *(_array(_REAL, 3), _array(_REAL, 3), _array(_BYTE, 3)),
     *(_array(_INT, 2), _array(_INT, 1), _array(types.int32, 2)),
     *(_array(_INT, 1), _array(_INT, 1)),

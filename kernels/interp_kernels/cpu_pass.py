@@ -7,8 +7,7 @@ would cost more than the memory. A tile of them is added just before the next bl
 so that it enters the core's cache once for both.
 
 There are two passes. In the common one `rare` is None, and numba leaves out, before it analyses
-them, the branches for less common features (top-k keys, moments, soft-capping, non-softmax
-activations).
+them, the branches for less common features (top-k keys, moments, non-softmax activations).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from interp_kernels.cpu_rows import (
     HIDDEN,
     SEEN,
     add_bias,
+    add_line,
     add_moments,
     add_rows,
     add_top,
@@ -51,20 +51,29 @@ from interp_kernels.cpu_rows import (
 
 
 @inner()
-def reach(plan, n_keys, query, last):
-    """Return the range of keys that causality and window leave to queries from..to."""
+def reach(plan, ranges, n_keys, query, last):
+    """Return the range of keys that causality, window and ranges leave to queries from..to."""
     low, high = 0, n_keys
     if plan.causal:
         high = min(high, max(0, plan.offset + last))
     if plan.window:
         low = max(0, plan.offset + query - plan.window + 1)
+    if ranges.shape[0] and query < last:
+        first, end = n_keys, 0
+        for row in range(query, last):
+            if ranges[row, 0] < ranges[row, 1]:
+                first, end = min(first, ranges[row, 0]), max(end, ranges[row, 1])
+        low, high = max(low, first), min(high, end)
     return min(low, high), high
 
 
 @inner()
-def mask_row(plan, bias, shown, seen, s, head, query, key, n_keys):
-    """Apply bias and padding to one row's tile, in place."""
-    start = head * plan.bias_head + query * plan.bias_query + key * plan.bias_key
+def mask_row(plan, bias, shown, relative, seen, s, head, query, key, n_keys, n_queries):
+    """Apply biases and padding to one row's tile, in place."""
+    if relative.size:
+        add_line(s, relative[head * plan.relative_head + key - query + n_queries - 1 :])
+    row = query - plan.bias_first
+    start = head * plan.bias_head + row * plan.bias_query + key * plan.bias_key
     if bias.size:
         add_bias(s, bias[start:], plan.bias_key, plan.lowest)
     if shown.size:
@@ -311,8 +320,8 @@ def attend_block(plan, rare, q, k, v, given, into, work, head, query):
     lines, n_lines = given.lines[head % given.lines.shape[0]], given.lines.shape[2]
     rows, keys = work.rows[:m], into.keys[head, query:last]
     output = into.output[head % into.output.shape[0], query:last]
-    masked = given.bias.size + given.shown.size + given.seen.size > 0
-    low, high = reach(plan, n_keys, query, last)
+    masked = given.bias.size + given.shown.size + given.relative.size + given.seen.size > 0
+    low, high = reach(plan, given.ranges, n_keys, query, last)
     tiles = -(-(high - low) // plan.tile) if m else 0
     start_rows(plan, q, output, rows, work.q, work.sums, work.peaks)
     kept = work.kept
@@ -328,22 +337,22 @@ def attend_block(plan, rare, q, k, v, given, into, work, head, query):
         score_tile(plan, rare, m, query, k, work, key, width, base)
         for row in range(m):
             s = work.scores[base + row, :width]
-            first, end = reach(plan, n_keys, query + row, query + row + 1)
+            first, end = reach(plan, given.ranges, n_keys, query + row, query + row + 1)
             first = min(max(first - key, 0), width)
             end = max(min(end - key, width), first)
             fill(s[:first], real(0))
             fill(s[end:], real(0))
             s, first = s[first:end], key + first
             if masked and s.size:
-                mask = (given.bias, given.shown, given.seen)
-                mask_row(plan, *mask, s, head, query + row, first, n_keys)
+                mask = (given.bias, given.shown, given.relative, given.seen)
+                mask_row(plan, *mask, s, head, query + row, first, n_keys, n_queries)
             line, sums, peaks = rows[row], work.sums[row], work.peaks[row]
             place = plan.offset + query + row
             apart = place - first
             size = weigh_row(plan, rare, s, line, keys[row], sums, peaks, apart, first, number)
             if size < 0:
                 continue
-            target = given.targets[:, query + row - plan.target_query, first:]
+            target = given.targets[:, query + row - plan.target_query, first - plan.target_key :]
             masses = line[at.N_STATISTICS : at.N_STATISTICS + plan.n_mass]
             add_masses(s, size, first, place, masses, target, given, query + row)
         if plan.output or n_lines:

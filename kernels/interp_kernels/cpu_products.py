@@ -53,9 +53,8 @@ def score_tile(plan, rare, m, query, k, work, key, width, base):
             plan.sgemm, TRANSPOSED, PLAIN, width, m, d, real(1), keys, apart, q, d,
             real(0), into, stride,
         )  # fmt: skip
-    if rare is not None:
-        for row in range(m * (plan.cap > 0)):
-            soft_cap(scores[row, :width], plan.cap)
+    for row in range(m * (plan.cap > 0)):
+        soft_cap(scores[row, :width], plan.cap)
 
 
 @inner()

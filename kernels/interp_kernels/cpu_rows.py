@@ -128,6 +128,13 @@ def add_bias(s, bias, step, lowest):
         s[j] = s[j] + b if b > lowest else HIDDEN
 
 
+@inner(fastmath={"contract"})
+def add_line(s, line):
+    """Add one number per key."""
+    for j in range(s.size):
+        s[j] += line[j]
+
+
 @inner()
 def hide(s, seen, step):
     """Hide keys whose byte is 0."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp_kernels.api import attention_statistics
 from interp_kernels.backends import choose
+from interp_kernels.masks import narrow
 from interp_kernels.predicate_runs import KeyRuns
 from interp_kernels.reductions import Mass, PairMass, Reduction, Targets
 from interp_kernels.targets import target_pairs
@@ -52,15 +53,15 @@ class FoundTargets:
         shape = attention.shape
         key = (
             shape.batch, shape.query, shape.key, attention.causal, attention.window,
-            attention.offset, attention.start, None if mask is None else mask.data_ptr(),
+            attention.offset, attention.start, id(mask), id(attention.ranges),
             tuple(m.name for m, _ in asked),
         )  # fmt: skip
         if same and key in self._kept:
             return self._kept[key][1]
         found = self._find(attention, asked)
         if same:
-            # a reference to the mask keeps its memory address unique
-            self._kept[key] = (mask, found)
+            # references to the mask and its ranges keep their identities unique
+            self._kept[key] = ((mask, attention.ranges), found)
         return found
 
     def _find(self, attention: Attention, asked: Sequence[tuple[Mass, Targets]]) -> Found:
@@ -76,7 +77,8 @@ class FoundTargets:
             masses[mass.name] = mass
             if column is not None:
                 masses[mass.name] = Mass(mass.name, mass.predicate, runs, column)
-            if self.streamed and not (compiled and column is not None):
+            few = narrow(attention) and not attention.q.is_cuda
+            if self.streamed and not few and not (compiled and column is not None):
                 pairs = target_pairs(attention, mass, most=most)
                 if pairs is not None:
                     masses[mass.name] = PairMass(mass.name, pairs)

@@ -23,6 +23,7 @@ import torch
 
 from interp_kernels import chunked
 from interp_kernels import reductions as ask
+from interp_kernels.bias_rows import BiasRows
 from interp_kernels.blockwise import finish, start
 from interp_kernels.cheap import entry_mass, from_lse
 from interp_kernels.errors import TooLittleMemory
@@ -88,6 +89,10 @@ def unsupported(attention: Attention, reductions: Sequence[Reduction]) -> str | 
         return "the tensors are float64; its sums are float32"
     if max(at.d, at.d_v) > WIDEST:
         return f"the head size is {max(at.d, at.d_v)}; it takes up to {WIDEST}"
+    if attention.ranges is not None or isinstance(attention.bias, BiasRows):
+        return "the mask is given as ranges of keys or in rows; use 'chunked'"
+    if attention.relative_bias is not None and attention.bias is not None:
+        return "there is a bias beside a relative bias; use 'chunked'"
     return None
 
 

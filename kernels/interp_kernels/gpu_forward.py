@@ -20,6 +20,7 @@ import triton
 import triton.language as tl
 
 from interp_kernels.gpu_tiles import EXTRA, Tiles, padded, tiles_for
+from interp_kernels.problem import HIDDEN_BELOW
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -305,6 +306,10 @@ def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
         hidden_below = attention.hidden_below() if kind == 1 else 0.0
         bias = bias.view(torch.uint8) if kind == 2 else bias
         strides = bias.stride()
+    if attention.relative_bias is not None:  # entry key - query + queries - 1
+        bias, kind, hidden_below = attention.relative_bias.contiguous(), 1, HIDDEN_BELOW
+        strides = (0, bias.stride(0) if len(bias) > 1 else 0, -1, 1)
+        bias = bias.flatten()[at.query - 1 :]
     masks = [attention.key_padding, attention.query_padding]
     padding = [none if m is None else m.to(torch.uint8).contiguous() for m in masks]
     found = {

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from interp_kernels.bias_rows import BiasRows
+
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from interp_kernels.problem import Attention
@@ -25,6 +27,8 @@ class Part(NamedTuple):
 
 
 WHOLE = Part()
+# Keys of a window up to which the entries where a predicate holds are not listed.
+NARROW = 1024
 
 
 def span(part: slice, size: int) -> tuple[int, int]:
@@ -47,15 +51,32 @@ def key_positions(attention: Attention, keys: slice = ALL) -> Tensor:
     return torch.arange(first, last, device=attention.k.device)[None, :]
 
 
-def key_range(attention: Attention, queries: slice = ALL) -> slice:
-    """Return the keys that causality and window leave to at least one of these queries."""
+def key_range(attention: Attention, queries: slice = ALL, batch: slice = ALL) -> slice:
+    """Return the keys that causality, window and ranges leave to at least one of these queries."""
     first, last = span(queries, attention.q.shape[2])
     low, high = 0, attention.k.shape[2]
     if attention.causal:
         high = min(high, max(0, attention.offset + last))
     if attention.window is not None:
         low = max(0, attention.offset + first - attention.window + 1)
+    if attention.ranges is not None and first < last:
+        some = ranges_of(attention, batch)[:, first:last].reshape(-1, 2)
+        some = some[some[:, 0] < some[:, 1]]
+        low = max(low, int(some[:, 0].min()) if len(some) else high)
+        high = min(high, int(some[:, 1].max()) if len(some) else 0)
     return slice(min(low, high), high)
+
+
+def narrow(attention: Attention) -> bool:
+    """Return True if a row has so few keys that reading them all costs less than a list of some."""
+    return attention.causal and attention.window is not None and attention.window <= NARROW
+
+
+def ranges_of(attention: Attention, batch: slice = ALL) -> Int[Tensor, "#batch query_pos 2"]:
+    """Return the ranges of some prompts, one if all have the same."""
+    ranges = attention.ranges
+    assert ranges is not None, "called for a mask of ranges"
+    return ranges if len(ranges) == 1 else ranges[batch]
 
 
 def visible(
@@ -70,6 +91,8 @@ def visible(
     if attention.window is not None:
         seen = seen & (key > query - attention.window)
     seen = seen[None, None]
+    if attention.ranges is not None:
+        seen = seen & _in_ranges(attention, part)
     if attention.key_padding is not None:
         seen = seen & attention.key_padding[batch, None, None, keys]
     if attention.query_padding is not None:
@@ -79,11 +102,44 @@ def visible(
     return seen
 
 
+def _in_ranges(attention: Attention, part: Part) -> Bool[Tensor, "#batch 1 query_pos key_pos"]:
+    some = ranges_of(attention, part.batch)[:, None, part.queries]
+    key = key_positions(attention, part.keys)
+    return (key >= some[..., :1]) & (key < some[..., 1:])
+
+
 def bias_tile(attention: Attention, part: Part = WHOLE) -> Tensor:
     """Return the part of the bias over one tile; axes of size 1 stay."""
     bias = attention.bias
     assert bias is not None
+    if isinstance(bias, BiasRows):
+        return bias.tile(*part)
     return bias[tuple(p if n > 1 else ALL for p, n in zip(part, bias.shape, strict=True))]
+
+
+def relative_tile(
+    attention: Attention, part: Part = WHOLE
+) -> Float[Tensor, "1 #head query_pos key_pos"]:
+    """Return the relative bias over one tile."""
+    bias = attention.relative_bias
+    assert bias is not None
+    query, key = (
+        span(p, n)
+        for p, n in zip(part[2:], (attention.q.shape[2], attention.k.shape[2]), strict=True)
+    )
+    device, last = bias.device, attention.q.shape[2] - 1
+    rows = torch.arange(query[0], query[1], device=device)[:, None]
+    distance = torch.arange(key[0], key[1], device=device) - rows + last
+    return (bias if len(bias) == 1 else bias[part.heads])[None, :, distance]
+
+
+def added_tile(attention: Attention, part: Part = WHOLE) -> Tensor | None:
+    """Return what is added to the scores of one tile, or None."""
+    found = None if attention.relative_bias is None else relative_tile(attention, part)
+    if attention.bias is None or attention.bias.dtype == torch.bool:
+        return found
+    tile = bias_tile(attention, part)
+    return tile if found is None else tile.double() + found
 
 
 def _shown(attention: Attention, tile: Tensor) -> Bool[Tensor, "#batch #head #query_pos #key_pos"]:
@@ -102,6 +158,10 @@ def mask_scores_(
     its keys needs no extra pass over them.
     """
     batch, _, queries, keys = part
+    if attention.relative_bias is not None:
+        scores.add_(relative_tile(attention, part))
+    if attention.ranges is not None:
+        scores.masked_fill_(~_in_ranges(attention, part), fill)
     if attention.bias is not None:
         tile = bias_tile(attention, part)
         if tile.dtype != torch.bool:
@@ -137,7 +197,21 @@ def bias_at(attention: Attention, at: At) -> Tensor:
     """Return the bias of single entries."""
     bias = attention.bias
     assert bias is not None
+    if isinstance(bias, BiasRows):
+        return bias.at(*at)
     return bias[tuple(i if n > 1 else i * 0 for i, n in zip(at, bias.shape, strict=True))]
+
+
+def added_at(attention: Attention, at: At) -> Tensor | None:
+    """Return what is added to the scores of single entries, or None."""
+    found, relative = None, attention.relative_bias
+    if relative is not None:
+        distance = at.key - at.query + attention.q.shape[2] - 1
+        found = relative[at.head if len(relative) > 1 else at.head * 0, distance]
+    if attention.bias is None or attention.bias.dtype == torch.bool:
+        return found
+    entries = bias_at(attention, at)
+    return entries if found is None else entries.double() + found
 
 
 def visible_at(attention: Attention, at: At) -> Tensor:
@@ -146,6 +220,9 @@ def visible_at(attention: Attention, at: At) -> Tensor:
     seen = (at.key <= position) if attention.causal else torch.ones_like(at.key <= position)
     if attention.window is not None:
         seen = seen & (at.key > position - attention.window)
+    if attention.ranges is not None:
+        some = attention.ranges[at.batch if len(attention.ranges) > 1 else at.batch * 0, at.query]
+        seen = seen & (at.key >= some[..., 0]) & (at.key < some[..., 1])
     if attention.key_padding is not None:
         seen = seen & attention.key_padding[at.batch, at.key]
     if attention.query_padding is not None:

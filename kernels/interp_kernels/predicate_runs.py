@@ -429,6 +429,9 @@ class KeyRuns:
                 high = np.minimum(high, place + 1)
             if attention.window is not None:
                 low = np.maximum(low, place - attention.window + 1)
+            if attention.ranges is not None:
+                seen = attention.ranges[row % len(attention.ranges)].cpu().numpy()[query]
+                low, high = np.maximum(low, seen[:, 0]), np.minimum(high, seen[:, 1])
             high = np.maximum(high, low)
             number = high - low
             if attention.key_padding is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from interp_kernels import checks
+from interp_kernels.bias_rows import BiasRows
 from interp_kernels.errors import InvalidAttention
 from interp_kernels.vector_math import settle
 
@@ -53,8 +54,8 @@ class Attention:
     """One attention call: softmax(mask(softcap(scale q k^T) + bias)) v, or a variant of it.
 
     Query i has the absolute position `offset + i`, key j the position j. A key is visible when
-    every mask allows it: `causal` (key <= query), `window` (key > query - window), a bool `bias`, a
-    float `bias` above -1e30 (or half its dtype's most negative number), `key_padding`,
+    every mask allows it: `causal` (key <= query), `window` (key > query - window), `ranges`, a bool
+    `bias`, a float `bias` above -1e30 (or half its dtype's most negative number), `key_padding`,
     `query_padding`.
 
     A row without a visible key (a padded query, for example) is defined: pattern 0, output 0,
@@ -66,8 +67,13 @@ class Attention:
         causal: required, because the tensors do not distinguish encoders from decoders.
         scale: multiplies q k^T; d ** -0.5 unless given.
         window: number of keys back that a query sees, itself included; None for no limit.
-        bias: added to the scores after the soft-cap (float), or True where visible (bool).
-            key_padding, query_padding: True for a real token, False for padding. Padding of queries
+        ranges: first key and one past the last that each query sees, as indices of the key axis:
+            chunks, prefixes, packed documents and windows on both sides. Tiles outside are skipped.
+        bias: added to the scores after the soft-cap (float), or True where visible (bool);
+            `BiasRows` gives it some queries at a time.
+        relative_bias: added to the score of query index i and key index j is entry
+            `j - i + Q - 1` (relative positions, ALiBi).
+        key_padding, query_padding: True for a real token, False for padding. Padding of queries
             is not derived: give `query_padding` to exclude them from the column statistics.
         softcap: scores become softcap * tanh(scores / softcap).
         sinks: one extra logit per head inside the softmax, dropped after it: rows sum to < 1.
@@ -88,9 +94,14 @@ class Attention:
     causal: bool
     scale: float = None  # pyright: ignore[reportAssignmentType] - set below, as are offset and start
     window: int | None = None
-    bias: Float[Tensor, "#batch #head #query_pos #key_pos"] | Bool[Tensor, "#b #h #q #k"] | None = (
-        None
-    )
+    ranges: Int[Tensor, "#batch query_pos 2"] | None = None
+    bias: (
+        Float[Tensor, "#batch #head #query_pos #key_pos"]
+        | Bool[Tensor, "#b #h #q #k"]
+        | BiasRows
+        | None
+    ) = None
+    relative_bias: Float[Tensor, "#head distance"] | None = None
     key_padding: Bool[Tensor, "batch key_pos"] | None = None
     query_padding: Bool[Tensor, "batch query_pos"] | None = None
     softcap: float | None = None
@@ -118,6 +129,8 @@ class Attention:
         checks.check_numbers(self.scale, self.offset, self.window, self.softcap)
         if self.bias is not None:
             derive("bias", checks.checked_bias(self.bias, (batch, head, query, key), self.q.device))
+        checks.check_ranges(self.ranges, (batch, query, key), self.q.device)
+        checks.check_relative(self.relative_bias, (head, query, key), self.q.device)
         checks.check_padding("key_padding", self.key_padding, (batch, key), self.q.device)
         checks.check_padding("query_padding", self.query_padding, (batch, query), self.q.device)
         checks.check_sinks(self.sinks, head, self.activation, self.q.device)

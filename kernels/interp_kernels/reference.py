@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp_kernels import reductions as ask
-from interp_kernels.masks import bias_tile, key_positions, query_positions, visible
+from interp_kernels.masks import added_tile, key_positions, query_positions, visible
 from interp_kernels.reductions import Chosen, Reduction, ScoreMoments
 from interp_kernels.targets import entries_of_pairs, key_set, target_tile
 
@@ -38,8 +38,9 @@ def scores(attention: Attention, dtype: torch.dtype | None = None) -> Pattern:
     score = (attention.q.to(dtype) * attention.scale) @ k.mT
     if attention.softcap is not None:
         score = attention.softcap * torch.tanh(score / attention.softcap)
-    if attention.bias is not None and attention.bias.dtype != torch.bool:
-        score = score + bias_tile(attention)
+    added = added_tile(attention)
+    if added is not None:
+        score = score + added.to(score.dtype)
     return score.masked_fill(~visible(attention), torch.finfo(dtype).min)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp_kernels.masks import bias_tile, visible
+from interp_kernels.masks import added_tile, visible
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,7 @@ def plain_causal(attention: Attention) -> bool:
 def masked(attention: Attention) -> bool:
     """Return True if there is any mask besides causality."""
     masks = (attention.window, attention.bias, attention.key_padding, attention.query_padding)
+    masks += (attention.ranges, attention.relative_bias)
     return any(mask is not None for mask in masks)
 
 
@@ -38,6 +39,8 @@ def serves(attention: Attention) -> bool:
     """Return True if the kernel computes exactly this call: plain softmax, CPU, equal widths."""
     size = attention.shape
     heads = 1 if attention.bias is None else attention.bias.shape[1]
+    if attention.relative_bias is not None:
+        heads = max(heads, len(attention.relative_bias))
     mask_is_free = plain_causal(attention) or not (attention.causal or masked(attention))
     return (
         attention.q.device.type == "cpu"
@@ -59,8 +62,9 @@ def output_and_lse(attention: Attention) -> tuple[Tensor, Tensor]:
         seen = visible(attention)
         empty = ~seen.any(-1)
         mask = torch.zeros(seen.shape, dtype=attention.work_dtype)
-        if attention.bias is not None and attention.bias.dtype != torch.bool:
-            mask = mask + bias_tile(attention).to(mask.dtype)
+        added = added_tile(attention)
+        if added is not None:
+            mask = mask + added.to(mask.dtype)
         mask = mask.masked_fill(~seen, -torch.inf)
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     output, lse = kernel(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from interp_kernels.errors import PredicateError
-from interp_kernels.masks import ALL, WHOLE, Part, key_range, span
+from interp_kernels.masks import ALL, WHOLE, Part, key_range, narrow, span
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
     from interp_kernels.problem import Attention
     from interp_kernels.reductions import Mass, Targets
+
+
+# Queries at a time, at least, where a window hides most keys.
+FEWEST = 128
 
 
 def same_for_every_prompt(attention: Attention, batch: slice = ALL) -> bool:
@@ -143,6 +147,8 @@ def query_blocks(attention: Attention, tile: int) -> Iterator[slice]:
     """Split queries into blocks of at most `tile` (query, key) positions, at least one query."""
     queries, keys = attention.q.shape[2], max(1, attention.k.shape[2])
     size = max(1, tile // keys)
+    if attention.window is not None and narrow(attention):  # half of the positions are visible
+        size = min(size, max(FEWEST, attention.window))
     for first in range(0, queries, size):
         yield slice(first, min(queries, first + size))
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from interp_kernels import (
+    BackendUnavailable,
     Distance,
     Entropy,
     Largest,
@@ -48,6 +49,7 @@ CALLS = {
     "alibi": {"heads": (2, 1), "activation": "relu"},
     "sinks": {"heads": (2, 1), "dtype": torch.bfloat16, "sizes": (33, 33)},
     "left padding": {"heads": (2, 1), "dtype": torch.float16},
+    "relative": {"heads": (2, 1), "sizes": (20, 37)},
 }
 
 
@@ -59,6 +61,13 @@ def test_every_reduction(calls, holds, mask):
     if given.get("activation"):
         masks.pop("sinks", None)
     holds(calls.make(**given, **masks), block=16)
+
+
+@pytest.mark.parametrize("mask", ["chunks", "rows"])
+def test_ranges_and_rows_are_refused_by_name(calls, holds, mask):
+    call = calls.make(**calls.masks(mask))
+    with pytest.raises(BackendUnavailable, match="as ranges of keys or in rows; use 'chunked'"):
+        attention_statistics(call, [Output()], backend="triton")
 
 
 def every_third(query, key, tokens):

@@ -9,6 +9,7 @@ import torch
 
 from interp_kernels import (
     Attention,
+    BiasRows,
     Distance,
     Entropy,
     KeySetMass,
@@ -23,7 +24,7 @@ from interp_kernels import (
 NAN = float("nan")
 
 
-def looped(call):
+def looped(call):  # noqa: PLR0912 - one branch per mask
     """Weights and scores entry by entry, straight from the text of `Attention`."""
     at = call.shape
     weight = torch.zeros(at.batch, at.head, at.query, at.key, dtype=torch.float64)
@@ -46,8 +47,17 @@ def looped(call):
                     s *= call.scale
                     if call.softcap is not None:
                         s = call.softcap * math.tanh(s / call.softcap)
+                    if call.ranges is not None:
+                        first, end = call.ranges[b % len(call.ranges), i].tolist()
+                        seen &= first <= j < end
+                    if call.relative_bias is not None:
+                        relative = call.relative_bias[h % len(call.relative_bias)]
+                        s += float(relative[j - i + at.query - 1])
                     if call.bias is not None:
-                        full = call.bias.expand(at.batch, at.head, at.query, at.key)[b, h, i, j]
+                        bias = call.bias
+                        if isinstance(bias, BiasRows):
+                            bias = bias.rows(slice(0, at.query))
+                        full = bias.expand(at.batch, at.head, at.query, at.key)[b, h, i, j]
                         if call.bias.dtype == torch.bool:
                             seen &= bool(full)
                         else:

@@ -84,6 +84,7 @@ class ComputedCall(Call):
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None  # one logit per head that enters the softmax and is then dropped
+    owner: str = ""  # class of the module, for errors
 
     def _mask(self, rows: RowIndex) -> Tensor | None:
         if self.mask is None:

@@ -6,7 +6,7 @@ reports the call; the eager functions, which families define themselves and pass
 the look-up, are wrapped when they are passed. No new name is registered: for an unknown name
 transformers makes no mask at all, and some families switch their sparse attention off. The model's
 config, kernel, mask and numbers stay unchanged, and the registry is restored when the last tap
-closes.
+closes. Long masks are built only if somebody reads them (`lazy_masks`): in a fused run nobody does.
 
 Attention code that does not go through that interface is read by `softmax_watch`.
 
@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp.core.errors import OptionError, UnreadableAttention
@@ -38,7 +39,8 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
-from interp_kernels.mask_structure import structure_of
+from interp_kernels.bias_rows import BiasRows
+from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
 from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]
@@ -48,12 +50,17 @@ Visitor = Callable[[nn.Module, int, Call], None]
 # argument that is not None is unknown to the formulas, and the self-check at load detects it.
 _SINK_NAMES = ("s_aux", "sinks")
 
+# Entries from which a mask is built only when read, and the builders of transformers for which.
+LAZY = 1 << 18
+_BUILDERS = ("sdpa", "eager")
+
 
 @dataclass(eq=False)
 class _Tap:
     modules: frozenset[nn.Module]
     visit: Visitor
     fused: bool = False
+    watch: bool = False
     runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
 
     def show(self, module: nn.Module, call: Call) -> None:
@@ -73,6 +80,7 @@ def tap_is_open() -> bool:
 _lock = Lock()
 _open = 0
 _before: dict[str, Callable] = {}
+_builders: dict[str, Callable] = {}
 
 
 def _read_call(
@@ -91,6 +99,7 @@ def _read_call(
     causal = getattr(module, "is_causal", True) if causal is None else causal
     sinks = next((kwargs[n] for n in _SINK_NAMES if kwargs.get(n) is not None), None)
     return ComputedCall(
+        owner=type(module).__name__,
         q=query,
         k=key,
         v=value,
@@ -115,7 +124,8 @@ def _wrap(name: str, original: Callable) -> Callable:
         else:
             token = inside_interface.set(True)
             try:
-                out, weights = original(module, query, key, value, attention_mask, *args, **kwargs)
+                whole = _built(attention_mask)
+                out, weights = original(module, query, key, value, whole, *args, **kwargs)
             finally:
                 inside_interface.reset(token)
         if not taps:
@@ -136,6 +146,25 @@ def _wrap(name: str, original: Callable) -> Callable:
     return attention
 
 
+def _built(mask: Any) -> Any:
+    """Return the matrix of a mask that was not built so far; any other mask as it is."""
+    return mask.whole() if hasattr(mask, "whole") else mask
+
+
+def _wrap_builder(original: Callable) -> Callable:
+    def build(*args: Any, **given: Any) -> Any:
+        taps = _taps.get()
+        entries = 0 if args else given["q_length"] * given["kv_length"]
+        # what watches softmaxes compares the tensors themselves
+        if entries < LAZY or not taps or any(tap.watch for tap in taps):
+            return original(*args, **given)
+        from interp.model.hooks.lazy_masks import LazyMask
+
+        return LazyMask.of(original, given)
+
+    return build
+
+
 def _install() -> None:
     global _open  # noqa: PLW0603  one registry in transformers, so one count here
     with _lock:
@@ -153,6 +182,9 @@ def _install() -> None:
         for name, run in _before.items():
             ALL_ATTENTION_FUNCTIONS[name] = _wrap(name, run)
         ALL_ATTENTION_FUNCTIONS.get_interface = get_interface  # type: ignore[method-assign]
+        _builders.update({name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in _BUILDERS})
+        for name, build in _builders.items():
+            ALL_MASK_ATTENTION_FUNCTIONS[name] = _wrap_builder(build)
 
 
 def _restore() -> None:
@@ -167,6 +199,11 @@ def _restore() -> None:
             if ALL_ATTENTION_FUNCTIONS.get(name) is not run:  # the override was set by the caller
                 ALL_ATTENTION_FUNCTIONS[name] = run
         _before.clear()
+        for name, build in _builders.items():
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]
+            if ALL_MASK_ATTENTION_FUNCTIONS.get(name) is not build:
+                ALL_MASK_ATTENTION_FUNCTIONS[name] = build
+        _builders.clear()
 
 
 @contextmanager
@@ -181,7 +218,7 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
     """
-    tap = _Tap(frozenset(model.modules()), visit, fused)
+    tap = _Tap(frozenset(model.modules()), visit, fused, watch)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
         with own(tap.show):
@@ -308,27 +345,9 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
         "tokens": tokens if same_sequence else None,
     }
     if isinstance(call, ComputedCall):
-        bias, mask = call.bias, call.mask
-        if bias is None and mask is not None:
-            structure = structure_of(mask, real, keys)
-            if structure is not None:
-                return Attention(
-                    q=call.q, k=call.k, v=call.v, causal=structure.causal, scale=call.scale,
-                    window=structure.window, softcap=call.softcap, sinks=call.sinks,
-                    offset=keys - queries, **common,
-                )  # fmt: skip
-        if bias is not None and mask is not None:
-            mask = mask[..., :keys]
-            hidden = ~mask if mask.dtype == torch.bool else mask <= torch.finfo(mask.dtype).min / 2
-            bias = bias[..., :keys].masked_fill(hidden, torch.finfo(bias.dtype).min)
-            if mask.dtype != torch.bool:
-                bias = bias + mask.masked_fill(hidden, 0)
-        elif bias is None and mask is not None:
-            bias = mask[..., :keys]
         return Attention(
-            q=call.q, k=call.k, v=call.v, causal=call.causal, scale=call.scale, bias=bias,
-            softcap=call.softcap, sinks=call.sinks,
-            offset=0 if call.causal else keys - queries, **common,
+            q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
+            **_masks(call, real), **common,
         )  # fmt: skip
     # Scores of such a call are used as recorded; only positions and visibility matter here.
     shape = (*call.z.shape[:3], 1)
@@ -337,3 +356,52 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
         bias=call.visible(),
         offset=keys - queries, **common,
     )  # fmt: skip
+
+
+def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
+    """Return mask and bias of a call as the kernels take them: as structure where they have one."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
+    bias: Any = call.bias
+    mask: Any = call.mask
+    if bias is not None:
+        found["relative_bias"] = relative_bias_of(bias, keys)
+        bias = None if found["relative_bias"] is not None else bias[..., :keys]
+    if mask is not None:
+        structure = _structure(call, mask, real, keys)
+        if structure is not None:
+            found |= {"causal": structure.causal, "window": structure.window}
+            found["ranges"] = structure.ranges
+        elif bias is None:
+            lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys
+            bias = mask.in_rows() if lazy else _built(mask)[..., :keys]
+        else:
+            bias = _together(bias, mask, keys)
+    return found | {"bias": bias}
+
+
+def _structure(call: ComputedCall, mask: Any, real: Tensor, keys: int) -> MaskStructure | None:
+    if hasattr(mask, "structure") and mask.shape[-1] == keys:
+        found = mask.structure(real, call.owner)
+    else:
+        found = structure_of(_built(mask), real, keys)
+    if found is not None and found.ranges is not None and call.q.is_cuda:
+        return None  # the GPU kernels read the mask itself
+    return found
+
+
+def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
+    """Return a bias where the mask shows a key, some queries at a time."""
+    batch = max(bias.shape[0], mask.shape[0])
+    heads, queries = max(bias.shape[1], mask.shape[1]), max(bias.shape[2], mask.shape[2])
+
+    def rows(part: slice) -> Tensor:
+        some, own = ((x[:, :, part] if x.shape[2] > 1 else x) for x in (bias, _built(mask)))
+        own = own[..., :keys]
+        hidden = ~own if own.dtype == torch.bool else own <= torch.finfo(own.dtype).min / 2
+        some = some.masked_fill(hidden, torch.finfo(some.dtype).min)
+        if own.dtype != torch.bool:
+            some = some + own.masked_fill(hidden, 0)
+        return some.expand(batch, heads, part.stop - part.start, keys)
+
+    return BiasRows((batch, heads, queries, keys), bias.dtype, bias.device, rows)
