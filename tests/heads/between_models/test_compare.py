@@ -14,6 +14,7 @@ from interp.core.prompts import repeats
 from interp.heads.between_models.compare import paired_differences
 from interp.heads.between_models.measured import of_table
 from interp.heads.between_models.result import ModelDifferences
+from training.variants import fine_tuned, noisy_head
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +22,8 @@ def model() -> interp.Model:
     return interp.load("bundled:induction")
 
 
-def edited(model: interp.Model, layer: int, head: int, seed: int, share: float) -> interp.Model:
-    """The model with the queries of one head partly replaced by noise, as if fine-tuned."""
-    module = copy.deepcopy(model.module)
-    weight = module.model.layers[layer].self_attn.q_proj.weight
-    rows = slice(16 * head, 16 * head + 16)
-    noise = torch.randn(weight[rows].shape, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        weight[rows] = (1 - share) * weight[rows] + share * noise * weight[rows].std()
-    return interp.load(module, name=f"edited {seed}", tokenizer=model.tokenizer)
-
-
 def test_a_planted_difference_is_found_and_nothing_else(model) -> None:
-    found = interp.compare(model, edited(model, 1, 0, 0, 1.0), ["induction", "entropy"])
+    found = interp.compare(model, noisy_head(model, 1, 0, 0, 1.0), ["induction", "entropy"])
     frame = found.to_pandas()
     named = frame[(frame["p_holm"] < 0.05) | (frame["p_bh"] < 0.05)]
     assert {(r["layer"], r["head"]) for r in named.to_dict("records")} == {(1, 0)}
@@ -47,8 +37,14 @@ def test_a_planted_difference_is_found_and_nothing_else(model) -> None:
     assert set(found.pattern_changes()["head"]) == {"L1H0"}
 
 
+def test_a_fine_tune_of_one_head_is_found(model) -> None:
+    found = interp.compare(model, fine_tuned(model, 1, 5, steps=20), ["induction", "entropy"])
+    named = [row for row in found.to_pandas().to_dict("records") if row["p_bh"] < 0.05]
+    assert {(row["layer"], row["head"]) for row in named} == {(1, 5)}
+
+
 def test_the_difference_is_that_of_two_separate_scores(model) -> None:
-    other = edited(model, 0, 3, 1, 0.5)
+    other = noisy_head(model, 0, 3, 1, 0.5)
     prompts = repeats(model, n=6, seed=3)
     found = interp.compare(model, other, "previous_token", prompts, top=0).to_pandas()
     a, b = (interp.score(m, "previous_token", prompts, null="none") for m in (model, other))
@@ -60,7 +56,7 @@ def test_the_difference_is_that_of_two_separate_scores(model) -> None:
 
 
 def test_a_changed_pattern_is_where_the_patterns_say(model) -> None:
-    other = edited(model, 1, 2, 2, 1.0)
+    other = noisy_head(model, 1, 2, 2, 1.0)
     prompts = repeats(model, n=3, seed=1)
     found = interp.compare(model, other, "induction", prompts, top=1)
     place = found.pattern_changes().iloc[0]
@@ -110,8 +106,8 @@ def test_false_findings_are_rare_where_only_prompts_differ(model) -> None:
 def test_seeds_are_a_factor(model) -> None:
     """Noise between seeds hides a difference that is clear between two of the models."""
     shifts = (0.4, 0.45, 0.5)
-    a = [edited(model, 1, 4, s, x) for s, x in enumerate(shifts)]
-    b = [edited(model, 1, 4, s + 10, x) for s, x in enumerate(shifts)]
+    a = [noisy_head(model, 1, 4, s, x) for s, x in enumerate(shifts)]
+    b = [noisy_head(model, 1, 4, s + 10, x) for s, x in enumerate(shifts)]
     group = interp.compare(a, b, "induction", top=0)
     row = group.to_pandas().query("layer == 1 and head == 4").iloc[0]
     assert row["n_a"] == row["n_b"] == 3
@@ -130,14 +126,14 @@ def test_seeds_are_a_factor(model) -> None:
 
 
 def test_scores_of_weights_have_a_difference_and_no_p(model) -> None:
-    found = interp.compare(model, edited(model, 0, 1, 5, 1.0), "qk_norm")
+    found = interp.compare(model, noisy_head(model, 0, 1, 5, 1.0), "qk_norm")
     frame = found.to_pandas()
     assert frame["p"].isna().all()
     assert (frame["score"].abs() > 1e-3).sum() == 1
 
 
 def test_files_and_page(model, tmp_path) -> None:
-    found = interp.compare(model, edited(model, 1, 0, 0, 1.0), ["induction", "first_token"])
+    found = interp.compare(model, noisy_head(model, 1, 0, 0, 1.0), ["induction", "first_token"])
     found.save(tmp_path / "x.parquet")
     assert ModelDifferences.load(tmp_path / "x.parquet").equals(found)
     found.save(tmp_path / "x.html")

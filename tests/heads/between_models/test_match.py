@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -13,45 +11,12 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import repeats
 from interp.heads.between_models.matches import HeadMatches
 from interp.model.random_weights import RandomWeights
+from training.variants import permuted
 
 
 @pytest.fixture(scope="module")
 def model() -> interp.Model:
     return interp.load("bundled:induction")
-
-
-def permuted(model: interp.Model, seed: int) -> tuple[interp.Model, dict[tuple[int, int], int]]:
-    """The model with the heads of each layer in another order, and the place of each head.
-
-    Query heads move with their key-value group, and within it. The residual stream is turned too:
-    its coordinates are in another order, as if trained with another seed.
-    """
-    rng = np.random.default_rng(seed)
-    module, places = copy.deepcopy(model.module), {}
-    config, width = module.config, model.d_head
-    group = config.num_attention_heads // config.num_key_value_heads
-    basis = torch.from_numpy(rng.permutation(config.hidden_size))
-    with torch.no_grad():
-        for at, layer in enumerate(module.model.layers):
-            groups = rng.permutation(config.num_key_value_heads)
-            heads = [g * group + i for g in groups for i in rng.permutation(group)]
-            places |= {(at, int(old)): new for new, old in enumerate(heads)}
-            rows = torch.cat([torch.arange(h * width, (h + 1) * width) for h in heads])
-            kv = torch.cat([torch.arange(g * width, (g + 1) * width) for g in groups])
-            attention, mlp = layer.self_attn, layer.mlp
-            attention.q_proj.weight.copy_(attention.q_proj.weight[rows][:, basis])
-            attention.k_proj.weight.copy_(attention.k_proj.weight[kv][:, basis])
-            attention.v_proj.weight.copy_(attention.v_proj.weight[kv][:, basis])
-            attention.o_proj.weight.copy_(attention.o_proj.weight[:, rows][basis])
-            for part in (mlp.gate_proj, mlp.up_proj):
-                part.weight.copy_(part.weight[:, basis])
-            mlp.down_proj.weight.copy_(mlp.down_proj.weight[basis])
-            for norm in (layer.input_layernorm, layer.post_attention_layernorm):
-                norm.weight.copy_(norm.weight[basis])
-        module.model.norm.weight.copy_(module.model.norm.weight[basis])
-        module.model.embed_tokens.weight.copy_(module.model.embed_tokens.weight[:, basis])
-        module.lm_head.weight.copy_(module.lm_head.weight[:, basis])
-    return interp.load(module, name=f"permuted {seed}", tokenizer=model.tokenizer), places
 
 
 @pytest.mark.parametrize("by", ["patterns", "ov", "qk"])
