@@ -5,7 +5,8 @@
 
 trains the model again from its recipe and hands it over at each of the steps. Where the seed, the
 versions and the machine are those of the bundled record, the last model is the bundled one bit
-for bit, and so is every one before it what it was: no checkpoint needs to be kept.
+for bit, and so is every one before it what it was. `training.checkpoints` writes the few that come
+with the package.
 """
 
 from __future__ import annotations
