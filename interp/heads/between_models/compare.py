@@ -13,7 +13,7 @@ from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.between_models.changed_patterns import HeadPair, changed_patterns
-from interp.heads.between_models.measured import Measured, measured, of_table, require_paired
+from interp.heads.between_models.measured import HeadValues, head_values, of_table, require_paired
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.between_models.shared_prompts import SharedPrompts, vocabulary_of
 from interp.model.content import model_provenance, versions
@@ -34,7 +34,7 @@ class _Run:
     """One model of a comparison with its scores; `model` is released where it is not needed."""
 
     name: str
-    scores: dict[str, Measured]
+    scores: dict[str, HeadValues]
     model: Model | None
     made: Mapping[str, Any]
 
@@ -124,8 +124,8 @@ def compare(
 
 
 def paired_differences(
-    a: Sequence[Mapping[str, Measured]],
-    b: Sequence[Mapping[str, Measured]],
+    a: Sequence[Mapping[str, HeadValues]],
+    b: Sequence[Mapping[str, HeadValues]],
     *,
     paired: bool = False,
 ) -> ModelDifferences:
@@ -183,7 +183,7 @@ def _run(
             raise OptionError(reason)
     if any(b.analysis.kind == "experiment" for b in bounds):
         _require_same_vocabulary(model, bounds, vocabulary)
-    scores = measured(model, bounds, shared, progress=tell, **options)
+    scores = head_values(model, bounds, shared, progress=tell, **options)
     return _Run(model.name, scores, model if keep else None, model_provenance(model))
 
 
@@ -220,7 +220,7 @@ def _require_same_heads(runs: Sequence[Sequence[_Run]], matched: bool) -> None:
             require_paired(run.name, first, other, metric)
 
 
-def _shape(found: Measured) -> str:
+def _shape(found: HeadValues) -> str:
     counts = list(found.shape().values())
     return f"{len(counts)} layers of {'/'.join(map(str, sorted(set(counts))))} heads"
 

@@ -1,4 +1,4 @@
-"""Change points of curves over checkpoints: steps between which a score moves to another level.
+"""Change points of curves over checkpoints: steps between which a score changes its level.
 
 A curve is cut in two where the difference of the mean levels explains most of its variation (least
 squares; binary segmentation, Scott and Knott 1974). The difference is tested over clusters of
@@ -24,7 +24,7 @@ DRAWS = 500
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """One change of a curve.
 
     Args:
@@ -50,7 +50,7 @@ def changes(
     *,
     draws: int = DRAWS,
     seed: int = 0,
-) -> list[Change]:
+) -> list[ChangePoint]:
     """Find the changes of a curve, the largest part first; the first is always returned.
 
     Args:
@@ -70,7 +70,7 @@ def _cut(
     span: float,
     draws: int,
     seed: int,
-) -> Iterator[Change]:
+) -> Iterator[ChangePoint]:
     n = len(values)
     if n < 2:
         return
@@ -83,7 +83,7 @@ def _cut(
     total = float(((curve - curve.mean()) ** 2).sum())
     low, high = _interval(values, labels, draws, seed)
     explained = float(gains[k - 1]) / total if total > 0 else math.nan
-    yield Change(start + k, start + low, start + high, size, explained, p)
+    yield ChangePoint(start + k, start + low, start + high, size, explained, p)
     if not p < ALPHA:
         return
     for begin, part in ((start, values[:k]), (start + k, values[k:])):

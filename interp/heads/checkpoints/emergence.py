@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
-from interp.heads.between_models.measured import Measured, measured, of_table, require_paired
+from interp.heads.between_models.measured import HeadValues, head_values, of_table, require_paired
 from interp.heads.between_models.shared_prompts import SharedPrompts
 from interp.heads.checkpoints.change_points import changes
 from interp.heads.checkpoints.result import Emergence
@@ -69,7 +69,7 @@ def emergence(
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
     tell = progress or (lambda what, done, total: None)
     listed = _listed(models, steps, revisions)
-    found: list[dict[str, Measured]] = []
+    found: list[dict[str, HeadValues]] = []
     made = []
     for at, (step, source) in enumerate(listed):
         tell("checkpoints", at, len(listed))
@@ -82,7 +82,7 @@ def emergence(
             if reason is not None:
                 raise OptionError(reason)
         found.append(
-            measured(
+            head_values(
                 model, bounds, shared, batch_size=batch_size, engine=engine, seed=seed,
                 progress=None,
             )
@@ -157,7 +157,7 @@ def _listed(
 
 
 def curves_of(
-    steps: Sequence[int], found: Sequence[Mapping[str, Measured]], about: Mapping[str, Any]
+    steps: Sequence[int], found: Sequence[Mapping[str, HeadValues]], about: Mapping[str, Any]
 ) -> Emergence:
     """Return the result for measured checkpoints, in order of their steps.
 

@@ -14,17 +14,14 @@ from interp.model.random_weights import RandomWeights
 from training.variants import permuted
 
 
-@pytest.fixture(scope="module")
-def model() -> interp.Model:
-    return interp.load("bundled:induction")
-
-
 @pytest.mark.parametrize("by", ["patterns", "ov", "qk"])
 @pytest.mark.parametrize("within", ["layer", "model"])
-def test_permuted_heads_are_matched_exactly(model, by: str, within: str) -> None:
-    other, places = permuted(model, 0)
-    prompts = repeats(model, n=6, longest=12)
-    found = interp.match_heads(model, other, prompts, by=by, within=within, n_null=99, n_boot=50)
+def test_permuted_heads_are_matched_exactly(bundled_induction, by: str, within: str) -> None:
+    other, places = permuted(bundled_induction, 0)
+    prompts = repeats(bundled_induction, n=6, longest=12)
+    found = interp.match_heads(
+        bundled_induction, other, prompts, by=by, within=within, n_null=99, n_boot=50
+    )
     frame = found.to_pandas()
     for row in frame.to_dict("records"):
         assert row["head_b"] == f"L{row['layer']}H{places[row['layer'], row['head']]}"
@@ -37,7 +34,7 @@ def test_permuted_heads_are_matched_exactly(model, by: str, within: str) -> None
     assert not found.provenance["unmatched_b"]
 
 
-def test_heads_of_the_planted_model_are_matched(model) -> None:
+def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
     """Two builds with different random heads share only the planted ones."""
     from interp import planted
 
@@ -53,10 +50,10 @@ def test_heads_of_the_planted_model_are_matched(model) -> None:
         assert (there.layer, there.head) == match
 
 
-def test_random_weights_match_at_chance(model) -> None:
+def test_random_weights_match_at_chance(bundled_induction) -> None:
     """Independent draws of weights are exchangeable: p is as often small as it says."""
-    draws = list(RandomWeights(model, 0, 24))
-    prompts = repeats(model, n=4, longest=8)
+    draws = list(RandomWeights(bundled_induction, 0, 24))
+    prompts = repeats(bundled_induction, n=4, longest=8)
     whole, each, same = [], [], 0
     for a, b in zip(draws[::2], draws[1::2], strict=True):
         found = interp.match_heads(a, b, prompts, n_null=99, n_boot=0)
@@ -71,26 +68,32 @@ def test_random_weights_match_at_chance(model) -> None:
     assert same / len(each) < 0.3  # one of eight by chance
 
 
-def test_the_similarity_is_the_mean_coefficient_of_the_patterns(model) -> None:
-    other, _ = permuted(model, 1)
-    prompts = repeats(model, n=2, longest=6, seed=4)
-    found = interp.match_heads(model, other, prompts, n_null=0, n_boot=0)
+def test_the_similarity_is_the_mean_coefficient_of_the_patterns(bundled_induction) -> None:
+    other, _ = permuted(bundled_induction, 1)
+    prompts = repeats(bundled_induction, n=2, longest=6, seed=4)
+    found = interp.match_heads(bundled_induction, other, prompts, n_null=0, n_boot=0)
     expected = []
     for ids in prompts.ids:
-        p, q = (m.capture([list(ids)])["pattern", 1][0].double() for m in (model, other))
+        p, q = (
+            m.capture([list(ids)])["pattern", 1][0].double() for m in (bundled_induction, other)
+        )
         rows = (p[:, None, 1:] * q[None, :, 1:]).clamp_min(0).sqrt().sum(-1)
         expected.append(rows.mean(-1).numpy())
     got = found.similarity["decoder 1"]
     assert np.allclose(got, np.mean(expected, axis=0), atol=1e-6)
 
 
-def test_a_circuit_is_compared_as_whole_matrices_say(model) -> None:
-    found = interp.match_heads(model, "bundled:induction", by="ov", n_null=0, n_boot=0)
+def test_a_circuit_is_compared_as_whole_matrices_say(bundled_induction) -> None:
+    found = interp.match_heads(bundled_induction, "bundled:induction", by="ov", n_null=0, n_boot=0)
     from interp.model.locate.weights import embeddings
 
-    ends, site = embeddings(model), model.site(1)
-    whole = ends.W_E() @ model.weights_of(site).OV.whole() @ ends.W_U
-    keep = [i for i in range(model.d_vocab) if i not in model.tokenizer.all_special_ids]
+    ends, site = embeddings(bundled_induction), bundled_induction.site(1)
+    whole = ends.W_E() @ bundled_induction.weights_of(site).OV.whole() @ ends.W_U
+    keep = [
+        i
+        for i in range(bundled_induction.d_vocab)
+        if i not in bundled_induction.tokenizer.all_special_ids
+    ]
     rows = whole[:, keep][:, :, keep]
     rows = rows - rows.mean(-1, keepdim=True)
     rows = rows / rows.norm(dim=-1, keepdim=True)
@@ -98,7 +101,7 @@ def test_a_circuit_is_compared_as_whole_matrices_say(model) -> None:
     assert np.allclose(found.similarity["decoder 1"], expected.detach().numpy(), atol=1e-4)
 
 
-def test_different_numbers_of_heads_leave_some_without_a_match(model) -> None:
+def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction) -> None:
     from interp import planted
 
     small = interp.load(planted.build("induction", heads=4).model, name="small")
@@ -111,26 +114,31 @@ def test_different_numbers_of_heads_leave_some_without_a_match(model) -> None:
     assert len(turned.heads_of_b()) == 8
 
 
-def test_compare_pairs_matched_heads(model) -> None:
-    other, places = permuted(model, 2)
-    found = interp.compare(model, other, "induction", match="patterns", top=2)
+def test_compare_pairs_matched_heads(bundled_induction) -> None:
+    other, places = permuted(bundled_induction, 2)
+    found = interp.compare(bundled_induction, other, "induction", match="patterns", top=2)
     frame = found.to_pandas()
     assert (frame["p_bh"] == 1).all()
     for row in frame.to_dict("records"):
         assert row["head_b"] == f"L{row['layer']}H{places[row['layer'], row['head']]}"
-    plain = interp.compare(model, other, "induction", top=0).to_pandas()
+    plain = interp.compare(bundled_induction, other, "induction", top=0).to_pandas()
     assert (plain["p_holm"] < 0.05).any()
 
 
-def test_files_page_and_errors(model, tmp_path) -> None:
-    found = interp.match_heads(model, permuted(model, 0)[0], n_null=9, n_boot=9)
+def test_files_page_and_errors(bundled_induction, tmp_path) -> None:
+    found = interp.match_heads(
+        bundled_induction, permuted(bundled_induction, 0)[0], n_null=9, n_boot=9
+    )
     found.save(tmp_path / "x.parquet")
     assert HeadMatches.load(tmp_path / "x.parquet").equals(found)
     found.save(tmp_path / "x.html")
     with pytest.raises(OptionError, match="within='model'"):
-        interp.match_heads(model, "bundled:one-layer")
-    assert len(interp.match_heads(model, "bundled:one-layer", within="model", n_null=0)) == 16
+        interp.match_heads(bundled_induction, "bundled:one-layer")
+    assert (
+        len(interp.match_heads(bundled_induction, "bundled:one-layer", within="model", n_null=0))
+        == 16
+    )
     with pytest.raises(PromptError, match="different vocabularies"):
-        interp.match_heads(model, "bundled:deceive", by="ov")
+        interp.match_heads(bundled_induction, "bundled:deceive", by="ov")
     with pytest.raises(UnknownName, match="similarity of heads"):
-        interp.match_heads(model, model, by="weights")
+        interp.match_heads(bundled_induction, bundled_induction, by="weights")
