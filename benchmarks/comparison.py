@@ -28,7 +28,7 @@ from interp.core.intervals import studentised_interval
 from interp.core.prompts import Prompts, repeats
 from interp.heads.between_models.compare import paired_differences
 from interp.heads.between_models.match import assigned
-from interp.heads.between_models.measured import HeadValues, of_table
+from interp.heads.between_models.measured import PairableScores, of_table
 from interp.heads.between_models.similarity import similarities
 from interp.model.content import versions
 from interp.model.random_weights import RandomWeights
@@ -46,17 +46,17 @@ def rate(hits: list[float]) -> dict[str, float]:
     return {"rate": float(x.mean()), "error": float(x.std(ddof=1) / math.sqrt(len(x)))}
 
 
-def population(model: interp.Model, n: int, seed: int) -> dict[str, HeadValues]:
+def population(model: interp.Model, n: int, seed: int) -> dict[str, PairableScores]:
     """Scores on many prompts, each its own cluster."""
     prompts = Prompts(repeats(model, n=n, longest=LONGEST, seed=seed).ids)
     table = interp.score(model, list(METRICS), prompts, null="none", batch_size=64)
     return {metric: of_table(table, metric) for metric in METRICS}
 
 
-def taken(found: dict[str, HeadValues], which: np.ndarray) -> dict[str, HeadValues]:
+def taken(found: dict[str, PairableScores], which: np.ndarray) -> dict[str, PairableScores]:
     """The scores on some of the prompts."""
     return {
-        metric: HeadValues({k: v[which] for k, v in x.sites.items()}, None, False, x.unit, {})
+        metric: PairableScores({k: v[which] for k, v in x.sites.items()}, None, False, x.unit, {})
         for metric, x in found.items()
     }
 
@@ -236,7 +236,8 @@ def told(found: dict[str, Any]) -> str:
         "",
         f"A fine-tune of the queries of {found['seeds']['fine_tune']['planted']} alone: found "
         f"{', '.join(found['seeds']['fine_tune']['found'])} (Holm). A second seed",
-        f"after a third of its steps, heads paired by index: {found['seeds']['seeds_by_index']['found']} of "
+        "after a third of its steps, heads paired by index: "
+        f"{found['seeds']['seeds_by_index']['found']} of "
         f"{found['seeds']['seeds_by_index']['rows']} rows differ, mean size "
         f"{found['seeds']['seeds_by_index']['mean_difference']:.3f}; matched by patterns: "
         f"{found['seeds']['seeds_patterns']['found']}, mean size "

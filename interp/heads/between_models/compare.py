@@ -13,7 +13,12 @@ from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.between_models.changed_patterns import HeadPair, changed_patterns
-from interp.heads.between_models.measured import HeadValues, head_values, of_table, require_paired
+from interp.heads.between_models.measured import (
+    PairableScores,
+    head_values,
+    of_table,
+    require_paired,
+)
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.between_models.shared_prompts import SharedPrompts, vocabulary_of
 from interp.model.content import model_provenance, versions
@@ -34,7 +39,7 @@ class _Run:
     """One model of a comparison with its scores; `model` is released where it is not needed."""
 
     name: str
-    scores: dict[str, HeadValues]
+    scores: dict[str, PairableScores]
     model: Model | None
     made: Mapping[str, Any]
 
@@ -124,8 +129,8 @@ def compare(
 
 
 def paired_differences(
-    a: Sequence[Mapping[str, HeadValues]],
-    b: Sequence[Mapping[str, HeadValues]],
+    a: Sequence[Mapping[str, PairableScores]],
+    b: Sequence[Mapping[str, PairableScores]],
     *,
     paired: bool = False,
 ) -> ModelDifferences:
@@ -220,7 +225,7 @@ def _require_same_heads(runs: Sequence[Sequence[_Run]], matched: bool) -> None:
             require_paired(run.name, first, other, metric)
 
 
-def _shape(found: HeadValues) -> str:
+def _shape(found: PairableScores) -> str:
     counts = list(found.shape().values())
     return f"{len(counts)} layers of {'/'.join(map(str, sorted(set(counts))))} heads"
 

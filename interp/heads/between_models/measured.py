@@ -22,7 +22,7 @@ SiteKey = tuple[str, int]  # stack and layer
 
 
 @dataclass(frozen=True, eq=False)
-class HeadValues:
+class PairableScores:
     """One metric of one model.
 
     Args:
@@ -53,7 +53,7 @@ def head_values(
     engine: str,
     seed: int,
     progress: Progress | None,
-) -> dict[str, HeadValues]:
+) -> dict[str, PairableScores]:
     """Score every head of one model on the shared prompts, by metric."""
     from interp.heads.scoring import score_each
 
@@ -65,7 +65,7 @@ def head_values(
     return {label: of_table(table, label) for label, table in tables}
 
 
-def of_table(table: HeadTable, metric: str) -> HeadValues:
+def of_table(table: HeadTable, metric: str) -> PairableScores:
     """Return one metric of a table of one model, from its values per prompt.
 
     Raises:
@@ -89,15 +89,15 @@ def of_table(table: HeadTable, metric: str) -> HeadValues:
         grid: dict[SiteKey, list[float]] = {}
         for row in frame.to_dict("records"):
             grid.setdefault((row["stack"], row["layer"]), []).append(row["score"])
-        return HeadValues({k: np.array([x]) for k, x in grid.items()}, None, True, unit, made)
+        return PairableScores({k: np.array([x]) for k, x in grid.items()}, None, True, unit, made)
     sites: dict[SiteKey, list[np.ndarray]] = {}
     for row, values in zip(frame.to_dict("records"), part.per_prompt, strict=True):
         sites.setdefault((row["stack"], row["layer"]), []).append(np.asarray(values, dtype=float))
     stacked = {key: np.stack(x, 1) for key, x in sites.items()}
-    return HeadValues(stacked, part.clusters, False, unit, made)
+    return PairableScores(stacked, part.clusters, False, unit, made)
 
 
-def require_paired(name: str, first: HeadValues, other: HeadValues, metric: str) -> None:
+def require_paired(name: str, first: PairableScores, other: PairableScores, metric: str) -> None:
     """Raise unless the values of two models are of the same prompts, in the same order.
 
     Raises:

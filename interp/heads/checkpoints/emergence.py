@@ -10,7 +10,12 @@ import numpy as np
 
 from interp.core.errors import OptionError
 from interp.core.table import HeadTable
-from interp.heads.between_models.measured import HeadValues, head_values, of_table, require_paired
+from interp.heads.between_models.measured import (
+    PairableScores,
+    head_values,
+    of_table,
+    require_paired,
+)
 from interp.heads.between_models.shared_prompts import SharedPrompts
 from interp.heads.checkpoints.change_points import changes
 from interp.heads.checkpoints.result import Emergence
@@ -69,7 +74,7 @@ def emergence(
     shared = SharedPrompts(list(prompts) if hasattr(prompts, "__next__") else prompts, seed)
     tell = progress or (lambda what, done, total: None)
     listed = _listed(models, steps, revisions)
-    found: list[dict[str, HeadValues]] = []
+    found: list[dict[str, PairableScores]] = []
     made = []
     for at, (step, source) in enumerate(listed):
         tell("checkpoints", at, len(listed))
@@ -157,7 +162,7 @@ def _listed(
 
 
 def curves_of(
-    steps: Sequence[int], found: Sequence[Mapping[str, HeadValues]], about: Mapping[str, Any]
+    steps: Sequence[int], found: Sequence[Mapping[str, PairableScores]], about: Mapping[str, Any]
 ) -> Emergence:
     """Return the result for measured checkpoints, in order of their steps.
 

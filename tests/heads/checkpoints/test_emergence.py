@@ -11,7 +11,7 @@ import pytest
 import interp
 from interp import bundled
 from interp.core.errors import OptionError
-from interp.heads.between_models.measured import HeadValues
+from interp.heads.between_models.measured import PairableScores
 from interp.heads.checkpoints.change_points import changes
 from interp.heads.checkpoints.emergence import curves_of, emergence_of_table
 from interp.heads.checkpoints.result import Emergence
@@ -91,7 +91,7 @@ def test_a_flat_curve_has_no_change() -> None:
 def test_p_is_corrected_over_heads() -> None:
     rng = np.random.default_rng(3)
     each = [
-        {"m": HeadValues({("decoder", 0): rng.normal(size=(12, 30))}, None, False, "", {})}
+        {"m": PairableScores({("decoder", 0): rng.normal(size=(12, 30))}, None, False, "", {})}
         for _ in range(4)
     ]
     frame = curves_of([1, 2, 3, 4], each, {}).change_points()
