@@ -6,8 +6,9 @@ trains bundled:induction again from its recipe (see training/emergence.py) and s
 head at each of the moments with the metrics below, n prompts each, beside the loss on the second
 copy of random tokens. Every checkpoint is compared with the record of the bundled training, which
 was measured without the toolkit, and the last one's weights with the bundled weights: where they
-agree, the run was the same one, and the checkpoints are those of the bundled model. So none is
-committed. With --keep they are written (0.7 MB each), with --from read instead of trained.
+agree, the run was the same one, and the checkpoints are those of the bundled model. Four of them
+come with the package in float16, for curves without training: interp emergence bundled:induction.
+With --keep all are written (1.4 MB each), with --from read instead of trained.
 Writes benchmarks/emergence.json, .md and .svg.
 """
 
@@ -187,9 +188,10 @@ def told(found: dict[str, Any]) -> str:
         "",
         "Score of the best head (and which) at moments of training, beside the loss on the second",
         "copy of random tokens, in nats per token. `python benchmarks/emergence.py` trains the",
-        "model again from its recipe (about five minutes on an idle core) and writes this. No",
-        "checkpoint is kept, since training gives each again bit for bit where versions and",
-        "machine are the same:",
+        "model again from its recipe (about five minutes on an idle core) and writes this.",
+        "Training gives each checkpoint again bit for bit where versions and machine are the",
+        "same. Those of steps 600, 700, 750 and 800 come with the package:",
+        "`interp emergence bundled:induction` draws curves without training.",
         "",
         "- weights after the last step equal to the bundled ones:"
         f" {found['same_weights_at_the_end']}",

@@ -105,7 +105,7 @@ NO_METHODS = {
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
         "next_token_task", "repeats_task",
         # functions called before a run, for drawing after it, or shared by several methods
-        "compare", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
+        "compare_importances", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
         "gradient_scores", "michel",
         # listed in the table of importances
         "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",

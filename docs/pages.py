@@ -31,6 +31,7 @@ READING_ORDER = (
     "retrieval_and_long_context",
     "attribution_and_flow",
     "causal_importance",
+    "comparing_models",
     "circuits",
     "syntax",
     "safety",

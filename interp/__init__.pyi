@@ -2,7 +2,6 @@ from .attribution.declaration import attribute
 from .attribution.evaluation.run import faithfulness
 from .attribution.result import Attribution
 from .causal.ablation import ablate
-from .causal.comparison.compare import compare
 from .causal.importance import Importance
 from .causal.measures import next_token_task, repeats_task
 from .causal.pruning.prune import pruning_curve
@@ -18,7 +17,10 @@ from .core.head import Head
 from .core.prompts import Prompts, repeats
 from .core.result import Result
 from .core.table import HeadTable
+from .heads.between_models.compare import compare
+from .heads.between_models.match import match_heads
 from .heads.causal_check.check import confirm
+from .heads.checkpoints.emergence import emergence
 from .heads.declaration import detector, experiment, statistic, weights
 from .heads.patterns.capturing import view
 from .heads.scoring import score
@@ -59,6 +61,7 @@ __all__ = [
     "dependency_trees",
     "detector",
     "direct_logit_attribution",
+    "emergence",
     "evaluate_circuit",
     "experiment",
     "faithfulness",
@@ -67,6 +70,7 @@ __all__ = [
     "load",
     "logit_lens",
     "make_contrast",
+    "match_heads",
     "mean",
     "next_token_task",
     "pruning_curve",

@@ -5,7 +5,8 @@
 
 trains the model again from its recipe and hands it over at each of the steps. Where the seed, the
 versions and the machine are those of the bundled record, the last model is the bundled one bit
-for bit, and so is every one before it what it was: no checkpoint needs to be kept.
+for bit, and so is every one before it what it was. `training.checkpoints` writes the few that come
+with the package.
 """
 
 from __future__ import annotations
@@ -26,11 +27,18 @@ STEPS = (0, 200, 400, 600, 700, 750, 800, 900, 1000, 1500, 2000, 3000)
 
 
 def checkpoints(
-    recipe: Recipe, seed: int, steps: Sequence[int] = STEPS, *, threads: int = 1
+    recipe: Recipe,
+    seed: int,
+    steps: Sequence[int] = STEPS,
+    *,
+    threads: int = 1,
+    text_seed: int | None = None,
 ) -> Iterator[tuple[int, LlamaForCausalLM]]:
     """The model after each of `steps` steps, in order, in evaluation mode.
 
     It is one model that goes on training: what is kept of it must be copied or scored at once.
+    With the `text_seed` of another run it reads that run's text, by that run's tokenizer, in
+    another order and from other initial weights.
 
     Raises:
         OptionError: a step that the recipe does not have, or steps out of order.
@@ -41,7 +49,7 @@ def checkpoints(
     if wanted[-1] > recipe.steps:
         raise OptionError(f"step {wanted[-1]}: the recipe ends after {recipe.steps}")
     with own_torch(seed, threads):
-        texts = paragraphs(recipe.paragraphs, seed)
+        texts = paragraphs(recipe.paragraphs, seed if text_seed is None else text_seed)
         tokenizer = build_tokenizer(texts, recipe.vocab, recipe.context)
         corpus = Corpus(texts, tokenizer)
         model = build_model(recipe, len(tokenizer))

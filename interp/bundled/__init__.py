@@ -2,6 +2,7 @@
 
     names()            names of the models
     path("induction")  folder of one, as `transformers` reads it
+    checkpoints("induction")  folders of moments of its training, by step
 
 Neither imports torch. Each folder holds config, weights (safetensors), tokenizer, `training.json`
 (the training run and how the heads emerged) and a model card.
@@ -9,9 +10,10 @@ Neither imports torch. Each folder holds config, weights (safetensors), tokenize
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from interp.core.errors import UnknownName
+from interp.core.errors import OptionError, UnknownName
 
 HERE = Path(__file__).parent
 
@@ -27,3 +29,23 @@ def path(name: str) -> Path:
     if name not in names():
         raise UnknownName("bundled model", name, names())
     return HERE / name
+
+
+def checkpoints(name: str) -> dict[int, Path]:
+    """Return the folders of the checkpoints of a bundled model by training step, itself the last.
+
+    Checkpoints are stored in float16; see `checkpoints.json` beside them.
+
+    Raises:
+        UnknownName: there is no such bundled model.
+        OptionError: the model comes without checkpoints.
+    """
+    home = path(name)
+    found = {int(each.name.rpartition("-")[2]): each for each in home.glob("checkpoints/*-*")}
+    if not found:
+        have = [each for each in names() if (HERE / each / "checkpoints").is_dir()]
+        raise OptionError(
+            f"bundled:{name} comes without checkpoints; {', '.join(have) or 'no model'} has some"
+        )
+    record = json.loads((home / "training.json").read_text(encoding="utf-8"))
+    return dict(sorted(found.items())) | {int(record["recipe"]["steps"]): home}

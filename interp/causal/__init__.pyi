@@ -1,5 +1,5 @@
 from .ablation import all_but_one, leave_one_out
-from .comparison.compare import compare
+from .comparison.compare import compare_importances
 from .comparison.questions import QUESTIONS
 from .comparison.result import Comparison
 from .game.game import Game, RunEstimate
@@ -51,7 +51,7 @@ __all__ = [
     "attention_influence",
     "aumann_shapley",
     "banzhaf",
-    "compare",
+    "compare_importances",
     "custom",
     "estimate_pruning",
     "estimate_shapley",

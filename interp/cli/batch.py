@@ -109,6 +109,8 @@ class ScoreRun:
             self.voice.note(
                 f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
             )
+            if len(sources) > 2:  # the fewest checkpoints of a curve
+                self._curves(self.store, sources, table)
         if self.failed:
             self.voice.error(
                 f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
@@ -280,6 +282,23 @@ class ScoreRun:
             beside=beside,
             by=self.by,
         )
+
+    def _curves(self, store: Store, sources: Mapping[str, str], table: HeadTable) -> None:
+        """Write the curves of a training run, if the sources are its checkpoints."""
+        from interp.heads.checkpoints.steps import steps_of
+
+        steps = steps_of(sources)
+        if steps is None:
+            return
+        from interp.heads.checkpoints.emergence import emergence_of_table
+
+        try:
+            found = emergence_of_table(table, dict(zip(sources.values(), steps, strict=True)))
+        except OptionError as error:
+            self.voice.note(f"no curves over checkpoints: {error}")
+            return
+        found.save(store.folder / "emergence.html")
+        self.voice.note(f"{store.folder}: emergence.html, curves over {len(steps)} checkpoints")
 
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
         return METRICS.ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}

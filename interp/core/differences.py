@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
-from interp.core.statistics import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,14 +95,6 @@ def tested(
     p = np.where(np.isnan(sem), math.nan, 2 * student.sf(distance, np.maximum(number - 1, 1)))
     new = {"score": score, "sem": sem, "null": 0.0, "p": p, "n": [x.n for x in each]}
     return pd.DataFrame(list(rows)).assign(**new, clusters=number)
-
-
-def corrected(p: Float[Array, " test"]) -> tuple[float, ...]:
-    """Correct p values by Holm's method; NaN is not a test."""
-    out = np.full(len(p), math.nan)
-    there = ~np.isnan(p)
-    out[there] = holm(p[there])
-    return tuple(out.tolist())
 
 
 def _values(result: Any) -> Float[Array, "row prompt"]:

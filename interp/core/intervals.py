@@ -1,14 +1,16 @@
-"""Confidence intervals of sums of means that are estimated from few values."""
+"""Confidence intervals of means and of sums of means that are estimated from few values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.clusters import cluster_count, numbered
 from interp.core.errors import OptionError
+from interp.core.statistics import DRAWS, redraw_counts, tail_value
 
 Array = np.ndarray
 ErrorPart = tuple[Float[Array, "*x"] | float, float]
@@ -46,3 +48,75 @@ def around(
     """Return the interval of each score, low and high."""
     half = half_width(parts, level)
     return np.stack([score - half, score + half], -1)
+
+
+LEAST_CLUSTERS = 5
+"""Fewest clusters of which a studentised bootstrap is drawn; fewer give a t interval."""
+
+
+def studentised_interval(
+    values: Float[Array, "score trial"],
+    level: float = 0.95,
+    *,
+    clusters: Sequence[Hashable] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Float[Array, "score 2"]:
+    """Compute the symmetric bootstrap-t interval of the mean of every score over trials.
+
+    Whole clusters are drawn, the same for all scores. The mean of each draw is divided by the
+    standard error of that draw, and the quantile of the absolute ratios takes the place of the t
+    quantile (Hall 1988, "On symmetric bootstrap confidence intervals"): with few and skewed values
+    it covers better than percentiles of the means. With fewer than `LEAST_CLUSTERS` clusters the
+    interval is the t interval.
+
+    Args:
+        values: one row per score; there is no NaN.
+        level: confidence level.
+        clusters: a label per trial.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+
+    Returns:
+        Low and high end; NaN with one trial or cluster.
+
+    Raises:
+        OptionError: the level is not between 0 and 1.
+    """
+    number = cluster_count(values.shape[1], clusters)
+    which = numbered(values.shape[1], clusters)
+    size = np.bincount(which, minlength=number).astype(float)
+    mean = values.mean(1)
+    gone = np.zeros((number, len(values)))
+    np.add.at(gone, which, (values - mean[:, None]).T)  # sum of deviations, per cluster
+    one = np.ones(1)
+    sem = _linear_error(one[:, None].repeat(number, 1), gone, size)[1][0]
+    if number < LEAST_CLUSTERS:
+        return around(mean, [(sem if number > 1 else sem * math.nan, number - 1.0)], level)
+    if not 0 < level < 1:
+        raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
+    times = redraw_counts(number, draws, np.random.default_rng(seed)).astype(float)
+    shift, error = _linear_error(times, gone, size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # a draw of equal clusters has no error; its ratio is beyond every quantile
+        ratio = np.where(shift == 0, 0.0, np.abs(shift) / error)
+    half = tail_value(ratio, level) * sem
+    half[sem == 0] = 0.0
+    return np.stack([mean - half, mean + half], -1)
+
+
+def _linear_error(
+    times: Float[Array, "draw cluster"], gone: Float[Array, "cluster score"], size: Array
+) -> tuple[Float[Array, "draw score"], Float[Array, "draw score"]]:
+    """Return the mean deviation of each draw and its standard error over the drawn clusters."""
+    total = (times @ size)[:, None]
+    shift = times @ gone / total
+    drawn = times.sum(1)[:, None]
+    squares = (
+        times @ gone**2 - 2 * shift * (times @ (gone * size[:, None]))
+        + shift**2 * (times @ size**2)[:, None]
+    )  # fmt: skip
+    tiny = 1e-12 * (times @ gone**2)  # rounding of the difference of squares
+    squares = np.where(squares <= tiny, 0.0, squares)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return shift, np.sqrt(drawn / (drawn - 1) * squares) / total

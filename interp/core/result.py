@@ -152,7 +152,8 @@ class Result(Displayed):
         """Compute the row-wise differences `self - other` to another result on the same prompts.
 
         Differences are paired over prompts, or over their clusters: t test and interval of the mean
-        difference, with Holm's correction over the rows.
+        difference, with p corrected over the rows by Holm's method and by Benjamini and Hochberg's.
+        `interp.compare` compares models.
 
         Raises:
             OptionError: the prompts differ, one of the results has no values per prompt, or no rows
@@ -255,14 +256,15 @@ def _picked(values: Any, rows: Sequence[int]) -> Any:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Differences(Result):
-    """Mean paired difference of each row, with its t test and Holm's correction over the rows.
+    """Mean paired difference of each row, with its t test and corrections over the rows.
 
     Args:
         rows: unit of analysis of each row, both scores (`first`, `second`) and the unit.
         per_prompt: the differences, `[row, prompt]`; NaN where either result has no value.
         clusters: a label per prompt where prompts share something.
         provenance: of both results, under "first" and "second".
-        p_holm: corrected p of each row; the correction always covers all rows, also after `top`.
+        p_holm: p of each row, corrected over all rows by Holm's method, also after `top`.
+        p_bh: p of each row, adjusted over all rows by Benjamini and Hochberg's method.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -270,15 +272,19 @@ class Differences(Result):
     clusters: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     p_holm: tuple[float, ...] | None = None
-    _per_row = ("rows", "per_prompt", "p_holm")
+    p_bh: tuple[float, ...] | None = None
+    _per_row = ("rows", "per_prompt", "p_holm", "p_bh")
     _by = "abs"
 
     def __post_init__(self) -> None:
-        if self.p_holm is None:
-            from interp.core.differences import corrected, tested
+        if self.p_holm is None or self.p_bh is None:
+            from interp.core.differences import tested
+            from interp.core.statistics import benjamini_hochberg, holm
 
             p = tested(self.rows, self.per_prompt, self.clusters)["p"].to_numpy(float)
-            object.__setattr__(self, "p_holm", corrected(p))
+            for name, method in (("p_holm", holm), ("p_bh", benjamini_hochberg)):
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, tuple(method(p).tolist()))
 
     @property
     def _units(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -290,7 +296,7 @@ class Differences(Result):
         from interp.core.differences import tested
 
         found = tested(self.rows, self.per_prompt, self.clusters)
-        return found.assign(p_holm=list(self.p_holm or ()))
+        return found.assign(p_holm=list(self.p_holm or ()), p_bh=list(self.p_bh or ()))
 
     def __repr__(self) -> str:
         found = sum(p < 0.05 for p in self.p_holm or ())

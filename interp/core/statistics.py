@@ -68,6 +68,11 @@ def percentile_interval(
     return np.quantile(drawn, tails, axis=axis)
 
 
+def tail_value(drawn: Float[Array, "draw *x"], level: float) -> Float[Array, "*x"]:
+    """Return the quantile of draws along the first axis; `level` is the share below it."""
+    return np.quantile(drawn, level, axis=0, method="higher")
+
+
 def bootstrap_interval(
     values: Float[Array, "score trial"],
     level: float = 0.95,
@@ -356,4 +361,18 @@ def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
     scaled = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
     out = np.full(len(p), np.nan)
     out[order] = np.minimum(scaled, 1.0)
+    return out
+
+
+def benjamini_hochberg(p: Float[Array, " test"]) -> Float[Array, " test"]:
+    """Adjust p values for the false discovery rate by Benjamini and Hochberg's method (1995).
+
+    Tests with an adjusted value of at most q have an expected share of false discoveries of at most
+    q. NaN does not count as a test and stays NaN.
+    """
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(-p[tested], kind="stable")]  # the largest first
+    rank = np.arange(len(order), 0, -1)
+    out = np.full(len(p), np.nan)
+    out[order] = np.minimum(np.minimum.accumulate(p[order] * len(order) / np.maximum(rank, 1)), 1.0)
     return out

@@ -52,6 +52,19 @@ def test_there_is_one_to_begin_with():
         bundled.path("inductoin")
 
 
+def test_checkpoints_are_those_of_their_record():
+    home = bundled.path("induction") / "checkpoints"
+    record = json.loads((home / "checkpoints.json").read_text())
+    found = bundled.checkpoints("induction")
+    assert [*found][-1] == 3000
+    assert [x["step"] for x in record["checkpoints"]] == [*found][:-1]
+    for each in record["checkpoints"]:
+        weights = (found[each["step"]] / "model.safetensors").read_bytes()
+        assert hashlib.sha256(weights).hexdigest() == each["weights_sha256"]
+        assert each.get("largest_difference_float16", 0) < 2e-4
+    assert sum(x.stat().st_size for x in home.rglob("*") if x.is_file()) < 3.1e6
+
+
 def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
     folder = bundled.path(name)
     record = json.loads((folder / "training.json").read_text())
@@ -60,6 +73,7 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
     assert {p.name for p in folder.iterdir()} == {
         "README.md", "config.json", "generation_config.json", "model.safetensors",
         "tokenizer.json", "tokenizer_config.json", "training.json",
+        *(["checkpoints"] if name == "induction" else []),
     }  # fmt: skip
     card = (folder / "README.md").read_text()
     assert "license: mit" in card

@@ -11,7 +11,7 @@ import pytest
 
 from interp.causal import (
     banzhaf,
-    compare,
+    compare_importances,
     gate_gradient,
     interactions,
     leave_one_out,
@@ -178,7 +178,7 @@ def test_compared_rankings_are_redrawn_by_cluster(left_out_importance) -> None:
 
     def pair(values, labels):
         each = [replace(left_out_importance, per_prompt=x, clusters=labels) for x in values]
-        return compare(dict(zip("ab", each, strict=True)), n_boot=200)
+        return compare_importances(dict(zip("ab", each, strict=True)), n_boot=200)
 
     twice = pair([np.repeat(x, 2, axis=1) for x in (a, b)], shared)
     once = pair([a, b], None)

@@ -17,7 +17,7 @@ from interp.causal import (
     QUESTIONS,
     Game,
     aumann_shapley,
-    compare,
+    compare_importances,
     gradient_scores,
     leave_one_out,
     patching_gradient,
@@ -64,7 +64,7 @@ def test_known_orders_agree_as_they_should():
     up = np.arange(18.0)
     swapped = up.copy()
     swapped[[0, 17]] = swapped[[17, 0]]
-    found = compare(
+    found = compare_importances(
         {
             "up": importance(constant(up)),
             "down": importance(constant(-up)),
@@ -98,10 +98,10 @@ def test_rankings_go_by_what_helps_whatever_the_sign_of_the_score():
     part = importance(constant(-up), "aumann_shapley", of="presence")
     size = importance(constant(up), "michel_token_abs", of="presence", magnitude=True)
     tables = {"d": harm.table, "e": size.table, "f": part.table}
-    found = compare({"a": harm, "b": part, "c": size} | tables)
+    found = compare_importances({"a": harm, "b": part, "c": size} | tables)
     np.testing.assert_allclose(found.spearman, 1)
     assert found.players[0] == "L0H0"
-    few = compare([harm, table(up[::-1])])
+    few = compare_importances([harm, table(up[::-1])])
     assert few.spearman[0, 1] == pytest.approx(-1)
     assert few.names == ("ablation:kind=zero,task=second_copy_loss", "induction")
 
@@ -112,7 +112,9 @@ def test_players_are_matched_by_name():
         **{str(h): [h] for h in reversed(model().heads())}
     })  # fmt: skip
     turned = importance(constant(up[::-1]), "banzhaf", own_game=other)
-    assert compare([importance(constant(up)), turned]).spearman[0, 1] == pytest.approx(1)
+    assert compare_importances([importance(constant(up)), turned]).spearman[0, 1] == pytest.approx(
+        1
+    )
 
 
 def test_random_importances_agree_by_chance():
@@ -120,7 +122,7 @@ def test_random_importances_agree_by_chance():
     rho, overlaps = [], []
     for _ in range(60):
         a, b = (table(rng.normal(size=18), name) for name in ("a", "b"))
-        row = compare([a, b], ks=[4], n_boot=0).pairs().iloc[0]
+        row = compare_importances([a, b], ks=[4], n_boot=0).pairs().iloc[0]
         rho.append(row["spearman"])
         overlaps.append(row["top4"])
     assert abs(np.mean(rho)) < 3 / np.sqrt(60 * 17)
@@ -131,16 +133,18 @@ def test_prompts_are_drawn_together():
     rng = np.random.default_rng(0)
     noisy = rng.normal(size=(18, 8)) + np.arange(18)[:, None] / 9
     alike = importance(noisy, "banzhaf")  # the same numbers on the same prompts
-    found = compare({"a": importance(noisy), "b": alike, "c": importance(2 * noisy[:, ::-1])})
+    found = compare_importances(
+        {"a": importance(noisy), "b": alike, "c": importance(2 * noisy[:, ::-1])}
+    )
     np.testing.assert_allclose(found.spearman_interval[0, 1], 1)
     np.testing.assert_allclose(found.kendall_interval[0, 1], 1)
     low, high = found.spearman_interval[0, 2]
     assert low < 0.9 < high <= 1
     part = importance(-noisy, "aumann_shapley", of="presence")  # the other sign
-    turned = compare({"a": importance(noisy), "b": part}, n_boot=100)
+    turned = compare_importances({"a": importance(noisy), "b": part}, n_boot=100)
     np.testing.assert_allclose(turned.spearman_interval[0, 1], 1)
     on_others = importance(noisy, own_game=game(seed=1))
-    apart = compare({"a": importance(noisy), "b": on_others}, allow_tasks=True)
+    apart = compare_importances({"a": importance(noisy), "b": on_others}, allow_tasks=True)
     assert apart.spearman[0, 1] == pytest.approx(1)
     assert apart.spearman_interval[0, 1, 0] < 0.9
 
@@ -148,7 +152,7 @@ def test_prompts_are_drawn_together():
 def test_intervals_equal_a_loop_over_scipy():
     rng = np.random.default_rng(3)
     a, b = (rng.normal(size=(18, 8)) for _ in range(2))
-    found = compare({"a": importance(a), "b": importance(b)}, n_boot=2000)
+    found = compare_importances({"a": importance(a), "b": importance(b)}, n_boot=2000)
     draws = rng.integers(8, size=(500, 8))
     for name, measure in (("spearman", stats.spearmanr), ("kendall", stats.kendalltau)):
         # the task is a loss, so both signs turn: the correlation stays
@@ -163,7 +167,7 @@ def test_sizes_are_redrawn_as_sizes():
     mixed *= np.sign(mixed.mean(1, keepdims=True))  # as batch_abs keeps them
     size = importance(mixed, "michel_batch_abs", of="presence", magnitude=True)
     up = np.arange(18.0)
-    found = compare({"size": size, "up": table(up)}, n_boot=2000)
+    found = compare_importances({"size": size, "up": table(up)}, n_boot=2000)
     draws = rng.integers(8, size=(500, 8))
     loop = [stats.spearmanr(np.abs(mixed[:, d].mean(1)), up).statistic for d in draws]
     want = np.quantile(loop, [0.025, 0.975])
@@ -172,20 +176,20 @@ def test_sizes_are_redrawn_as_sizes():
 
 def test_without_prompts_there_is_no_interval():
     rng = np.random.default_rng(0)
-    found = compare([table(rng.normal(size=18), m) for m in ("a", "b")])
+    found = compare_importances([table(rng.normal(size=18), m) for m in ("a", "b")])
     assert np.isnan(found.spearman_interval).all()
     assert np.isfinite(found.spearman).all()
     one = game(n=1)
     pair = [importance(rng.normal(size=(18, 1)), m, own_game=one) for m in ("shapley", "banzhaf")]
-    assert np.isnan(compare(pair).spearman_interval).all()
+    assert np.isnan(compare_importances(pair).spearman_interval).all()
     both = [importance(rng.normal(size=(18, 8)), m) for m in ("shapley", "banzhaf")]
-    assert np.isnan(compare(both, n_boot=0).spearman_interval).all()
-    assert np.isfinite(compare(both, n_boot=50).spearman_interval[0, 1]).all()
+    assert np.isnan(compare_importances(both, n_boot=0).spearman_interval).all()
+    assert np.isfinite(compare_importances(both, n_boot=50).spearman_interval[0, 1]).all()
 
 
 def test_constant_importances_correlate_with_nobody():
     flat, up = importance(constant(np.zeros(18)), "banzhaf"), importance(constant(np.arange(18.0)))
-    found = compare({"flat": flat, "up": up})
+    found = compare_importances({"flat": flat, "up": up})
     (row,) = found.pairs().to_dict("records")
     for column in ("spearman", "kendall", "spearman_low", "kendall_high", "top1", "top1_p"):
         assert np.isnan(row[column]), column
@@ -199,35 +203,35 @@ def test_what_cannot_be_compared_is_refused():
     up = np.arange(18.0)
     mine = importance(constant(up))
     with pytest.raises(OptionError, match="1 importances; a comparison needs at least two"):
-        compare([mine])
+        compare_importances([mine])
     with pytest.raises(OptionError, match="two importances have the name ablation"):
-        compare([mine, mine])
+        compare_importances([mine, mine])
     llama = probe(zoo.FAMILIES["llama"].build("sdpa"), "llama")
     other = Game(llama, repeats_task(llama, n=8, longest=4))
     with pytest.raises(OptionError, match=r"a and b are of different models \(gpt2, llama\)"):
-        compare({"a": mine, "b": importance(constant(up), own_game=other)})
+        compare_importances({"a": mine, "b": importance(constant(up), own_game=other)})
     with pytest.raises(OptionError, match="different models"):
-        compare([table(up), table(up, "previous_token", name="bert")])
+        compare_importances([table(up), table(up, "previous_token", name="bert")])
     elsewhere = importance(constant(up), own_game=game(seed=1))
     with pytest.raises(OptionError, match="on different prompts of one task"):
-        compare({"a": mine, "b": elsewhere})
-    assert compare({"a": mine, "b": elsewhere}, allow_tasks=True).spearman[0, 1] == 1
+        compare_importances({"a": mine, "b": elsewhere})
+    assert compare_importances({"a": mine, "b": elsewhere}, allow_tasks=True).spearman[0, 1] == 1
     few = Game(model(), game().task, heads=["L0H0", "L0H1"])
     small = importance(constant(up[:2]), own_game=few)
     with pytest.raises(OptionError, match=r"different players: 18 and 2 of them, L0H2, L0H3"):
-        compare({"a": mine, "b": small})
+        compare_importances({"a": mine, "b": small})
     two = HeadTable.concat([table(up), table(up, "previous_token")])
     with pytest.raises(OptionError, match="2 metrics; name one: induction, previous_token"):
-        compare([mine, two])
+        compare_importances([mine, two])
     with pytest.raises(OptionError, match="ndarray is not an importance"):
-        compare([mine, up])
+        compare_importances([mine, up])
     with pytest.raises(OptionError, match=r"ks=\[0, 19\]"):
-        compare([mine, table(up)], ks=[0, 19])
+        compare_importances([mine, table(up)], ks=[0, 19])
 
 
 def test_names_drop_the_options_that_all_share():
     task = repeats_task(model(), n=4, longest=4)
-    found = compare(
+    found = compare_importances(
         [
             leave_one_out(model(), task, null="none"),
             leave_one_out(model(), task, null="none", kind="mean-batch"),
@@ -280,7 +284,7 @@ def test_a_comparison_is_written_and_shown(tmp_path):
         "two": importance(rng.normal(size=(18, 8)), "banzhaf"),
         "three": table(rng.normal(size=18)),
     }
-    found = compare(given, n_boot=50)
+    found = compare_importances(given, n_boot=50)
     paths = found.save(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(p.name for p in paths)
     told = json.loads(paths[2].read_text())

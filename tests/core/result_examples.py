@@ -14,7 +14,7 @@ import interp
 from interp import attribution, causal
 from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
-from interp.causal.comparison.compare import compare
+from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
@@ -37,6 +37,7 @@ from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.heads import needle, patterns
+from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
@@ -89,7 +90,7 @@ def interactions() -> Interactions:
 
 def comparison() -> Comparison:
     banzhaf = causal.banzhaf(model(), task(), seed=0)
-    return compare({"one": importance(), "other": banzhaf}, n_boot=50)
+    return compare_importances({"one": importance(), "other": banzhaf}, n_boot=50)
 
 
 def pruning() -> PruningCurve:
@@ -104,6 +105,10 @@ def differences() -> Differences:
     rows = tuple({"model": "m", "head": f"h{i}", "metric": "x", "unit": "nats"} for i in range(3))
     values = np.random.default_rng(0).normal(size=(3, 8))
     return Differences(rows, values, None, MADE)
+
+
+def model_differences() -> ModelDifferences:
+    return interp.compare(model(), "planted:bystander", ["induction", "first_token"], prompts())
 
 
 def confirmation() -> Confirmation:
@@ -232,7 +237,14 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.result.Circuit": circuit,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
+    "interp.heads.between_models.result.ModelDifferences": model_differences,
+    "interp.heads.between_models.matches.HeadMatches": lambda: interp.match_heads(
+        model(), "planted:bystander", prompts(), n_null=9, n_boot=9
+    ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
+    "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
+        [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
+    ),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
     "interp.heads.needle.question.QuestionMass": lambda: needle.question_mass(model(), instances()),
     "interp.heads.outliers.activations.Outliers": lambda: activations.layer_outliers(

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from interp.core.intervals import studentised_interval
 from interp.core.statistics import (
     RatioBootstrap,
     auroc,
     auroc_interval,
+    benjamini_hochberg,
     bootstrap_interval,
     holm,
     jaccard_by_k,
@@ -204,3 +206,33 @@ def test_the_smallest_possible_p_is_that_of_differences_of_one_sign(n: int) -> N
 def test_holm_is_the_step_down_correction() -> None:
     np.testing.assert_allclose(holm(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
     np.testing.assert_allclose(holm(np.array([0.5, 0.6])), [1.0, 1.0])
+
+
+def test_benjamini_and_hochberg_as_in_scipy() -> None:
+    from scipy.stats import false_discovery_control
+
+    p = np.random.default_rng(0).uniform(size=40) ** 2
+    assert np.allclose(benjamini_hochberg(p), false_discovery_control(p))
+    holes = np.insert(p, [0, 7], np.nan)
+    found = benjamini_hochberg(holes)
+    assert np.isnan(found[[0, 8]]).all()
+    assert np.allclose(found[~np.isnan(holes)], false_discovery_control(p))
+    assert len(benjamini_hochberg(np.zeros(0))) == 0
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_a_studentised_interval_covers_the_mean_of_skewed_values(clustered: bool) -> None:
+    rng, hits = np.random.default_rng(1), []
+    labels = [i // 2 for i in range(16)] if clustered else None
+    for _ in range(150):
+        values = rng.exponential(size=(4, 8)).repeat(2, 1) + 0.2 * rng.normal(size=(4, 16))
+        if not clustered:
+            values = rng.exponential(size=(4, 16))
+        low, high = studentised_interval(values, clusters=labels, draws=300).T
+        hits.append(((low <= 1) & (high >= 1)).mean())
+    assert np.mean(hits) > 0.9
+    few = np.array([[1.0, 2.0, 4.0]])
+    ends = studentised_interval(few)
+    t = 4.302653 * few.std(ddof=1) / 3**0.5
+    assert np.allclose(ends, [[few.mean() - t, few.mean() + t]])
+    assert np.allclose(studentised_interval(np.full((1, 9), 2.0)), 2.0)

@@ -12,7 +12,7 @@ from syntax.found import relation, scores, trees
 
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.attribution.result import Attribution
-from interp.causal.comparison.compare import compare
+from interp.causal.comparison.compare import compare_importances
 from interp.causal.game.players import Players
 from interp.causal.importance import Importance
 from interp.causal.pairs import Interactions
@@ -203,7 +203,7 @@ def pruning(path: Path) -> None:
 def comparison(path: Path) -> None:
     names = ("shapley", "banzhaf", "leave_one_out", "gradient", "activation", "gates")
     tables = {n: table(metrics=12).where(metric=f"metric_{i + 2}") for i, n in enumerate(names)}
-    compare(tables, n_boot=20).save(path.parent)
+    compare_importances(tables, n_boot=20).save(path.parent)
     path.parent.joinpath("comparison.html").replace(path)
 
 

@@ -31,7 +31,7 @@ Array = np.ndarray
 N_BOOT = 1000
 
 
-def compare(
+def compare_importances(
     importances: Mapping[str, Importance | HeadTable] | Sequence[Importance | HeadTable],
     *,
     ks: Sequence[int] | None = None,
@@ -88,7 +88,7 @@ def compare(
         "n_boot": n_boot,
         "seed": seed,
         "versions": versions(),
-        "made_by": "interp.causal.compare",
+        "made_by": "interp.causal.compare_importances",
     }
     return Comparison(
         tuple(rankings),

@@ -75,13 +75,13 @@ def importance(
     require_methods(asked)
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
-        from interp.causal.comparison.compare import compare
+        from interp.causal.comparison.compare import compare_importances
         from interp.causal.methods import importances
 
         found = importances(model, task, asked, null=null, progress=tell, **game)
         text = importance_lines(list(found.values()), top)
         if len(found) > 1:
-            compared = compare(found)
+            compared = compare_importances(found)
             text += agreement(compared)
             folder = causal.folder(model, task, "comparison.html", methods=asked, null=null)
             if folder is not None:

@@ -1,0 +1,126 @@
+"""Options, model loading and files of the commands that compare models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.loading import Loading, source_labels
+from interp.cli.progress import Voice
+from interp.cli.written import folder_for
+from interp.core.errors import PromptError
+
+if TYPE_CHECKING:
+    from interp.core.result import Result
+    from interp.model.model import Model
+
+OPTIONS = (
+    click.option(
+        "--prompt-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="File of prompts, one per line, which every model reads by its own tokenizer; random "
+        "tokens repeated twice by default.",
+    ),
+    click.option(
+        "-o",
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder for the results: a folder per comparison with a page and tables.",
+    ),
+    click.option("--seed", default=0, show_default=True, help="Seed of the random prompts."),
+    click.option(
+        "--batch-size",
+        default=16,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Prompts per forward pass; does not affect the numbers.",
+    ),
+    click.option(
+        "--top",
+        default=5,
+        show_default=True,
+        type=click.IntRange(0),
+        metavar="K",
+        help="Number of heads to print per metric.",
+    ),
+    click.option("--json", "form", flag_value="json", help="Print only the rows, as JSON."),
+    click.option("--csv", "form", flag_value="csv", help="Print only the rows, as CSV."),
+    click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
+)
+
+
+def comparison_options(function: Callable) -> Callable:
+    """Add the options that `compare`, `match` and `emergence` share."""
+    for option in reversed(OPTIONS):
+        function = option(function)
+    return function
+
+
+def voice_of(quiet: bool) -> Voice:
+    """Return the notes of a command."""
+    return Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+
+
+def lines_of(path: Path | None) -> list[str] | None:
+    """Return the lines of a prompt file that hold text; None without a file.
+
+    Raises:
+        PromptError: the file is missing, is not UTF-8, or holds no text.
+    """
+    if path is None:
+        return None
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PromptError(
+            f"{path} cannot be read as UTF-8 text ({error}); --prompt-file expects one prompt per "
+            "line"
+        ) from error
+    found = [line for line in text.splitlines() if line.strip()]
+    if not found:
+        raise PromptError(f"{path} holds no text; --prompt-file expects one prompt per line")
+    return found
+
+
+def loaded_models(sources: Sequence[str], loading: Loading, voice: Voice) -> list[Model]:
+    """Load and check models in order; a source that is named twice is loaded once."""
+    found: dict[str, Model] = {}
+    for source, name in source_labels(sources).items():
+        with voice.bars(name) as tell:
+            found[source] = loading.checked(source, name, tell)
+    return [found[source] for source in sources]
+
+
+def printed_rows(result: Result, form: str) -> None:
+    """Print all rows of a result, as JSON or CSV."""
+    frame = result.to_pandas()
+    text = (
+        frame.to_json(orient="records", indent=1) if form == "json" else frame.to_csv(index=False)
+    )
+    click.echo(str(text).rstrip("\n"))
+
+
+def write_files(
+    result: Result, out: Path, name: str, stem: str, about: Mapping[str, Any], voice: Voice
+) -> Path:
+    """Write page, Parquet and CSV of a result into a folder of its own; return the folder."""
+    folder = folder_for(out, name, f"{stem}.html", about)
+    for suffix in (".parquet", ".csv", ".html"):
+        result.save(folder / f"{stem}{suffix}")
+    voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.parquet, {stem}.csv")
+    return folder
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Format rows of cells in columns."""
+    width = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
+    lines = (
+        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, width, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(indent + line for line in lines)

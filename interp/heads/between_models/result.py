@@ -1,0 +1,213 @@
+"""Result of a comparison of models: paired differences of every head, corrected over heads."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.core.clusters import cluster_summary
+from interp.core.doors import behind
+from interp.core.files import write_atomically
+from interp.core.intervals import half_width, studentised_interval
+from interp.core.result import Result
+from interp.core.statistics import benjamini_hochberg, holm
+from interp.core.table import HeadTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+_EXPLAINED = (
+    "Score of B minus score of A, on the same prompts. p_holm controls the probability of any "
+    "false finding over all rows, p_bh the expected share of false ones among the findings."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelDifferences(Result):
+    """Difference of every head's score between two models or groups of models: B minus A.
+
+    Args:
+        rows: stack, layer, head, metric and unit; the score of A and of B; for groups the number of
+            models and the standard deviation between them; `head_b` where heads were matched.
+        per_prompt: the differences, averaged over the models of each group; NaN beyond the prompts
+            of a metric, and in rows of weights.
+        labels: cluster of each prompt, by metric; None where every prompt is its own cluster.
+        patterns: where the patterns of the heads with the largest differences changed most.
+        provenance: both sides, the prompts, and how heads were paired.
+        p_holm: p of each row, corrected over all rows by Holm's method, also after `top`.
+        p_bh: p of each row, adjusted over all rows by Benjamini and Hochberg's method.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+    per_prompt: Float[np.ndarray, "row prompt"]
+    labels: Mapping[str, tuple[str, ...] | None]
+    patterns: tuple[Mapping[str, Any], ...] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    p_holm: tuple[float, ...] | None = None
+    p_bh: tuple[float, ...] | None = None
+    _per_row = ("rows", "per_prompt", "p_holm", "p_bh")
+    _units = ("stack", "layer", "head")
+    _by = "abs"
+
+    def __post_init__(self) -> None:
+        if self.p_holm is None or self.p_bh is None:
+            p = self._tested()["p"].to_numpy(float)
+            object.__setattr__(self, "p_holm", tuple(holm(p).tolist()))
+            object.__setattr__(self, "p_bh", tuple(benjamini_hochberg(p).tolist()))
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metric labels, in order of appearance."""
+        return tuple(dict.fromkeys(row["metric"] for row in self.rows))
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """Cluster of each prompt, in a result of one metric whose prompts share something."""
+        found = {self.labels[metric] for metric in self.metrics}
+        return found.pop() if len(found) == 1 else None
+
+    def _tested(self) -> pd.DataFrame:
+        """Return the rows with difference, standard error, degrees of freedom and p."""
+        import pandas as pd
+        from scipy.stats import t as student
+
+        found = []
+        for row, values in zip(self.rows, self.per_prompt, strict=True):
+            one = cluster_summary(self._own(row, values)[:, None], self.labels[row["metric"]])
+            parts = self._parts(row, float(one.sem[0]), one.clusters)
+            variance = sum(s**2 for s, _ in parts)
+            sem = math.sqrt(variance) if not math.isnan(variance) else math.nan
+            score = row["score_b"] - row["score_a"]
+            p, df = math.nan, _freedom(parts)
+            if not math.isnan(sem) and one.clusters > 1:
+                p = 2 * float(student.sf(abs(score) / sem, df)) if sem else float(score == 0)
+            # an exact score of weights is one value
+            counts = {"n": max(one.n, 1), "clusters": max(one.clusters, 1)}
+            found.append({"score": score, "sem": sem, "p": p} | counts)
+        return pd.DataFrame(list(self.rows)).assign(
+            **{k: [x[k] for x in found] for k in ("score", "sem", "p", "n", "clusters")}, null=0.0
+        )
+
+    def _parts(
+        self, row: Mapping[str, Any], sem: float, clusters: int
+    ) -> list[tuple[float, float]]:
+        """Return the errors of a row: over prompts, and over the models of each group."""
+        parts = [(sem, clusters - 1.0)]
+        if row["n_paired"] > 1:
+            return [*parts, (row["spread_paired"] / row["n_paired"] ** 0.5, row["n_paired"] - 1.0)]
+        for side in ("a", "b"):
+            if row[f"n_{side}"] > 1:
+                n = row[f"n_{side}"]
+                parts.append((row[f"spread_{side}"] / n**0.5, n - 1.0))
+        return parts
+
+    def _own(self, row: Mapping[str, Any], values: np.ndarray) -> np.ndarray:
+        labels = self.labels[row["metric"]]
+        return values if labels is None else values[: len(labels)]
+
+    def _rows(self) -> pd.DataFrame:
+        """Return heads, both scores, difference, error, p and corrected p."""
+        return self._tested().assign(p_holm=list(self.p_holm or ()), p_bh=list(self.p_bh or ()))
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        """Return bootstrap-t intervals over clusters of prompts; t intervals for groups of models.
+
+        The t interval of groups combines the errors over prompts and between models by Welch's and
+        Satterthwaite's formula: there are too few models to draw from them.
+        """
+        out = np.full((len(self.rows), 2), math.nan)
+        half_width([(0.0, 1.0)], level)  # raises for an invalid level
+        alone: dict[Any, list[int]] = {}
+        for i, (row, values) in enumerate(zip(self.rows, self.per_prompt, strict=True)):
+            own = self._own(row, values)
+            valid = ~np.isnan(own)
+            if not valid.any():
+                continue
+            one = cluster_summary(own[:, None], self.labels[row["metric"]])
+            if max(row["n_a"], row["n_b"]) == 1:
+                alone.setdefault((row["metric"], valid.tobytes()), []).append(i)
+                continue
+            parts = self._parts(row, float(one.sem[0]), one.clusters)
+            half = float(half_width(parts, level))
+            difference = row["score_b"] - row["score_a"]
+            out[i] = difference - half, difference + half
+        for (metric, mask), where in alone.items():
+            valid = np.frombuffer(mask, dtype=bool)
+            labels = self.labels[metric]
+            kept = None if labels is None else [x for x, v in zip(labels, valid, strict=True) if v]
+            values = self.per_prompt[where][:, : len(valid)][:, valid]
+            out[where] = studentised_interval(values, level, clusters=kept)
+        return out
+
+    def pattern_changes(self) -> pd.DataFrame:
+        """Return where the patterns of the most changed heads differ most, one row per place."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.patterns))
+
+    def table(self, metric: str) -> HeadTable:
+        """Return the differences of one metric as a table of head scores, for maps of heads."""
+        frame = self[metric].to_pandas()
+        about = {"end": "both", "made_by": "interp.compare"}
+        records = [
+            {"model": row["model"], "metric": metric, "unit": row["unit"]}
+            | {k: row[k] for k in ("stack", "layer", "head", "score", "sem", "n")}
+            for row in frame.to_dict("records")
+        ]
+        return HeadTable.from_records(records, {(str(frame["model"].iloc[0]), metric): about})
+
+    def plot(self, metric: str | None = None) -> go.Figure:
+        """Draw the differences of one metric, layers by heads, in diverging colours around 0."""
+        metric = metric or self.metrics[0]
+        table = self.table(metric)
+        size = float(np.nanmax(np.abs(table.to_pandas()["score"].to_numpy(float)))) or 1.0
+        return behind("Result.heatmap")(table, metric, declared=(-size, size))
+
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write a self-contained page: head maps, largest differences, changed patterns, rows."""
+        name = title or f"{self.provenance.get('model', 'Models')}: differences of heads"
+        parts: list[tuple[Any, ...]] = []
+        for i, metric in enumerate(self.metrics):
+            part = self[metric]
+            shown = [behind("Result.svg")(part.plot(metric))] if i else []
+            parts.append((metric, *shown, self.summary(metric), part.top(10).shown()))
+        if self.patterns:
+            told = (
+                "Total variation distance of attention rows (0 same, 1 disjoint), the query where "
+                "it is largest, and the keys whose weights changed most there."
+            )
+            parts.append(("Changed patterns", told, self.pattern_changes()))
+        rows = behind("Result.data_table")(self.to_pandas(), "differences")
+        parts.append(("In numbers", self.heading(), rows))
+        content = behind("Result.page")(
+            name, self.plot(), parts, dict(self.provenance), about=_EXPLAINED
+        )
+        write_atomically(Path(path), content)
+
+    def summary(self, metric: str) -> str:
+        """State how many heads of one metric differ, in one sentence."""
+        frame: Any = self[metric].to_pandas()
+        if not frame["p"].notna().any():
+            return f"{len(frame)} heads; exact scores of weights have no p."
+        found = [f"{int((frame[c] < 0.05).sum())} with {c} below 0.05" for c in ("p_holm", "p_bh")]
+        prompts = f"{int(frame['n'].max())} prompts in {int(frame['clusters'].max())} clusters"
+        return f"{len(frame)} heads on {prompts}: {' and '.join(found)}."
+
+    def __repr__(self) -> str:
+        found = sum(p < 0.05 for p in self.p_holm or ())
+        head = f"ModelDifferences ({self.provenance.get('model', 'B - A')}): {len(self)} rows, "
+        return f"{head}{found} with p_holm below 0.05"
+
+
+def _freedom(parts: list[tuple[float, float]]) -> float:
+    """Return the degrees of freedom of a sum of errors by Welch's and Satterthwaite's formula."""
+    weight = sum(s**4 / df for s, df in parts if df > 0)
+    return sum(s**2 for s, _ in parts) ** 2 / weight if weight > 0 else math.inf

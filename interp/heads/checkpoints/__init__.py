@@ -1,0 +1,1 @@
+"""Scores of heads over the checkpoints of a training run: curves and change points."""

@@ -1,0 +1,144 @@
+"""Matching of heads: permuted heads are found exactly, random weights match at chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.prompts import repeats
+from interp.heads.between_models.matches import HeadMatches
+from interp.model.random_weights import RandomWeights
+from training.variants import permuted
+
+
+@pytest.mark.parametrize("by", ["patterns", "ov", "qk"])
+@pytest.mark.parametrize("within", ["layer", "model"])
+def test_permuted_heads_are_matched_exactly(bundled_induction, by: str, within: str) -> None:
+    other, places = permuted(bundled_induction, 0)
+    prompts = repeats(bundled_induction, n=6, longest=12)
+    found = interp.match_heads(
+        bundled_induction, other, prompts, by=by, within=within, n_null=99, n_boot=50
+    )
+    frame = found.to_pandas()
+    for row in frame.to_dict("records"):
+        assert row["head_b"] == f"L{row['layer']}H{places[row['layer'], row['head']]}"
+    assert np.allclose(frame["score"], 1, atol=1e-5)
+    assert (frame["stability"] == 1).all()
+    assert (frame["null"] < 0.98).all()
+    assert found.p_all == pytest.approx(0.01, abs=0.011)
+    if by != "qk":  # heads of this model that share keys have nearly one circuit
+        assert (frame["p_bh"] < 0.05).all()
+    assert not found.provenance["unmatched_b"]
+
+
+def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
+    """Two builds with different random heads share only the planted ones."""
+    from interp import planted
+
+    a, b = (
+        interp.load(planted.build("induction", heads=6, seed=s).model, name=f"seed {s}")
+        for s in (0, 1)
+    )
+    roles = [planted.build("induction", heads=6, seed=s).roles for s in (0, 1)]
+    found = interp.match_heads(a, b, repeats(a, n=8, longest=12), n_null=0).heads_of_b()
+    for role in ("previous_token", "induction"):
+        [head], [match] = (each[role] for each in roles)
+        there = found["decoder", *head]
+        assert (there.layer, there.head) == match
+
+
+def test_random_weights_match_at_chance(bundled_induction) -> None:
+    """Independent draws of weights are exchangeable: p is as often small as it says."""
+    draws = list(RandomWeights(bundled_induction, 0, 24))
+    prompts = repeats(bundled_induction, n=4, longest=8)
+    whole, each, same = [], [], 0
+    for a, b in zip(draws[::2], draws[1::2], strict=True):
+        found = interp.match_heads(a, b, prompts, n_null=99, n_boot=0)
+        whole.append(found.p_all)
+        frame = found.to_pandas()
+        each += frame["p"].tolist()
+        same += int((frame["head_b"] == "L" + frame["layer"].astype(str) + "H"
+                     + frame["head"].astype(str)).sum())  # fmt: skip
+    assert np.mean(np.array(whole) < 0.1) <= 0.35  # 12 draws of 0.1
+    assert 0.3 < np.mean(whole) < 0.7
+    assert np.mean(np.array(each) < 0.05) < 0.12
+    assert same / len(each) < 0.3  # one of eight by chance
+
+
+def test_the_similarity_is_the_mean_coefficient_of_the_patterns(bundled_induction) -> None:
+    other, _ = permuted(bundled_induction, 1)
+    prompts = repeats(bundled_induction, n=2, longest=6, seed=4)
+    found = interp.match_heads(bundled_induction, other, prompts, n_null=0, n_boot=0)
+    expected = []
+    for ids in prompts.ids:
+        p, q = (
+            m.capture([list(ids)])["pattern", 1][0].double() for m in (bundled_induction, other)
+        )
+        rows = (p[:, None, 1:] * q[None, :, 1:]).clamp_min(0).sqrt().sum(-1)
+        expected.append(rows.mean(-1).numpy())
+    got = found.similarity["decoder 1"]
+    assert np.allclose(got, np.mean(expected, axis=0), atol=1e-6)
+
+
+def test_a_circuit_is_compared_as_whole_matrices_say(bundled_induction) -> None:
+    found = interp.match_heads(bundled_induction, "bundled:induction", by="ov", n_null=0, n_boot=0)
+    from interp.model.locate.weights import embeddings
+
+    ends, site = embeddings(bundled_induction), bundled_induction.site(1)
+    whole = ends.W_E() @ bundled_induction.weights_of(site).OV.whole() @ ends.W_U
+    keep = [
+        i
+        for i in range(bundled_induction.d_vocab)
+        if i not in bundled_induction.tokenizer.all_special_ids
+    ]
+    rows = whole[:, keep][:, :, keep]
+    rows = rows - rows.mean(-1, keepdim=True)
+    rows = rows / rows.norm(dim=-1, keepdim=True)
+    expected = torch.einsum("atv,btv->ab", rows, rows) / rows.shape[1]
+    assert np.allclose(found.similarity["decoder 1"], expected.detach().numpy(), atol=1e-4)
+
+
+def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction) -> None:
+    from interp import planted
+
+    small = interp.load(planted.build("induction", heads=4).model, name="small")
+    large = interp.load(planted.build("induction", heads=6).model, name="large")
+    found = interp.match_heads(small, large, repeats(small, n=4, longest=8), n_null=9, n_boot=9)
+    assert len(found) == 8
+    assert len(found.provenance["unmatched_b"]) == 4
+    turned = interp.match_heads(large, small, repeats(small, n=4, longest=8), n_null=9, n_boot=9)
+    assert sum(not row["head_b"] for row in turned.rows) == 4
+    assert len(turned.heads_of_b()) == 8
+
+
+def test_compare_pairs_matched_heads(bundled_induction) -> None:
+    other, places = permuted(bundled_induction, 2)
+    found = interp.compare(bundled_induction, other, "induction", match="patterns", top=2)
+    frame = found.to_pandas()
+    assert (frame["p_bh"] == 1).all()
+    for row in frame.to_dict("records"):
+        assert row["head_b"] == f"L{row['layer']}H{places[row['layer'], row['head']]}"
+    plain = interp.compare(bundled_induction, other, "induction", top=0).to_pandas()
+    assert (plain["p_holm"] < 0.05).any()
+
+
+def test_files_page_and_errors(bundled_induction, tmp_path) -> None:
+    found = interp.match_heads(
+        bundled_induction, permuted(bundled_induction, 0)[0], n_null=9, n_boot=9
+    )
+    found.save(tmp_path / "x.parquet")
+    assert HeadMatches.load(tmp_path / "x.parquet").equals(found)
+    found.save(tmp_path / "x.html")
+    with pytest.raises(OptionError, match="within='model'"):
+        interp.match_heads(bundled_induction, "bundled:one-layer")
+    assert (
+        len(interp.match_heads(bundled_induction, "bundled:one-layer", within="model", n_null=0))
+        == 16
+    )
+    with pytest.raises(PromptError, match="different vocabularies"):
+        interp.match_heads(bundled_induction, "bundled:deceive", by="ov")
+    with pytest.raises(UnknownName, match="similarity of heads"):
+        interp.match_heads(bundled_induction, bundled_induction, by="weights")
