@@ -19,7 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.model.hooks.calls import Call
+from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.long_output import is_long, long_uniform
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class Replacement:
 
 def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
     """Compute z under uniform attention over the keys that each query may see."""
+    if is_long(call):
+        assert isinstance(call, ComputedCall)
+        return long_uniform(call)
     seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
     return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
 
