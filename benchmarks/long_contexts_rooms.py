@@ -105,6 +105,15 @@ def _attribution(method: str, **options: Any) -> Callable[[Any, list[int]], Run]
     return make
 
 
+def _outliers(name: str) -> Callable[[Any, list[int]], Run]:
+    def make(model: Any, ids: list[int]) -> Run:
+        import interp.heads.outliers
+
+        return lambda: getattr(interp.heads.outliers, name)(model, [ids])
+
+    return make
+
+
 def _view(model: Any, ids: list[int]) -> Run:
     from interp.heads.patterns import long_view
 
@@ -145,7 +154,14 @@ ROOMS: dict[str, Room] = {
     "raw_attention": Room("raw attention", _attribution("raw_attention")),
     "mean_attention": Room("mean attention", _attribution("mean_attention")),
     "value_weighted": Room("value-weighted attention", _attribution("value_weighted")),
+    "column_concentration": Room("column concentration", _attribution("column_concentration")),
+    "output_error": Room("attention output error", _attribution("attention_output_error")),
+    "attention_gradient": Room("attention x its gradient", _attribution("attention_gradient")),
+    "chefer": Room("Chefer relevance", _attribution("chefer")),
     "gradient_x_input": Room("gradient x input", _attribution("gradient_x_input")),
+    "sinks": Room("attention sinks", _outliers("sink_mass")),
+    "no_op": Room("no-op heads by values", _outliers("value_shortfall")),
+    "written": Room("size of head outputs", _outliers("written_share")),
     "view": Room("viewer, page written", _view),
     "verify": Room("`verify`", _verify),
 }
