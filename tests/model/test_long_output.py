@@ -10,12 +10,12 @@ import zoo
 
 import interp
 from interp.causal import custom, leave_one_out
-from interp.causal.game.replacement import uniform_z
 from interp.circuits.attention_parts import attention_tensors, set_parts
 from interp.circuits.contrast import ContrastTask
 from interp.core.registry import CIRCUIT_METHODS
 from interp.model.hooks import long_output
 from interp.model.hooks.calls import ComputedCall
+from interp.model.hooks.long_output import uniform_output
 
 FAMILIES = ["bert", "gpt2", "llama", "mistral_sliding", "gemma2", "gpt_oss", "t5"]
 
@@ -53,9 +53,9 @@ def test_other_queries_keys_and_values_in_blocks(monkeypatch, family) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_uniform_attention_in_blocks(monkeypatch, family) -> None:
     for _, _, call, real in calls_of(family):
-        stored = uniform_z(call)
+        stored = uniform_output(call)
         monkeypatch.setattr(long_output, "STORED_BYTES", 0)
-        found = uniform_z(call)
+        found = uniform_output(call)
         monkeypatch.undo()
         rows = real[:, None, :, None] if real.shape[1] == stored.shape[2] else True
         torch.testing.assert_close(

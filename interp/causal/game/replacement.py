@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.model.hooks.calls import Call, ComputedCall
-from interp.model.hooks.long_output import is_long, long_uniform
+from interp.model.hooks.calls import Call
+from interp.model.hooks.long_output import uniform_output
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -86,21 +86,12 @@ class Replacement:
         run.
         """
         if self.live:
-            value = uniform_z(call) if call is not None else uniform
+            value = uniform_output(call) if call is not None else uniform
         else:
             value = self.fixed.get(site)
         if value is None or value.shape[0] in (1, z.shape[0]):
             return value
         return value.repeat(z.shape[0] // value.shape[0], 1, 1, 1)
-
-
-def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
-    """Compute z under uniform attention over the keys that each query may see."""
-    if is_long(call):
-        assert isinstance(call, ComputedCall)
-        return long_uniform(call)
-    seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
-    return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
 
 
 def gated(

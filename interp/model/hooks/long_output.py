@@ -62,8 +62,16 @@ def long_output(
         ) from error
 
 
-def long_uniform(call: ComputedCall) -> Float[Tensor, "batch head query_pos d_v"]:
+def uniform_output(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
     """Compute the head outputs (z) of uniform attention over the keys that each query may see."""
+    if is_long(call):
+        assert isinstance(call, ComputedCall)
+        return _long_uniform(call)
+    seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
+    return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
+
+
+def _long_uniform(call: ComputedCall) -> Tensor:
     mask = call.mask
     if mask is not None and mask.dtype != torch.bool:
         mask = mask > torch.finfo(mask.dtype).min / 2
