@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FEW = 16  # output positions up to which single rows are computed instead of weighted sums
 NOTES: Mapping[str, Any] = {"engine": "streamed"}
-Read = Callable[["Site", Call, Mapping[str, Any]], Tensor]
+ReadLayer = Callable[["Site", Call, Mapping[str, Any]], Tensor]
 """Function of a layer, its call and the values of its reductions by name."""
 
 
@@ -47,7 +47,7 @@ def streamed(
     example: Example,
     stack: str,
     asked: Callable[[torch.device], list[Reduction]],
-    read: Read,
+    read: ReadLayer,
     layer: int | None = None,
 ) -> list[Tensor]:
     """Run the model once and reduce the pattern of every layer of a stack.
@@ -91,7 +91,7 @@ def streamed(
     return [found[site] for site in sites]
 
 
-def from_target(example: Example, stack: str) -> tuple[Callable[[torch.device], list], Read]:
+def from_target(example: Example, stack: str) -> tuple[Callable[[torch.device], list], ReadLayer]:
     """Return the reduction for the attention from the target, and its reading `[head, source]`.
 
     Few output positions are read as rows, which cost one row each; many as one weighted sum.
