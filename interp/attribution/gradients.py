@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.attribution.declaration import Scores
+from interp.attribution.graph.mixing import require_storable
 from interp.attribution.roles import close, find_roles
 from interp.attribution.rules import Rules, as_is, mixed, ruled
 from interp.causal.gate_derivatives import frozen
@@ -140,7 +141,13 @@ def reads_linearly(example: Example) -> bool:
 def pattern_gradients(
     example: Example,
 ) -> dict[Site, tuple[Float[Tensor, "head query_pos key_pos"], Tensor]]:
-    """Return every attention pattern and the target's derivative by it, in order of the run."""
+    """Return every attention pattern and the target's derivative by it, in order of the run.
+
+    Raises:
+        OptionError: the patterns of a stack exceed 4 GiB.
+    """
+    for stack in example.model.stacks:
+        require_storable(example, stack)
     model, patterns = example.model, {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:

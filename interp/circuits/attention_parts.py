@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from interp.attribution.roles import close
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import ComputedCall, RecordedCall, precise, repeat_kv
+from interp.model.hooks.long_output import is_long, long_output
 from interp.model.locate.find_layout import layouts
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ def scores_of(
 
 def set_parts(model: Model, site: Site, call: Call, parts: AttentionTensors) -> None:
     """Replace the head outputs (z) of a call by those that other queries, keys and values give."""
+    if is_long(call):
+        assert isinstance(call, ComputedCall)
+        call.z = long_output(call, parts.q, parts.k, parts.v)
+        return
     call.z = mixed_parts(call, probabilities(call, scores_of(model, site, call, parts)), parts.v)
 
 

@@ -258,8 +258,9 @@ def uniform(heads, *, positions: Positions = None, stack: str | None = None) -> 
     """Spread the head's attention evenly over its visible keys; its values stay unchanged."""
 
     def replace(call: Call, site: Site, real: Tensor) -> Tensor:
-        seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
-        return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1))
+        from interp.model.hooks.long_output import uniform_output
+
+        return uniform_output(call)
 
     return Edit("uniform-attention", parse_heads(heads), replace, positions, stack)
 

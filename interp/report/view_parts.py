@@ -17,6 +17,7 @@ from interp.report.tokens import shown
 
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed
+LINKS = 100  # of the table of links
 _LEFT, _TOP = 42, 24
 
 
@@ -31,7 +32,7 @@ def static_section(at: int, stack: Stack) -> dict[str, Any]:
         "name": stack.name, "thumbs": thumbs(at, stack), "heads": heads_table(stack),
         "about": f"{what}, {stack.n_queries:,} queries{keys}{several}.",
         "tiles": [_tile(at, number, tile) for number, tile in enumerate(stack.tiles)],
-        "tokens": token_list(stack),
+        "tokens": token_list(stack), "links": links_table(stack),
     }  # fmt: skip
 
 
@@ -95,6 +96,24 @@ def heads_table(stack: Stack) -> Markup:
     said = element("p", f"{means}; the largest weight is of one pair{first}.")
     columns = ["head", *titles.values(), ("from query", "token"), ("to key", "token")]
     return note + said + table(columns, lines)
+
+
+def links_table(stack: Stack) -> Markup | None:
+    """Return the strongest links of all heads of a long prompt, if there are any."""
+    rows = [(head, link) for head, found in stack.links.items() for link in found]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: -row[1].weight)
+    lines = (
+        [
+            str(head),
+            f"{link.weight:.3f}",
+            f"{link.query:,}: {shown(link.query_token)}",
+            f"{link.key:,}: {shown(link.key_token)}",
+        ]
+        for head, link in rows[:LINKS]
+    )
+    return table(["head", "weight", ("from query", "token"), ("to key", "token")], lines)
 
 
 def _tile(at: int, number: int, tile: Tile) -> Markup:

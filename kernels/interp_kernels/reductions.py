@@ -11,6 +11,13 @@ except for the "signed" activation; statistics of the *amount* of attention use 
 Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions: counted from
 `Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys returned by `Largest`
 and `TopK`, labels) counts along the tensors' own axes.
+
+What asks for them in `interp`: scores of heads for `Entropy`, `Largest`, `Mass`, `Targets`,
+`PairMass`, `Distance` and `Output`; sinks and no-op heads for `Received` and `RightProduct`;
+rollout for `LeftProduct` and `RightProduct`; attribution from patterns for `Rows`, `LeftProduct`,
+`Received` and `ReceivedValueWeighted`; the viewer for `PooledMap`, `Tile` and `TopK`; gradients of
+long prompts (`interp_kernels.backward`) for `Output` and `LogSumExp`. No analysis of `interp` asks
+for `SegmentMass`, `SegmentToSegment`, `KeySetMass`, `Diagonal`, `Moments` or `ResultNorm` yet.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ ALLOWED = {
     "attribution/gradients.py": "gradient: patterns become leaves of the graph",
     "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
     "attribution/rules.py": "gradient: the rules of a backward pass",
+    "attribution/streamed_gradients.py": "gradient: by every head's output, kept in the graph",
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
     "causal/gate_derivatives.py": "gradient: by the gate of every head",
@@ -22,7 +23,7 @@ ALLOWED = {
     "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
 }
-SITES = 11
+SITES = 12
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

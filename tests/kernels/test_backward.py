@@ -3,47 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp_kernels import (
-    Attention,
-    Distance,
-    Entropy,
     InvalidAttention,
-    InvalidReduction,
-    KeySetMass,
-    Largest,
-    LeftProduct,
-    LogSumExp,
-    Mass,
     Output,
-    Received,
-    RightProduct,
-    SegmentMass,
     chunked,
     reference,
 )
-from interp_kernels.backward import attention_with_statistics, gate_gradient
-
-FIRST = [Output(), LogSumExp(), Entropy()]
-
-
-def linear(call):
-    """Every other statistic that has a gradient, sized for the call."""
-    at, draw = call.shape, torch.Generator().manual_seed(5)
-    return [
-        Distance(),
-        Received(),
-        Mass("even", lambda query, key, tokens: key % 2 == 0),
-        KeySetMass("first", (0, 1)),
-        SegmentMass(torch.randint(-1, 3, (at.batch, at.key), generator=draw), 3),
-        LeftProduct(torch.randn(1, at.head, 2, at.query, generator=draw)),
-        RightProduct(torch.randn(at.batch, 1, at.key, 3, generator=draw)),
-    ]
+from interp_kernels.backward import attention_with_output
 
 
 def with_leaves(call, dtype=torch.float64):
@@ -53,48 +24,34 @@ def with_leaves(call, dtype=torch.float64):
     return dataclasses.replace(call, **leaves), list(leaves.values())
 
 
-def loss(found, reductions):
-    """A sum in which every number of every statistic has a weight of its own."""
-    draw, total = torch.Generator().manual_seed(11), 0.0
-    for r in reductions:
-        value = found[r.name]
-        factor = torch.randn(value.shape, generator=draw, dtype=torch.float64).to(value.dtype)
-        total = total + (torch.where(value.isfinite(), value, 0) * factor).sum()
-    return total
+def loss(output):
+    """A sum in which every number has a weight of its own."""
+    draw = torch.Generator().manual_seed(11)
+    factor = torch.randn(output.shape, generator=draw, dtype=torch.float64).to(output.dtype)
+    return (output * factor).sum()
 
 
-def gradients(call, reductions, dtype=torch.float64, **options):
+def stored(call):
+    """The output through a stored pattern."""
+    return reference.statistics(call, [Output()])["output"]
+
+
+def gradients(call, dtype=torch.float64, **options):
     """Found in blocks, and by autograd through a stored pattern."""
     call, leaves = with_leaves(call, dtype)
-    ours = attention_with_statistics(call, reductions, **options)
-    truth = reference.statistics(call, reductions)
-    for r in reductions:
-        torch.testing.assert_close(ours[r.name], truth[r.name], msg=lambda m, r=r: f"{r.name}: {m}")
-    found = torch.autograd.grad(loss(ours, reductions), leaves, allow_unused=True)
-    exact = torch.autograd.grad(loss(truth, reductions), leaves, allow_unused=True)
+    ours, truth = attention_with_output(call, **options), stored(call)
+    torch.testing.assert_close(ours, truth)
+    found = torch.autograd.grad(loss(ours), leaves, allow_unused=True)
+    exact = torch.autograd.grad(loss(truth), leaves, allow_unused=True)
     return found, exact
 
 
 @pytest.mark.parametrize("heads", [(4, 4), (4, 2), (4, 1)])
-def test_output_log_sum_exp_and_entropy(calls, mask, heads):
+def test_the_gradients_are_those_through_a_stored_pattern(calls, mask, heads):
     call = calls.make(heads=heads, **calls.masks(mask, 2, heads[0]))
-    for found, exact in zip(*gradients(call, FIRST, block=5, backend="chunked"), strict=True):
+    for found, exact in zip(*gradients(call, block=5, backend="chunked"), strict=True):
         assert exact.abs().sum() > 0 or mask == "no visible key"
         torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("mask", ["causal", "all at once", "high sinks", "right padding", "offset"])
-def test_each_linear_statistic(calls, mask):
-    call = calls.make(**calls.masks(mask))
-    asked = linear(call)
-    for r in asked:
-        for found, exact in zip(*gradients(call, [r], block=4), strict=True):
-            expected = torch.zeros_like(found) if exact is None else exact
-            torch.testing.assert_close(
-                found, expected, rtol=1e-9, atol=1e-10, msg=lambda m, r=r: f"{r.name}: {m}"
-            )
-    for found, exact in zip(*gradients(call, [*FIRST, *asked]), strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("mask", ["softcap", "sinks", "window"])
@@ -108,18 +65,18 @@ def test_against_finite_differences(calls, mask):
 
     def run(*tensors):
         there = dataclasses.replace(call, **dict(zip(names, tensors, strict=True)))
-        return tuple(attention_with_statistics(there, [*FIRST, Received()]).values())
+        return attention_with_output(there)
 
     assert torch.autograd.gradcheck(run, leaves)
 
 
 @pytest.mark.parametrize("scores", [1, 300])
 def test_blocks_never_change_a_gradient(calls, monkeypatch, scores):
-    call = calls.make(batch=3, heads=(6, 3), sizes=(17, 17))
-    whole, _ = gradients(call, FIRST)
+    call = calls.make(batch=3, heads=(6, 3), sizes=(17, 17), window=9)
+    whole, _ = gradients(call)
     monkeypatch.setattr(chunked, "SCORES", scores)
     for block in (1, 6, 100):
-        found, _ = gradients(call, FIRST, block=block)
+        found, _ = gradients(call, block=block)
         for one, other in zip(found, whole, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
@@ -127,11 +84,11 @@ def test_blocks_never_change_a_gradient(calls, monkeypatch, scores):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_error_is_that_of_plain_autograd(calls, dtype):
     call = calls.make(sizes=(60, 60), dtype=dtype, **calls.masks("alibi", 2, 4, (60, 60)))
-    _, exact = gradients(call, FIRST)
+    _, exact = gradients(call)
     there, leaves = with_leaves(call, dtype)
-    found = torch.autograd.grad(loss(attention_with_statistics(there, FIRST), FIRST), leaves)
+    found = torch.autograd.grad(loss(attention_with_output(there)), leaves)
     there, leaves = with_leaves(call, torch.float32)
-    plain = torch.autograd.grad(loss(reference.statistics(there, FIRST), FIRST), leaves)
+    plain = torch.autograd.grad(loss(stored(there)), leaves)
     for ours, naive, truth in zip(found, plain, exact, strict=True):
         size = truth.abs().max()
         rounding = torch.finfo(dtype).eps * size
@@ -146,27 +103,16 @@ def test_the_output_alone_is_pytorchs_own(calls, monkeypatch):
     def used(*given):
         raise AssertionError("formed blocks")
 
-    plain, _ = with_leaves(calls.make(sizes=(30, 30), heads=(4, 2)), torch.float32)
+    plain, _ = with_leaves(calls.make(sizes=(30, 30), widths=(8, 8), heads=(4, 2)), torch.float32)
     masked, _ = with_leaves(calls.make(sizes=(30, 30), window=3), torch.float32)
-    found = attention_with_statistics(plain, [Output()])["output"]
-    torch.testing.assert_close(found, reference.statistics(plain, [Output()])["output"])
-    ours, exact = gradients(calls.make(sizes=(30, 30), heads=(4, 2)), [Output()])
+    torch.testing.assert_close(attention_with_output(plain), stored(plain))
+    ours, exact = gradients(calls.make(sizes=(30, 30), widths=(8, 8), heads=(4, 2)))
     for one, other in zip(ours, exact, strict=True):
         torch.testing.assert_close(one, other)
-    monkeypatch.setattr("interp_kernels.backward.score_gradients", used)
-    attention_with_statistics(plain, [Output()])["output"].sum().backward()
+    monkeypatch.setattr("interp_kernels.backward.output_gradients", used)
+    attention_with_output(plain).sum().backward()
     with pytest.raises(AssertionError, match="formed blocks"):
-        attention_with_statistics(masked, [Output()])["output"].sum().backward()
-
-
-def test_a_gate_gradient_is_the_derivative_of_a_gate(calls):
-    call, _ = with_leaves(calls.make(**calls.masks("sinks")))
-    gate = torch.ones(2, 4, 13, dtype=torch.float64, requires_grad=True)
-    output = attention_with_statistics(call, FIRST)["output"]
-    output.retain_grad()
-    ((output * gate[..., None]).sin().sum()).backward()
-    torch.testing.assert_close(gate_gradient(output, output.grad), gate.grad)
-    assert gate.grad.abs().min() > 0
+        attention_with_output(masked).sum().backward()
 
 
 class Sizes(TorchDispatchMode):
@@ -186,11 +132,12 @@ def test_no_tensor_grows_with_the_square_of_the_length(calls, monkeypatch):
     monkeypatch.setattr(chunked, "SCORES", 1 << 14)
     found = []
     for tokens in (256, 1024):
-        call = calls.make(batch=1, heads=(2, 1), sizes=(tokens, tokens), dtype=torch.float32)
+        call = calls.make(
+            batch=1, heads=(2, 1), sizes=(tokens, tokens), dtype=torch.float32, softcap=3.0
+        )
         call, _ = with_leaves(call, torch.float32)
         with Sizes() as sizes:
-            values = attention_with_statistics(call, FIRST, block=16, backend="chunked")
-            loss(values, FIRST).backward()
+            loss(attention_with_output(call, block=16, backend="chunked")).backward()
         found.append(sizes.largest)
     assert found[1] <= 4 * found[0]
     assert found[1] < 1024**2 / 4
@@ -199,12 +146,7 @@ def test_no_tensor_grows_with_the_square_of_the_length(calls, monkeypatch):
 def test_rows_that_see_nothing_give_no_gradient_and_no_nan(calls):
     padding = torch.arange(6) >= torch.tensor([[0], [4]])
     call, (q, k, v) = with_leaves(calls.make(sizes=(6, 6), key_padding=padding))
-    found = attention_with_statistics(call, FIRST)
-    (
-        found["output"].sum()
-        + found["entropy"].sum()
-        + found["lse"][found["lse"] > -math.inf].sum()
-    ).backward()
+    attention_with_output(call).square().sum().backward()
     assert (q.grad[1, :, :4] == 0).all()
     assert all(x.grad.isfinite().all() for x in (q, k, v))
     assert q.grad.abs().sum() > 0
@@ -213,8 +155,7 @@ def test_rows_that_see_nothing_give_no_gradient_and_no_nan(calls):
 @pytest.mark.parametrize(("batch", "sizes"), [(0, (3, 3)), (2, (0, 3)), (2, (3, 0))])
 def test_zero_lengths(calls, batch, sizes):
     call, (q, k, v) = with_leaves(calls.make(batch=batch, sizes=sizes))
-    found = attention_with_statistics(call, [Output(), Entropy()])
-    (found["output"].sum() + found["entropy"].sum()).backward()
+    attention_with_output(call).sum().backward()
     assert all(x.grad.shape == x.shape and (x.grad == 0).all() for x in (q, k, v))
 
 
@@ -222,17 +163,14 @@ def test_gradients_reach_through_the_model_only_where_asked(calls):
     call = calls.make()
     k = call.k.clone().requires_grad_()
     call = dataclasses.replace(call, k=k)
-    attention_with_statistics(call, [Entropy()])["entropy"].sum().backward()
+    attention_with_output(call).square().sum().backward()
     assert k.grad.abs().sum() > 0
     assert call.q.grad is None
 
 
 def test_what_has_no_gradient_is_refused(calls):
-    with pytest.raises(InvalidReduction, match="largest has no gradient here; these have: Output,"):
-        attention_with_statistics(calls.make(), [Largest()])
     with pytest.raises(InvalidAttention, match="relu weights have no gradient here; softmax has"):
-        attention_with_statistics(calls.make(activation="relu"), [Output()])
+        attention_with_output(calls.make(activation="relu"))
     bias = torch.zeros(13, 13, requires_grad=True)
     with pytest.raises(InvalidAttention, match="the bias requires a gradient"):
-        attention_with_statistics(calls.make(bias=bias), [Output()])
-    assert isinstance(calls.make(), Attention)
+        attention_with_output(calls.make(bias=bias))

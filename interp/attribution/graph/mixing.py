@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from interp.model.locate.sites import Site
 
 Array = np.ndarray
+STORED_BYTES = 2**28  # largest size of the patterns of all layers that "auto" stores
+MOST_BYTES = 2**32  # largest size of the patterns of all layers that are ever stored
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,9 +103,10 @@ def stored_layers(
     """Return the attention layers of one stack with their patterns over the input's tokens.
 
     Raises:
-        OptionError: there are several stacks and none is named, or keys or queries are not the
-            tokens of the input.
+        OptionError: there are several stacks and none is named, keys or queries are not the tokens
+            of the input, or the patterns exceed 4 GiB.
     """
+    require_storable(example, stack)
     sites, patterns = example.sites(stack or None), example.patterns(stack or None)
     queries = len(target_rows(example, sites[0].stack))
     for site, pattern in zip(sites, patterns, strict=True):
@@ -115,6 +118,27 @@ def stored_layers(
                 "attention is not a score of these tokens; use another stack or method"
             )
     return sites, patterns
+
+
+def pattern_bytes(example: Example, stack: str) -> int:
+    """Return the size of the patterns of all layers of one stack in float32."""
+    return 4 * len(example) ** 2 * sum(s.n_heads for s in example.sites(stack or None))
+
+
+def require_storable(example: Example, stack: str) -> None:
+    """Raise if the patterns of all layers exceed 4 GiB.
+
+    Raises:
+        OptionError: the message names the methods that need no stored patterns.
+    """
+    size = pattern_bytes(example, stack)
+    if size > MOST_BYTES:
+        raise OptionError(
+            f"{len(example):,} tokens have patterns of {size / 2**30:.0f} GiB, more than the "
+            f"{MOST_BYTES / 2**30:.0f} GiB that are stored: what needs every output by every token "
+            "is refused. For the row of one target use rollout (without full), raw_attention, "
+            "mean_attention or value_weighted; for segments use interp view, which sums blocks"
+        )
 
 
 def target_rows(example: Example, stack: str) -> Float[Array, " output"]:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.attribution.graph.layered import REDUCTIONS, check_options, reduction_weights
-from interp.attribution.graph.mixing import chosen_sites, is_joint, target_rows
+from interp.attribution.graph.mixing import STORED_BYTES, chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.tap import to_attention
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
     from interp.model.locate.sites import Site
 
-STORED_BYTES = 2**28  # largest size of the patterns of all layers that "auto" stores
 ENGINES = ("auto", "stored", "streamed")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,7 +12,14 @@ from torch import Tensor
 from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers, target_rows
+from interp.attribution.graph.streamed_patterns import FEW, NOTES, is_streamed, streamed
 from interp.core.errors import CheckError
+from interp.model.hooks.calls import repeat_kv
+from interp_kernels.reductions import Rows
+
+if TYPE_CHECKING:
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
 
 SINK_FROM = 1e-4  # a larger deficit of a row sum is due to a sink; float32 rows miss 1 by 1e-6
 
@@ -33,26 +43,51 @@ def attention_output_error(example: Example, *, stack: str = "") -> Scores:
     Reference: Goel et al. 2025, "CAOTE: KV Caching through Attention Output Error based Token
     Eviction".
     """
+    rows = torch.from_numpy(target_rows(example, example.sites(stack or None)[0].stack))
+    some = rows.nonzero().flatten().tolist()
+    if len(some) <= FEW and is_streamed(example, stack):
+
+        def read(site: Site, call: Call, values: Mapping[str, Any]) -> Tensor:
+            value = repeat_kv(call.v, site.n_heads)[0].double()
+            weights = values["rows"][0].double().transpose(0, 1)
+            return _of_layer(site, weights, value, call.z[0, :, some].double(), rows[some])
+
+        layers = streamed(example, stack, lambda device: [Rows(tuple(some))], read)
+        return Scores(torch.stack(layers).mean(0).cpu().numpy(), notes=dict(NOTES))
     sites, patterns = stored_layers(example, stack)
     held = example.capture(("v", "z"), stack=sites[0].stack)
-    rows = torch.from_numpy(target_rows(example, sites[0].stack))
     layers = []
     for site, pattern in zip(sites, patterns, strict=True):
         value = held["v", site.layer, site.stack][0].double()
         value = value.repeat_interleave(site.n_heads // site.n_kv_heads, 0)
         z = held["z", site.layer, site.stack][0].double()
-        found = torch.zeros(len(example), dtype=torch.double, device=z.device)
-        for row in rows.nonzero().flatten().tolist():
-            weight = pattern[:, row].double()
-            made = (weight[..., None] * value).sum(1)
-            if not torch.allclose(made, z[:, row], rtol=1e-2, atol=1e-3 * float(z.abs().max())):
-                raise CheckError(
-                    f"{site.name}: pattern times values does not equal the head outputs at row "
-                    f"{row}, so the effect of dropping a token is not known; use another method"
-                )
-            found += rows[row] * errors(weight, value, made).mean(0)
-        layers.append(found)
+        weights = pattern[:, some].double().transpose(0, 1)
+        layers.append(_of_layer(site, weights, value, z[:, some], rows[some]))
     return Scores(torch.stack(layers).mean(0).cpu().numpy())
+
+
+def _of_layer(
+    site: Site,
+    weights: Float[Tensor, "row head key_pos"],
+    value: Float[Tensor, "head key_pos d_v"],
+    z: Float[Tensor, "head row d_v"],
+    shares: Float[Tensor, " row"],
+) -> Float[Tensor, " key_pos"]:
+    """Average the errors of one layer over heads, and weight those of its output positions.
+
+    Raises:
+        CheckError: the pattern times the values does not equal the head outputs.
+    """
+    found = torch.zeros(value.shape[1], dtype=torch.double, device=z.device)
+    for row, weight in enumerate(weights):
+        made = (weight[..., None] * value).sum(1)
+        if not torch.allclose(made, z[:, row], rtol=1e-2, atol=1e-3 * float(z.abs().max())):
+            raise CheckError(
+                f"{site.name}: pattern times values does not equal the head outputs at a row, so "
+                "the effect of dropping a token is not known; use another method"
+            )
+        found += shares[row] * errors(weight, value, made).mean(0)
+    return found
 
 
 def errors(

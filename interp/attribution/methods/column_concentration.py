@@ -9,6 +9,7 @@ from torch import Tensor
 from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 from interp.attribution.graph.mixing import stored_layers
+from interp.attribution.graph.streamed_patterns import NOTES, is_streamed, received
 
 
 @attribution(unit="concentration", signed=False, needs="patterns")
@@ -31,22 +32,35 @@ def column_concentration(example: Example, *, stack: str = "") -> Scores:
     al. 2023, "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language
     Models".
     """
-    sites, patterns = stored_layers(example, stack)
-    share = torch.cat(
-        [received_shares(p.double(), site.causal) for site, p in zip(sites, patterns, strict=True)]
-    )
+    notes = {}
+    if is_streamed(example, stack):
+        notes = dict(NOTES)
+        pairs = zip(example.sites(stack or None), received(example, stack), strict=True)
+        share = torch.cat([shares(total, len(example), site.causal) for site, total in pairs])
+    else:
+        layers = zip(*stored_layers(example, stack), strict=True)
+        share = torch.cat([received_shares(p.double(), site.causal) for site, p in layers])
     scores = (share**2).mean(0).cpu().numpy()
     total = float((share**2).sum(1).mean())
-    return Scores(scores, total=total, notes={"effective tokens": 1 / total if total else None})
+    return Scores(
+        scores, total=total, notes=notes | {"effective tokens": 1 / total if total else None}
+    )
 
 
 def received_shares(
     pattern: Float[Tensor, "head query_pos key_pos"], causal: bool
 ) -> Float[Tensor, "head key_pos"]:
     """Compute each key's share of the received attention, averaged over queries that can see it."""
-    queries, keys = pattern.shape[1:]
-    seen_by = torch.full((keys,), float(queries), dtype=pattern.dtype, device=pattern.device)
+    return shares(pattern.sum(1), pattern.shape[1], causal)
+
+
+def shares(
+    total: Float[Tensor, "head key_pos"], queries: int, causal: bool
+) -> Float[Tensor, "head key_pos"]:
+    """Compute the same from the attention that each key receives in total."""
+    keys = total.shape[1]
+    seen_by = torch.full((keys,), float(queries), dtype=total.dtype, device=total.device)
     if causal:
-        seen_by = queries - torch.arange(keys, dtype=pattern.dtype, device=pattern.device)
-    received = pattern.sum(1) / seen_by
-    return received / received.sum(1, keepdim=True).clamp_min(1e-30)
+        seen_by = queries - torch.arange(keys, dtype=total.dtype, device=total.device)
+    mean = total / seen_by
+    return mean / mean.sum(1, keepdim=True).clamp_min(1e-30)

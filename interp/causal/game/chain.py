@@ -25,11 +25,11 @@ from interp.causal.game.estimate import RunEstimate
 from interp.causal.game.game import Game
 from interp.causal.game.pace import timed
 from interp.causal.game.patching import rebuilt, tensors_in
-from interp.causal.game.replacement import uniform_z
 from interp.causal.game.replay import CleanRun, pick, run
 from interp.core.errors import NonFiniteError, UnknownName
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
+from interp.model.hooks.long_output import uniform_output
 from interp.model.locate.sites import Site
 
 Walk = Literal["auto", "chain", "fold"]
@@ -232,7 +232,7 @@ def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -
         if site in reuse.attention and place[site] > place[first]:
             last.z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
             if batch.replacement.live:
-                last.uniform[site] = uniform_z(call)
+                last.uniform[site] = uniform_output(call)
 
     module_of = game.model.module.get_submodule
     with ExitStack() as stack:

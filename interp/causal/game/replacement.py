@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.model.hooks.calls import Call
+from interp.model.hooks.long_output import uniform_output
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Replacement:
         run.
         """
         if self.live:
-            value = uniform_z(call) if call is not None else uniform
+            value = uniform_output(call) if call is not None else uniform
         else:
             return self.rows(site, z.shape[0])
         return _repeated(value, z.shape[0])
@@ -99,12 +100,6 @@ def _repeated(value: Tensor | None, n: int) -> Tensor | None:
     if value is None or value.shape[0] in (1, n):
         return value
     return value.repeat(n // value.shape[0], 1, 1, 1)
-
-
-def uniform_z(call: Call) -> Float[Tensor, "batch head query_pos d_v"]:
-    """Compute z under uniform attention over the keys that each query may see."""
-    seen = call.visible().to(call.z.dtype).expand(-1, call.n_heads, -1, -1)
-    return call.mix(seen / seen.sum(-1, keepdim=True).clamp_min(1)).to(call.z.dtype)
 
 
 def gated(

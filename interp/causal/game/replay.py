@@ -20,10 +20,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
-from interp.causal.game.replacement import Replacement, gated, uniform_z
+from interp.causal.game.replacement import Replacement, gated
 from interp.core.errors import OptionError
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, replaced
+from interp.model.hooks.long_output import uniform_output
 from interp.model.locate.sites import Site
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
@@ -187,7 +188,7 @@ def capture_for_replay(
             # memory layout of the projection's input, so that merging the heads needs no copy
             z[site] = call.z.transpose(1, 2).contiguous().transpose(1, 2)
             if replacement.live:
-                uniform[site] = uniform_z(call)
+                uniform[site] = uniform_output(call)
         if base is not None and site in base:
             gate = base[site].expand(batch, -1)
             call.z = gated(call.z, gate, replacement.at(site, call.z, call))

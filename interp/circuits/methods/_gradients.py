@@ -30,8 +30,9 @@ from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
-from interp.model.hooks.calls import Call
+from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
+from interp.model.hooks.long_output import is_long, long_output
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -197,6 +198,12 @@ class Backward(Watch):
         model, rules = self.graph.model, self.rules
         parts = attention_tensors(call, site)
         self._parts[self.graph.order_of(site)] = parts
+        if is_long(call) and rules == PLAIN and self._patterns is None:
+            assert isinstance(call, ComputedCall)
+            z = long_output(call, parts.q, parts.k, parts.v)
+            check_computed(call, site, z)
+            call.z = as_is(call.z, z)
+            return
         scores, v = scores_of(model, site, call, parts), parts.v
         if rules == PLAIN:
             pattern = probabilities(call, scores)

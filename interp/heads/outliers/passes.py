@@ -16,6 +16,7 @@ from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
+from interp_kernels.mask_structure import structure_of
 from interp_kernels.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -111,28 +112,50 @@ def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
 
 def seen_by(call: Call) -> Tensor:
     """Count the queries that may attend to each key, `[batch, 1 or head, key]`."""
-    if _plainly_causal(call):
-        keys = call.v.shape[2]
-        return torch.arange(keys, 0, -1, device=call.z.device)[None, None]
-    return call.visible().sum(2)
+    ends = _visible_ends(call)
+    if ends is None:
+        return call.visible().sum(2)
+    first, end = ends
+    change = torch.zeros(call.v.shape[2] + 1, dtype=torch.long, device=call.z.device)
+    change.index_add_(0, first, torch.ones_like(first)).index_add_(0, end, -torch.ones_like(end))
+    return change.cumsum(0)[None, None, :-1]
 
 
 def sees(call: Call) -> Tensor:
     """Count the keys that each query may attend to, `[batch, 1 or head, query]`."""
-    if _plainly_causal(call):
-        return torch.arange(1, call.z.shape[2] + 1, device=call.z.device)[None, None]
-    return call.visible().sum(-1)
+    ends = _visible_ends(call)
+    return call.visible().sum(-1) if ends is None else (ends[1] - ends[0])[None, None]
 
 
 def visible_mean(
     call: Call, x: Float[Tensor, "batch head key_pos"]
 ) -> Float[Tensor, "batch head query_pos"]:
     """Average a number per key over the keys that each query may attend to."""
-    if _plainly_causal(call):
-        return x.cumsum(-1) / sees(call)
-    total = (call.visible().to(x.dtype) @ x[..., None])[..., 0]
+    ends = _visible_ends(call)
+    if ends is None:
+        total = (call.visible().to(x.dtype) @ x[..., None])[..., 0]
+    else:
+        before = torch.nn.functional.pad(x.cumsum(-1), (1, 0))
+        total = before[..., ends[1]] - before[..., ends[0]]
     return total / sees(call).clamp_min(1)
 
 
-def _plainly_causal(call: Call) -> bool:
-    return isinstance(call, ComputedCall) and call.causal and call.mask is None
+def _visible_ends(call: Call) -> tuple[Tensor, Tensor] | None:
+    """Return the first key that each query may attend to, and the one after the last.
+
+    None if the mask is not causality or a window, so that only the mask itself says what is seen.
+    """
+    if not isinstance(call, ComputedCall):
+        return None
+    queries, keys, device = call.z.shape[2], call.v.shape[2], call.z.device
+    causal, window, offset = call.causal, None, 0
+    if call.mask is not None:
+        real = torch.ones(call.z.shape[0], queries, dtype=torch.bool, device=device)
+        structure = structure_of(call.mask, real, keys)
+        if structure is None or call.causal:
+            return None
+        causal, window, offset = structure.causal, structure.window, keys - queries
+    query = torch.arange(queries, device=device) + offset
+    end = (query + 1).clamp(0, keys) if causal else torch.full_like(query, keys)
+    first = torch.zeros_like(query) if window is None else (query + 1 - window).clamp_min(0)
+    return torch.minimum(first, end), end

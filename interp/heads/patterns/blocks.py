@@ -7,7 +7,6 @@ prompt. Blocks are exact sums; a tile is computed again from queries and keys.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -26,8 +25,10 @@ from interp.heads.patterns.capturing import (
     sequences_of,
     stack_tokens,
 )
+from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
-from interp.heads.patterns.stack import Stack, Tile
+from interp.heads.patterns.stack import Link, Stack, Tile
+from interp.heads.patterns.tile_names import TileAsked, require_within, tile_parts
 from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, RecordedCall
@@ -35,33 +36,22 @@ from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError
-from interp_kernels.reductions import PooledMap, Reduction
+from interp_kernels.reductions import PooledMap, Reduction, TopK
 from interp_kernels.reductions import Tile as TileOf
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.model.model import Model
 
 BLOCKS = 256  # the largest number of blocks down and across by default
 MOST_BLOCKS = 1_024  # the largest number with a given block size
-LARGEST_TILE = 1_024  # queries or keys
 HEAVIEST = 4
-_TILE = re.compile(r"\s*(?:(\w+)\.)?([^:]+):\s*(\d+)\s*-\s*(\d+)\s*,\s*(\d+)\s*-\s*(\d+)\s*")
 Advance = Callable[[int, int], None]
 
 
 class _Enough(Exception):
     """Signal that ends a forward pass."""
-
-
-@dataclass(frozen=True)
-class TileAsked:
-    """Position of a tile: ranges of queries and keys of one head."""
-
-    stack: str
-    head: Head
-    queries: range
-    keys: range
-    why: str = "asked for"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -149,10 +139,26 @@ class LongView(View):
             for share, name, head, rows, columns in found[:n]
         ]
 
+    def links(self) -> pd.DataFrame:
+        """Return the strongest links of every head to distant keys, the strongest first.
+
+        Columns: stack, layer, head, query, query_token, key, key_token, weight. The first key and
+        the tokens beside the query are excluded; a head has at most one link per query, and 8.
+        """
+        import pandas as pd
+
+        rows = [
+            {"stack": s.name, "layer": head.layer, "head": head.head, **vars(link)}
+            for s in self.stacks for head, found in s.links.items() for link in found
+        ]  # fmt: skip
+        columns = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
+        frame = pd.DataFrame(rows, columns=columns)
+        return frame.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
+
     def _read(self, asked: str | TileAsked) -> TileAsked:
         if isinstance(asked, TileAsked):
             return asked
-        stack, one, q0, q1, k0, k1 = _parts(asked)
+        stack, one, q0, q1, k0, k1 = tile_parts(asked)
         holding = [s.name for s in self.stacks if one in s.weights and stack in (None, s.name)]
         if len(holding) > 1:
             raise OptionError(f"{one} is in {', '.join(holding)}; write {holding[0]}.{asked}")
@@ -166,7 +172,7 @@ class LongView(View):
             for what, part, tokens in zip(
                 ("queries", "keys"), (one.queries, one.keys), self.tokens[one.stack], strict=True
             ):
-                _require_within((part.start, part.stop), len(tokens), what)
+                require_within((part.start, part.stop), len(tokens), what)
         found: dict[int, Tile] = {}
         reductions: dict[tuple[str, int], list[Reduction]] = {}
         for at, one in enumerate(asked):
@@ -195,31 +201,6 @@ class LongView(View):
             )
         _streamed(self.model, self.inputs, reductions, keep, lambda done, of: None)
         return [found[at] for at in range(len(asked))]
-
-
-def _parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
-    found = _TILE.fullmatch(asked)
-    if found is None:
-        raise OptionError(
-            f"cannot read {asked!r} as a tile; write HEAD:QUERIES,KEYS such as L1H3:4000-4256,0-256"
-        )
-    stack, head, *ends = found.groups()
-    q0, q1, k0, k1 = map(int, ends)
-    return stack, Head.parse(head), q0, q1, k0, k1
-
-
-def _require_within(part: Sequence[int], n: int, what: str) -> None:
-    first, stop = part
-    if not 0 <= first < stop <= n:
-        raise OptionError(
-            f"a tile of {what} {first} to {stop}; give a first one and one after the last, "
-            f"within 0 and {n:,}"
-        )
-    if stop - first > LARGEST_TILE:
-        raise OptionError(
-            f"a tile of {stop - first:,} {what}; at most {LARGEST_TILE:,} can be shown token by "
-            "token, the map in blocks shows more"
-        )
 
 
 def long_view(
@@ -272,25 +253,31 @@ def long_view(
         raise OptionError(f"no stack {stack!r}; {model.name} has {', '.join(model.stacks)}")
     named = named_heads(model, heads, stack)
     for one in tiles:  # before the long run
-        _, head, *ends = _parts(one)
+        _, head, *ends = tile_parts(one)
         named_heads(model, [head], stack)
-        _require_within(ends[:2], n, "queries")
-        _require_within(ends[2:], n, "keys")
+        require_within(ends[:2], n, "queries")
+        require_within(ends[2:], n, "keys")
     sequences = sequences_of(model, inputs)
     masses: dict[tuple[str, Head], np.ndarray] = {}
     tokens: dict[str, Any] = {}
 
-    def keep(name: str, values: Tensor, call: Call, site: Site) -> None:
+    links: dict[tuple[str, Head], tuple[Link, ...]] = {}
+
+    def keep(name: str, values: Any, call: Call, site: Site) -> None:
         shape = call.z.shape[2], call.v.shape[2]
-        tokens.setdefault(site.stack, stack_tokens(site.stack, sequences, shape))
+        texts = tokens.setdefault(site.stack, stack_tokens(site.stack, sequences, shape))
+        if name == "top_k":
+            of_heads = enumerate(strongest_links(values, *texts))
+            links.update({(site.stack, Head(site.layer, head)): x for head, x in of_heads})
+            return
         for head, sums in enumerate(values[0].float().cpu().numpy()):
             masses[site.stack, Head(site.layer, head)] = sums
 
     reductions: dict[tuple[str, int], list[Reduction]] = {
-        (site.stack, site.layer): [PooledMap(size)] for site in sites
+        (site.stack, site.layer): [PooledMap(size), TopK(PER_QUERY)] for site in sites
     }
     _streamed(model, inputs, reductions, keep, advance)
-    stacks = tuple(_in_blocks(name, masses, tokens[name], size) for name in tokens)
+    stacks = tuple(_in_blocks(name, masses, links, tokens[name], size) for name in tokens)
     made = model_provenance(model) | {
         "made_by": "interp.heads.patterns.long_view",
         "prompts": {"design": prompts.design, "hash": prompts.hash, "n": 1, "tokens": n},
@@ -377,6 +364,7 @@ def _streamed(
 def _in_blocks(
     name: str,
     masses: Mapping[tuple[str, Head], np.ndarray],
+    links: Mapping[tuple[str, Head], tuple[Link, ...]],
     tokens: tuple[tuple[str, ...], tuple[str, ...]],
     size: int,
 ) -> Stack:
@@ -394,4 +382,5 @@ def _in_blocks(
         block=size,
         n_queries=queries,
         n_keys=len(tokens[1]),
+        links={head: found for (stack, head), found in links.items() if stack == name},
     )

@@ -16,7 +16,7 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.heads.patterns.stack import Picture, Stack, Terms, Tile, stack_summary
+from interp.heads.patterns.stack import Link, Picture, Stack, Terms, Tile, stack_summary
 
 if TYPE_CHECKING:
     import os
@@ -54,7 +54,7 @@ class View(Result):
     _units = ("stack", "layer", "head")
     _same_as = MappingProxyType({"score": "entropy"})
     _by = "lowest"
-    _holds = (Stack, Terms, Picture, Tile)
+    _holds = (Stack, Terms, Picture, Tile, Link)
 
     def __post_init__(self) -> None:
         if not self.stacks:
@@ -191,7 +191,8 @@ class View(Result):
             held = {h: w for h, w in stack.weights.items() if (stack.name, h.layer, h.head) in kept}
             if held:
                 tiles = tuple(tile for tile in stack.tiles if tile.head in held)
-                stacks.append(replace(stack, weights=held, tiles=tiles))
+                links = {head: x for head, x in stack.links.items() if head in held}
+                stacks.append(replace(stack, weights=held, tiles=tiles, links=links))
         named = tuple(h for h in self.named if any(h in stack.weights for stack in stacks))
         return replace(self, stacks=tuple(stacks), named=named)
 

@@ -81,6 +81,17 @@ class Tile:
         return f"{self.head}:{q.start}-{q.stop},{k.start}-{k.stop}"
 
 
+@dataclass(frozen=True)
+class Link:
+    """One weight from a query to a key of a long prompt, by token positions."""
+
+    query: int
+    key: int
+    weight: float
+    query_token: str
+    key_token: str
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Stack:
     """Patterns of the heads of one stack, all over the same queries and keys.
@@ -101,6 +112,7 @@ class Stack:
     n_queries: int = 0  # tokens behind the rows, which differ from `queries` in blocks
     n_keys: int = 0
     tiles: tuple[Tile, ...] = ()
+    links: Mapping[Head, tuple[Link, ...]] = field(default_factory=dict)  # of a long prompt
 
     def __post_init__(self) -> None:
         shape = len(self.queries), len(self.keys)

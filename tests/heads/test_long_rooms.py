@@ -1,0 +1,37 @@
+"""Every room at 8,192 tokens stays below the memory of one map of all queries by all keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.long_contexts import measured_apart, report
+from benchmarks.long_contexts_rooms import ROOMS
+
+TOKENS = 8_192
+needs_peaks = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="the system does not report peak memory"
+)
+
+
+@needs_peaks
+@pytest.mark.slow
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_room_stores_a_map(room) -> None:
+    row = measured_apart(room, TOKENS)
+    assert "failed" not in row, row
+    assert row["growth_mib"] < row["map_mib"] == 256
+
+
+def test_the_page_names_every_room_and_what_failed() -> None:
+    about = dict.fromkeys(("torch", "transformers", "python", "machine", "threads"), "x")
+    rows = [
+        {"room": "view", "tokens": 2048, "growth_mib": 5.2, "processor_seconds": 0.51},
+        {"room": "rollout", "tokens": 2048, "failed": "no memory"},
+    ]
+    page = report({"about": about, "rows": rows})
+    assert "| viewer, page written | 5 |" in page
+    assert "| rollout | failed |" in page
+    assert "- rollout, 2,048: no memory" in page
+    assert "| one map | 16 |" in page
