@@ -135,7 +135,9 @@ def _reduced(
     """Reduce one batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
     reducer = _Reducer(model, found, batch, engine, advance)
-    model.read(batch, reducer.visit, last=1, fused=engine == "fused")  # scores need no logits
+    # scores need no logits
+    fused, streamed = engine == "fused", engine == "streamed"
+    model.read(batch, reducer.visit, last=1, fused=fused, streamed=streamed)
     return found
 
 
@@ -181,13 +183,8 @@ def require_engine(model: Model, engine: str) -> None:
     if recorded:
         raise OptionError(
             f"engine={engine!r}: {model.name} computes its attention in custom code "
-            f"({recorded[0]}) that forms whole patterns; use engine='stored' or 'auto'"
-        )
-    watched = [site.module for site in model.sites if site.watched]
-    if engine == "fused" and watched:
-        raise OptionError(
-            f"engine='fused': {model.name} computes its attention in custom code ({watched[0]}) "
-            f"that cannot be replaced; use engine='streamed'"
+            f"({recorded[0]}) whose pattern does not follow from one product of queries and keys; "
+            "use engine='stored' or 'auto'"
         )
     if engine == "fused" and model.active_edits:
         raise OptionError(
@@ -199,7 +196,7 @@ def require_engine(model: Model, engine: str) -> None:
 def engine_used(model: Model, engine: str) -> str:
     """Return the engine that runs when this one is requested, as provenance names it.
 
-    Attention whose own code forms the pattern is recorded, so it is stored with any engine.
+    Attention in custom code whose pattern cannot be recomputed is stored with any engine.
     """
     if model.elsewhere is not None:
         return "rows in blocks, where the model runs"
@@ -337,11 +334,15 @@ class FoundTargets:
             mask: the model's own mask if `attention.bias` is that mask; None if it was built for
                 this layer, in which case nothing is cached.
         """
-        same = (attention.bias is None) or (mask is not None)
+        row = None  # one row of bias per head, such as ALiBi, mostly serves all layers
+        if mask is None and attention.bias is not None and attention.bias.shape[-2] == 1:
+            row = attention.bias
+        same = (attention.bias is None) or (mask is not None) or (row is not None)
         shape = attention.shape
         key = (
             shape.batch, shape.query, shape.key, attention.causal, attention.window,
             attention.offset, attention.start, None if mask is None else mask.data_ptr(),
+            None if row is None else (row.data_ptr(), row.shape, row.stride()),
             tuple(b.label for b in bounds),
         )  # fmt: skip
         if same and key in self._kept:
@@ -350,7 +351,7 @@ class FoundTargets:
         masses, counts = self._find(attention, bounds)
         if same:
             # a reference to the mask keeps its memory address unique
-            self._kept[key] = (mask, masses, counts)
+            self._kept[key] = ((mask, row), masses, counts)
         return masses, counts
 
     def _find(

@@ -135,4 +135,6 @@ def visible_mean(
 
 
 def _plainly_causal(call: Call) -> bool:
-    return isinstance(call, ComputedCall) and call.causal and call.mask is None
+    if not isinstance(call, ComputedCall):
+        return False
+    return call.causal and call.mask is None and call.window is None

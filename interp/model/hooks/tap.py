@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -163,7 +163,15 @@ def _restore() -> None:
 
 
 @contextmanager
-def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
+def tapped(
+    model: nn.Module,
+    visit: Visitor,
+    *,
+    watch: bool,
+    fused: bool = False,
+    streamable: Mapping[nn.Module, int | None] | None = None,
+    derive: bool = False,
+) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
 
     A model with its own way of reporting (`tapped_by_itself`) is read only that way.
@@ -173,6 +181,8 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
         visit: function that receives the module, its number of earlier runs and the call.
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
+        streamable: modules with code of their own whose pattern is not kept; see `watching`.
+        derive: see `watching`.
     """
     tap = _Tap(frozenset(model.modules()), visit, fused)
     own = getattr(model, "tapped_by_itself", None)
@@ -183,7 +193,8 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
     _install()
     token = _taps.set((*_taps.get(), tap))
     try:
-        with watching(model, tap.show) if watch else nullcontext():
+        reading = watching(model, tap.show, streamable, fused=fused, derive=derive)
+        with reading if watch else nullcontext():
             yield
     finally:
         _taps.reset(token)
@@ -215,12 +226,17 @@ def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> 
 
 @contextmanager
 def visiting(
-    module: nn.Module, sites: Sequence[Site], visit: Visit, fused: bool = False
+    module: nn.Module,
+    sites: Sequence[Site],
+    visit: Visit,
+    fused: bool = False,
+    streamed: bool = False,
 ) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
     `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the call
-    has no z yet and the visitor must assign it.
+    has no z yet and the visitor must assign it. With `fused` or `streamed`, calls of a model's own
+    code hold no pattern where q, k and a bias give it (`Site.recorded` is False).
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
     for site in sites:
@@ -252,8 +268,15 @@ def visiting(
         module.register_forward_pre_hook(in_this_thread(enter), with_kwargs=True),
         module.register_forward_hook(in_this_thread(leave), always_call=True),
     ]
+    own = {m: [s for s in mine if s.watched] for m, mine in by_module.items()}
+    streamable = {
+        m: mine[0].order for m, mine in own.items() if mine and not any(s.recorded for s in mine)
+    }
     try:
-        with tapped(module, show, watch=any(s.watched for s in sites), fused=fused):
+        with tapped(
+            module, show, watch=any(own.values()), fused=fused,
+            streamable=streamable if fused or streamed else None,
+        ):  # fmt: skip
             yield
     finally:
         for handle in handles:
@@ -302,13 +325,14 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
     }
     if isinstance(call, ComputedCall):
         bias, mask = call.bias, call.mask
-        if bias is None and mask is not None:
+        if mask is not None and (bias is None or call.watched):
             structure = structure_of(mask, real, keys)
             if structure is not None:
+                windows = [w for w in (call.window, structure.window) if w is not None]
                 return Attention(
-                    q=call.q, k=call.k, v=call.v, causal=structure.causal, scale=call.scale,
-                    window=structure.window, softcap=call.softcap, sinks=call.sinks,
-                    offset=keys - queries, **common,
+                    q=call.q, k=call.k, v=call.v, causal=call.causal or structure.causal,
+                    scale=call.scale, window=min(windows, default=None), bias=bias,
+                    softcap=call.softcap, sinks=call.sinks, offset=keys - queries, **common,
                 )  # fmt: skip
         if bias is not None and mask is not None:
             mask = mask[..., :keys]
@@ -320,7 +344,7 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
             bias = mask[..., :keys]
         return Attention(
             q=call.q, k=call.k, v=call.v, causal=call.causal, scale=call.scale, bias=bias,
-            softcap=call.softcap, sinks=call.sinks,
+            window=call.window, softcap=call.softcap, sinks=call.sinks,
             offset=0 if call.causal else keys - queries, **common,
         )  # fmt: skip
     # Scores of such a call are used as recorded; only positions and visibility matter here.

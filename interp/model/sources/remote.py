@@ -109,7 +109,9 @@ class RemoteModel(Model):
             "model on this machine (no remote=)"
         )
 
-    def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
+    def visited(
+        self, visit: Visit, *, fused: bool = False, streamed: bool = False
+    ) -> AbstractContextManager[None]:
         """Raise: there is no tensor to visit."""
         self._refuse("edits and captures need the activations")
 
