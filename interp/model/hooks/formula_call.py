@@ -111,6 +111,8 @@ def aligned(x: Tensor, lead: tuple[int, ...], sizes: Four) -> Tensor | None:
     own = (1,) * (len(lead) - len(own)) + own
     if prod(lead) != batch * heads or any(a not in (1, b) for a, b in zip(own, lead, strict=True)):
         return None
+    if len(lead) == 2 and x.dim() == 4:
+        return x  # not a view of it: what is known of a mask is kept with the tensor
     x = x.reshape(*own, rows, columns)
     if lead == (batch, heads) or all(n == 1 for n in own):
         return x if len(lead) == 2 else x.reshape(1, 1, rows, columns)
