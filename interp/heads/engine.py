@@ -147,8 +147,9 @@ def _reduced(
     found = [PerPrompt(bound) for bound in bounds]
     reducer = _Reducer(model, found, batch, engine, advance)
     # scores need no logits, and nothing above the last layer that is asked for
+    fused, streamed = engine == "fused", engine == "streamed"
     with suppress(_AllReduced):
-        model.read(batch, reducer.visit, last=1, fused=engine == "fused")
+        model.read(batch, reducer.visit, last=1, fused=fused, streamed=streamed)
     return found
 
 
@@ -198,13 +199,8 @@ def require_engine(model: Model, engine: str) -> None:
     if recorded:
         raise OptionError(
             f"engine={engine!r}: {model.name} computes its attention in custom code "
-            f"({recorded[0]}) that forms whole patterns; use engine='stored' or 'auto'"
-        )
-    watched = [site.module for site in model.sites if site.watched]
-    if engine == "fused" and watched:
-        raise OptionError(
-            f"engine='fused': {model.name} computes its attention in custom code ({watched[0]}) "
-            f"that cannot be replaced; use engine='streamed'"
+            f"({recorded[0]}) whose pattern does not follow from one product of queries and keys; "
+            "use engine='stored' or 'auto'"
         )
     if engine == "fused" and model.active_edits:
         raise OptionError(
@@ -232,7 +228,7 @@ def fused_is_faster(model: Model, pattern_bytes: int) -> bool:
 def engine_used(model: Model, engine: str) -> str:
     """Return the engine that runs when this one is requested, as provenance names it.
 
-    Attention whose own code forms the pattern is recorded, so it is stored with any engine.
+    Attention in custom code whose pattern cannot be recomputed is stored with any engine.
     """
     if model.elsewhere is not None:
         return "rows in blocks, where the model runs"

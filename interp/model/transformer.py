@@ -301,13 +301,16 @@ class Transformer:
                     "with stack="
                 )
 
-    def visited(self, visit: Visit, *, fused: bool = False) -> AbstractContextManager[None]:
+    def visited(
+        self, visit: Visit, *, fused: bool = False, streamed: bool = False
+    ) -> AbstractContextManager[None]:
         """Call `visit(site, call, real)` at every attention of every forward in the block.
 
         `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the
-        model's own kernel does not run: the visitor computes z and assigns it to the call.
+        model's own kernel does not run: the visitor computes z and assigns it to the call. With
+        `streamed`, calls of the model's own code hold no pattern where q, k and a bias give it.
         """
-        return visiting(self.module, self.sites, visit, fused)
+        return visiting(self.module, self.sites, visit, fused, streamed)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -318,6 +321,7 @@ class Transformer:
         *,
         last: int | None = None,
         fused: bool = False,
+        streamed: bool = False,
         run: Callable[[dict[str, Any]], Any] | None = None,
     ) -> Any:
         """Run prompts once without gradients and pass every attention call to `visit`.
@@ -330,6 +334,7 @@ class Transformer:
             last: number of last positions whose logits are needed, where the model can omit the
                 others: the logits of a long prompt need more memory than everything else.
             fused: the visitor computes z; see `visited`.
+            streamed: the visitor needs no stored pattern; see `visited`.
             run: a function of the input tensors that replaces the forward pass, such as generation.
 
         Returns:
@@ -338,7 +343,7 @@ class Transformer:
         inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
             inputs["logits_to_keep"] = last
-        with torch.no_grad(), self.visited(visit, fused=fused):
+        with torch.no_grad(), self.visited(visit, fused=fused, streamed=streamed):
             return self._forward(inputs) if run is None else run(inputs)
 
     def mean_z(

@@ -49,19 +49,23 @@ class FoundTargets:
         """
         if not asked:
             return {}, {}
-        same = (attention.bias is None) or (mask is not None)
+        row = None  # one row of bias per head, such as ALiBi, mostly serves all layers
+        if mask is None and attention.bias is not None and attention.bias.shape[-2] == 1:
+            row = attention.bias
+        same = (attention.bias is None) or (mask is not None) or (row is not None)
         shape = attention.shape
         key = (
             shape.batch, shape.query, shape.key, attention.causal, attention.window,
             attention.offset, attention.start, id(mask), id(attention.ranges),
+            None if row is None else (row.data_ptr(), row.shape, row.stride()),
             tuple(m.name for m, _ in asked),
         )  # fmt: skip
         if same and key in self._kept:
             return self._kept[key][1]
         found = self._find(attention, asked)
         if same:
-            # references to the mask and its ranges keep their identities unique
-            self._kept[key] = ((mask, attention.ranges), found)
+            # references to the mask, its ranges and the row keep their identities unique
+            self._kept[key] = ((mask, attention.ranges, row), found)
         return found
 
     def _find(self, attention: Attention, asked: Sequence[tuple[Mass, Targets]]) -> Found:

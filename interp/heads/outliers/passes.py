@@ -16,7 +16,6 @@ from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.tap import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
-from interp_kernels.mask_structure import structure_of
 from interp_kernels.reductions import Reduction
 
 if TYPE_CHECKING:
@@ -148,14 +147,13 @@ def _visible_ends(call: Call) -> tuple[Tensor, Tensor] | None:
     if not isinstance(call, ComputedCall):
         return None
     queries, keys, device = call.z.shape[2], call.v.shape[2], call.z.device
-    causal, window, offset = call.causal, None, 0
-    if call.mask is not None:
-        real = torch.ones(call.z.shape[0], queries, dtype=torch.bool, device=device)
-        structure = structure_of(call.mask, real, keys)
-        if structure is None or call.causal:
-            return None
-        causal, window, offset = structure.causal, structure.window, keys - queries
-    query = torch.arange(queries, device=device) + offset
-    end = (query + 1).clamp(0, keys) if causal else torch.full_like(query, keys)
-    first = torch.zeros_like(query) if window is None else (query + 1 - window).clamp_min(0)
+    real = torch.ones(call.z.shape[0], queries, dtype=torch.bool, device=device)
+    attention = to_attention(call, real, None)
+    if attention.bias is not None or attention.ranges is not None:
+        return None
+    query = torch.arange(queries, device=device) + attention.offset
+    end = (query + 1).clamp(0, keys) if attention.causal else torch.full_like(query, keys)
+    first = torch.zeros_like(query)
+    if attention.window is not None:
+        first = (query + 1 - attention.window).clamp_min(0)
     return torch.minimum(first, end), end

@@ -352,7 +352,7 @@ def _streamed(
             raise _Enough
 
     try:
-        model.read(inputs, visit, last=1)
+        model.read(inputs, visit, last=1, streamed=True)
     except _Enough:
         return
     raise StatisticsError(

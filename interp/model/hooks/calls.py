@@ -81,6 +81,7 @@ class ComputedCall(Call):
     scale: float
     mask: Tensor | None = None  # bool (True = attend), or added to the scores
     causal: bool = False  # set only if the kernel itself hides later positions
+    window: int | None = None  # keys back that a query sees, itself included, beside the mask
     bias: Tensor | None = None
     softcap: float | None = None
     sinks: Tensor | None = None  # one logit per head that enters the softmax and is then dropped
@@ -101,6 +102,8 @@ class ComputedCall(Call):
         )
         if self.causal:
             seen = seen & (key <= query[:, None])
+        if self.window is not None:
+            seen = seen & (key > query[:, None] - self.window)
         mask = self._mask(rows)
         if mask is not None:
             seen = seen & (
@@ -119,10 +122,13 @@ class ComputedCall(Call):
         if self.bias is not None:
             s = s + _rows(self.bias, rows)[..., : s.shape[-1]].to(s.dtype)
         lowest = torch.finfo(s.dtype).min
-        if self.causal:
-            query = torch.arange(self.q.shape[2], device=s.device)[rows]
+        if self.causal or self.window is not None:
+            query = torch.arange(self.q.shape[2], device=s.device)[rows, None]
             key = torch.arange(s.shape[-1], device=s.device)
-            s = s.masked_fill(key > query[:, None], lowest)
+            if self.causal:
+                s = s.masked_fill(key > query, lowest)
+            if self.window is not None:
+                s = s.masked_fill(key <= query - self.window, lowest)
         mask = self._mask(rows)
         if mask is None:
             return s
@@ -155,6 +161,8 @@ class RecordedCall(Call):
     recorded_pattern: Tensor
     q: Tensor | None = None  # None if the scores are a sum of several products
     k: Tensor | None = None
+    derived: ComputedCall | None = None  # the same call from q and k, where its steps are known
+    order: int = 0  # place of the product of q and k among those of its module's forward
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
         """Return the logits that enter the softmax; hidden keys have a large negative number."""

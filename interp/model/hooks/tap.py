@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -207,7 +207,15 @@ def _restore() -> None:
 
 
 @contextmanager
-def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False) -> Iterator[None]:
+def tapped(
+    model: nn.Module,
+    visit: Visitor,
+    *,
+    watch: bool,
+    fused: bool = False,
+    streamable: Mapping[nn.Module, int | None] | None = None,
+    derive: bool = False,
+) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
 
     A model with its own way of reporting (`tapped_by_itself`) is read only that way.
@@ -217,6 +225,8 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
         visit: function that receives the module, its number of earlier runs and the call.
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
+        streamable: modules with code of their own whose pattern is not kept; see `watching`.
+        derive: see `watching`.
     """
     tap = _Tap(frozenset(model.modules()), visit, fused, watch)
     own = getattr(model, "tapped_by_itself", None)
@@ -227,7 +237,8 @@ def tapped(model: nn.Module, visit: Visitor, *, watch: bool, fused: bool = False
     _install()
     token = _taps.set((*_taps.get(), tap))
     try:
-        with watching(model, tap.show) if watch else nullcontext():
+        reading = watching(model, tap.show, streamable, fused=fused, derive=derive)
+        with reading if watch else nullcontext():
             yield
     finally:
         _taps.reset(token)
@@ -259,12 +270,17 @@ def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> 
 
 @contextmanager
 def visiting(
-    module: nn.Module, sites: Sequence[Site], visit: Visit, fused: bool = False
+    module: nn.Module,
+    sites: Sequence[Site],
+    visit: Visit,
+    fused: bool = False,
+    streamed: bool = False,
 ) -> Iterator[None]:
     """Call `visit(site, call, real)` at every attention of this thread's forwards in the block.
 
     `real [batch, query_pos]` marks the query positions that are not padding. With `fused` the call
-    has no z yet and the visitor must assign it.
+    has no z yet and the visitor must assign it. With `fused` or `streamed`, calls of a model's own
+    code hold no pattern where q, k and a bias give it (`Site.recorded` is False).
     """
     by_module: dict[nn.Module, list[Site]] = defaultdict(list)
     for site in sites:
@@ -296,8 +312,15 @@ def visiting(
         module.register_forward_pre_hook(in_this_thread(enter), with_kwargs=True),
         module.register_forward_hook(in_this_thread(leave), always_call=True),
     ]
+    own = {m: [s for s in mine if s.watched] for m, mine in by_module.items()}
+    streamable = {
+        m: mine[0].order for m, mine in own.items() if mine and not any(s.recorded for s in mine)
+    }
     try:
-        with tapped(module, show, watch=any(s.watched for s in sites), fused=fused):
+        with tapped(
+            module, show, watch=any(own.values()), fused=fused,
+            streamable=streamable if fused or streamed else None,
+        ):  # fmt: skip
             yield
     finally:
         for handle in handles:
@@ -362,6 +385,7 @@ def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
     """Return mask and bias of a call as the kernels take them: as structure where they have one."""
     queries, keys = call.z.shape[2], call.v.shape[2]
     found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
+    found["window"] = call.window
     bias: Any = call.bias
     mask: Any = call.mask
     if bias is not None:
@@ -370,7 +394,9 @@ def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
     if mask is not None:
         structure = _structure(call, mask, real, keys)
         if structure is not None:
-            found |= {"causal": structure.causal, "window": structure.window}
+            windows = [w for w in (call.window, structure.window) if w is not None]
+            found["causal"] = call.causal or structure.causal
+            found |= {"window": min(windows, default=None), "offset": keys - queries}
             found["ranges"] = structure.ranges
         elif bias is None:
             lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys

@@ -21,10 +21,12 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.content import whole_parameter
-from interp.model.hooks.calls import Call, RecordedCall
+from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
 from interp.model.locate.sites import Site
+
+_MOST_ROUNDING = 5e-2  # of a weight, from scores of any size in a type of 16 bits
 
 
 def first_tensor(x: object) -> Tensor | None:
@@ -101,7 +103,7 @@ def recorded(
             if only is None or name in only:
                 handles.append(module.register_forward_pre_hook(begin, with_kwargs=True))
                 handles.append(module.register_forward_hook(end))
-        with tapped(model, see, watch=watch):
+        with tapped(model, see, watch=watch, derive=True):
             yield events
     finally:
         for handle in handles:
@@ -127,6 +129,8 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
         projection, gated = _projection(modules, events, index, event.name, call)
+        recorded = isinstance(call, RecordedCall) and not recomputed(call)
+        order = call.order if isinstance(call, RecordedCall) and not recorded else None
         sites.append(
             Site(
                 stack,
@@ -142,10 +146,33 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
                 causal=_is_causal(call),
                 projection=projection,
                 gated=gated,
-                recorded=isinstance(call, RecordedCall),
+                recorded=recorded,
+                order=order,
             )
         )
     return sites
+
+
+def recomputed(call: RecordedCall) -> bool:
+    """Return True if q, k and the bias found around the softmax give what the module computed.
+
+    The recomputed pattern and its product with the values equal the recorded ones up to rounding of
+    the scores in the module's type, and the same keys are visible.
+    """
+    from_formula = call.derived
+    if from_formula is None:
+        return False
+    visible = call.visible()
+    pattern, own = from_formula.pattern(), call.pattern()
+    narrow = min((call.z.dtype, torch.float32), key=lambda t: -torch.finfo(t).eps)
+    scores = call.recorded_scores[visible].abs()
+    size = float(scores.max()) if scores.numel() else 0.0
+    allowed = min(_MOST_ROUNDING, 8 * torch.finfo(narrow).eps * max(1.0, size))
+    if not torch.equal(from_formula.visible().expand_as(visible), visible):
+        return False
+    z, own_z = call.mix(pattern), precise(call.z)
+    near = (pattern - own).abs().max() <= allowed
+    return bool(near & ((z - own_z).abs().max() <= allowed * own_z.abs().max().clamp_min(1e-30)))
 
 
 def calls_of_one_forward(events: list[Event]) -> list[list[int]]:

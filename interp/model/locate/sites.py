@@ -34,7 +34,8 @@ class Site:
     causal: bool
     projection: str | None = None
     gated: bool = False  # the projection's input is not z itself
-    recorded: bool = False  # its own code computes the whole pattern, which is recorded
+    recorded: bool = False  # its own code computes a pattern that q, k and a bias do not give
+    order: int | None = None  # place of q·k among the products of the module's own code
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @cached_property
