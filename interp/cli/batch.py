@@ -63,6 +63,7 @@ class ScoreRun:
         out: Path | None,
         quiet: bool,
         prompt_file: Path | None,
+        prompt_values: bool = True,
         **options: Any,
     ) -> ScoreRun:
         """Check the whole command before hours of work.
@@ -79,7 +80,7 @@ class ScoreRun:
             raise OptionError(f"a metric is given twice: {', '.join(twice)}; name each only once")
         if prompt_file is not None and not prompt_file.is_file():
             raise OptionError(f"{prompt_file} is not a file; --prompt-file expects a text file")
-        store = None if out is None else Store(out)
+        store = None if out is None else Store(out, prompt_values=prompt_values)
         if store is not None:
             store.prepare()
         debug = bool(click.get_current_context().meta.get("interp.debug"))

@@ -61,7 +61,8 @@ def renamed(table: HeadTable, names: Mapping[str, str]) -> HeadTable:
     frame = table.to_pandas()
     frame["model"] = [names.get(name, name) for name in frame["model"]]
     made = {(names.get(m, m), metric): about for (m, metric), about in table.provenance.items()}
-    return HeadTable(frame, made)
+    values = {(names.get(m, m), metric): x for (m, metric), x in table.prompt_values.items()}
+    return HeadTable(frame, made).with_prompt_values(values)
 
 
 def _apart(table: HeadTable, several: Mapping[str, Any]) -> HeadTable:

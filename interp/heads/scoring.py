@@ -247,11 +247,11 @@ def _from_patterns(
     # attend to equal tokens more, or less, than to others
     drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
     draws = run.drawn(random, drawn_for) if drawn_for else []
-    about, clusters = run.about(), run.clusters()
+    about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
     for b in bounds:
         mine = [draw[b.label] for draw in draws if b.label in draw]
         kind = kinds[b.label]
-        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
         yield b.label, table_of(run.model, b, found, origin, about, parts=parts)
 
 
@@ -326,6 +326,13 @@ class _Run:
 
     def clusters(self) -> tuple[str, ...] | None:
         return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
+
+    def prompt_ids(self) -> tuple[str, ...] | None:
+        if isinstance(self.prompts, Prompts):
+            return self.prompts.prompt_ids
+        rows = len(next(iter(self.prompts.values())))
+        one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
+        return tuple(_tensor_hash(each)[:16] for each in one)
 
     def about(self) -> dict[str, Any]:
         if isinstance(self.prompts, Prompts):

@@ -117,6 +117,13 @@ DEFAULT_OUT = Path("results")
     help="Also report the score on each cluster of dependent prompts (a common period, needle or "
     "order), as metrics such as 'induction [period 12]'.",
 )
+@click.option(
+    "--prompt-values/--no-prompt-values",
+    default=True,
+    show_default=True,
+    help="With --out, also keep the value of every head on every prompt, for comparisons and "
+    "bootstraps: 4 bytes each before compression.",
+)
 @click.option("--json", "form", flag_value="json", help="Print only the table, as JSON, on stdout.")
 @click.option("--csv", "form", flag_value="csv", help="Print only the table, as CSV, on stdout.")
 @click.option(
