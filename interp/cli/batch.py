@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from interp.cli.context import COMMAND
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.printing import top_heads
 from interp.cli.progress import Voice
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.locks import locked
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
 from interp.core.registry import METRICS
-from interp.core.store import DamagedResult, Key, Store
+from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score
@@ -105,10 +105,10 @@ class ScoreRun:
         if code == 130:
             self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
-            self._write(self.store, table)
-            self.voice.note(
-                f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
-            )
+            from interp.cli.summary import FILES, write_summary
+
+            write_summary(self.store, ranges=self._ranges(), by=self.by)
+            self.voice.note(f"{self.store.folder}: {', '.join(FILES)} (open it in a browser)")
         if self.failed:
             self.voice.error(
                 f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
@@ -145,18 +145,31 @@ class ScoreRun:
             found = self._already(keys)
             tell(name, len(found), len(metrics))
             try:
-                todo = [b for b in metrics if b.label not in found]
-                if todo:
-                    check_model(model).require()
-                    self._announce(model, todo, prompts)
-                for label, table in self._scored(model, todo, prompts, tell):
-                    found[label] = table
-                    if self.store is not None:
-                        self.store.write(keys[label], table)
-                        self.kept += 1
-                    tell(name, len(found), len(metrics))
+                missing = {label: key for label, key in keys.items() if label not in found}
+                with self._alone(model, missing) as waited:
+                    found |= self._already(missing) if waited else {}
+                    todo = [b for b in metrics if b.label not in found]
+                    if todo:
+                        check_model(model).require()
+                        self._announce(model, todo, prompts)
+                    for label, table in self._scored(model, todo, prompts, tell):
+                        found[label] = table
+                        if self.store is not None:
+                            self.store.write(keys[label], table)
+                            self.kept += 1
+                        tell(name, len(found), len(metrics))
             finally:  # also when interrupted: finished results are printed
                 self.done += [found[b.label] for b in metrics if b.label in found]
+
+    def _alone(self, model: Model, keys: Mapping[str, Key]) -> AbstractContextManager[bool]:
+        """Keep other processes from computing the same results; yield whether one just did."""
+        if self.store is None or not keys:
+            return nullcontext(False)
+
+        def waiting() -> None:
+            self.voice.note(f"another command scores {model.name}; waiting for its results")
+
+        return locked(self.store.folder, [key.digest for key in keys.values()], waiting=waiting)
 
     def _scored(
         self, model: Model, metrics: list[BoundAnalysis], prompts: Any, tell: Callable
@@ -254,31 +267,8 @@ class ScoreRun:
             )
         return found
 
-    def _write(self, store: Store, table: HeadTable) -> None:
-        """Write tables and a page of all results in the folder, the requested ones first."""
-        from interp.report import write_report
-
-        folder = store.folder
-        try:
-            table = store.read(lead=table)
-        except DamagedResult:
-            store.set_damaged_aside()
-            table = store.read(lead=table)
-        table.to_parquet(folder / "table.parquet")
-        table.to_csv(folder / "table.csv")
-        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
-        beside = ["table.parquet", "table.csv"]
-        write_report(
-            table,
-            folder / "heads.html",
-            ranges=self._ranges(),
-            command=command,
-            beside=beside,
-            by=self.by,
-        )
-
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
-        return METRICS.ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
+        return {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
 
     def _safe(self) -> str:
         if self.store is None:

@@ -311,7 +311,7 @@ def values_to_pandas(tables: Iterable[Any]) -> pd.DataFrame:
 
     tables = list(tables)
     if not tables:
-        return pd.DataFrame({name: [] for name in COLUMNS})
+        return pd.DataFrame(columns=[*COLUMNS])
     whole = pa.concat_tables(tables).unify_dictionaries()
     frame = whole.replace_schema_metadata(None).to_pandas()
     for name in ("layer", "head", "prompt"):

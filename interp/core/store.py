@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +23,7 @@ from interp.core.prompt_values import StoredValues, values_file, values_to_parqu
 from interp.core.steps import Steps
 from interp.core.table import HeadTable
 
+_INDEX_SHARE = 20  # an index is at most this share of the time of the writes
 T = TypeVar("T")
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 
@@ -98,6 +100,7 @@ class Store:
         self.folder = Path(folder)
         self.version = version
         self.prompt_values = prompt_values
+        self._index_due = 0.0
         self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
 
     def prepare(self) -> None:
@@ -173,7 +176,11 @@ class Store:
         elif values is None:
             notes["values"] = "0:"
         files.write_atomically(path, files.to_parquet(table.to_pandas(), table.provenance, **notes))
-        self._write_index()
+        # its cost grows with the folder, so that a long run updates it only now and then
+        if time.monotonic() >= self._index_due:
+            begin = time.monotonic()
+            self.write_index()
+            self._index_due = time.monotonic() + _INDEX_SHARE * (time.monotonic() - begin)
         return path
 
     def keys(self) -> tuple[Key, ...]:
@@ -274,7 +281,8 @@ class Store:
             raise StoreError(f"cannot read {path}: {error}") from error
         return self._seen[stamp]
 
-    def _write_index(self) -> None:
+    def write_index(self) -> None:
+        """Write `index.json`, a list of the files for readers; raises StoreError."""
         entries = []
         for path in self._names():
             try:

@@ -355,7 +355,7 @@ def test_temporary_files_of_the_dead_go_and_those_of_the_living_stay(store):
     for path in (old, new):
         path.write_text("")
     os.utime(old, (0, 0))
-    store.write(key(seed=1), small())
+    Store(store.folder).write(key(seed=1), small())
     assert not old.exists()
     assert new.exists()
 

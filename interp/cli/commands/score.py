@@ -48,6 +48,13 @@ DEFAULT_OUT = Path("results")
     "printed, or stored in ./results if no model is named.",
 )
 @click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Name of a model in the results, in place of its folder's; one for each MODEL, in order.",
+)
+@click.option(
     "--prompt-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -171,12 +178,13 @@ def score(
         if not sources:
             raise OptionError("this installation has no bundled models; name a model to score")
         out = DEFAULT_OUT if out is None and form is None else out
+    labels = source_labels(sources, options.pop("names"))
     loading.require_device()
     import_first(options.pop("imports"))
     if dry_run:
         from interp.cli.dry_run import dry_run as estimated
 
         batch = ScoreRun.prepare(out=None, loading=loading, **options)
-        click.get_current_context().exit(estimated(batch, source_labels(sources)))
+        click.get_current_context().exit(estimated(batch, labels))
     batch = ScoreRun.prepare(out=out, loading=loading, **options)
-    click.get_current_context().exit(batch.run(source_labels(sources), form=form, top=top))
+    click.get_current_context().exit(batch.run(labels, form=form, top=top))
