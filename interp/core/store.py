@@ -244,6 +244,17 @@ class Store:
         # The folder may also contain other tables, pages and notes.
         return [path for path in files.listed(self.folder) if _OWN_NAME.fullmatch(path.name)]
 
+    def result_files(self) -> list[Path]:
+        """Return the files of the results, damaged ones included, by name."""
+        return self._names()
+
+    def notes_of(self, path: Path) -> dict[str, str]:
+        """Return the texts beside a result: key, version, and size and checksum of its values.
+
+        Raises StoreError when the file is damaged.
+        """
+        return self._notes(path)
+
     def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
         """Apply `read` to each file; raises DamagedResult, which names all damaged ones."""
         found, damaged = [], []
