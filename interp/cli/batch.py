@@ -19,6 +19,7 @@ from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.locks import locked
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
 from interp.core.registry import METRICS
+from interp.core.shards import Shard
 from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
@@ -54,6 +55,13 @@ class ScoreRun:
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
+    computed: int = 0
+    keys: list[Key] = field(default_factory=list)
+    imports: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    asked: int | None = None  # number of metrics of the whole command, in a worker
+    jobs: int = 1
+    shard: Shard | None = None
 
     @classmethod
     def prepare(
@@ -73,7 +81,8 @@ class ScoreRun:
             StoreError: the output folder cannot be written.
         """
         texts = [text for given in metrics for text in split_names(given)]
-        bounds = [METRICS.parse(text) for text in METRICS.expand(texts or METRICS.usual())]
+        texts = METRICS.expand(texts or METRICS.usual())
+        bounds = [METRICS.parse(text) for text in texts]
         labels = [b.label for b in bounds]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -87,6 +96,9 @@ class ScoreRun:
         voice = Voice(quiet=quiet, debug=debug)
         if prompt_file is not None or options.get("context") is not None:
             _tell_experiments(bounds, voice)
+        if options.get("shard") is not None and store is None:
+            raise OptionError("--shard needs --out, the folder that all jobs write to")
+        options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
     def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
@@ -124,17 +136,23 @@ class ScoreRun:
         return HeadTable.concat(self.done)
 
     def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
+        if self.jobs > 1 or self.shard is not None:
+            from interp.cli.sweep import run_sweep
+
+            return run_sweep(self, sources, print_top)
+
         def work(source: str, name: str) -> None:
             before = len(self.done)
             try:
-                self._model(source, name)
+                self.score_model(source, name)
             finally:
                 if print_top is not None and len(self.done) > before:
                     click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
 
         self.failed += each_model(sources, self.voice, work)
 
-    def _model(self, source: str, name: str) -> None:
+    def score_model(self, source: str, name: str) -> None:
+        """Load and score a model, and store each result; raises InterpError."""
         with self.voice.bars(name) as tell:
             tell("loading", 0, 1)
             model = self.loading.load(source, name)
@@ -157,9 +175,11 @@ class ScoreRun:
                         if self.store is not None:
                             self.store.write(keys[label], table)
                             self.kept += 1
+                        self.computed += 1
                         tell(name, len(found), len(metrics))
             finally:  # also when interrupted: finished results are printed
                 self.done += [found[b.label] for b in metrics if b.label in found]
+                self.keys += [keys[b.label] for b in metrics if b.label in found and keys]
 
     def _alone(self, model: Model, keys: Mapping[str, Key]) -> AbstractContextManager[bool]:
         """Keep other processes from computing the same results; yield whether one just did."""
@@ -186,7 +206,7 @@ class ScoreRun:
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
-                if part is given or len(self.metrics) == 1:
+                if part is given or (self.asked or len(self.metrics)) == 1:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 

@@ -13,6 +13,7 @@ from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_values import COLUMNS, values_file, values_from_parquet
+from interp.core.shards import shard_problems
 from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 
@@ -198,6 +199,7 @@ def problems(store: Store) -> list[Problem]:
             continue
         if (wrong := _wrong_values(path, notes, table)) is not None:
             found.append(wrong)
+    found += [Problem(*each) for each in shard_problems(store.folder)]
     known = {values_file(path).name for path in store.result_files()}
     for path in files.listed(store.folder):
         if path.name.endswith(".prompts.parquet") and path.name not in known:
@@ -244,7 +246,8 @@ def _apart(table: HeadTable, key: Key, values: Any) -> float:
     scores = table.where(metric=key.metric).wide().merge(means, on=["stack", "layer", "head"])
     counted = scores[scores["n"] > 0]
     # where heads of a layer lack a target on different prompts, all heads leave those out
-    gap = (counted["value"] - counted["score"]).abs() / counted["size"].clip(lower=1e-30)
+    mean, score, size = (counted[name].to_numpy(float) for name in ("value", "score", "size"))
+    gap = np.abs(mean - score) / np.maximum(size, 1e-30)
     whole = frame.groupby(["stack", "layer"], observed=True)["value"].agg(["size", "count"])
     ragged = set(whole.index[whole["size"] != whole["count"]])
     even = [at not in ragged for at in zip(counted["stack"], counted["layer"], strict=True)]
@@ -265,7 +268,7 @@ def repair(store: Store) -> list[Problem]:
     found = problems(store)
     for problem in found:
         path = store.folder / problem.file
-        if problem.kind == "damaged":
+        if problem.kind == "damaged" and path.exists():
             files.set_aside(path, problem.text)
         elif problem.kind == "orphan":
             path.unlink(missing_ok=True)

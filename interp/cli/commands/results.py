@@ -265,8 +265,9 @@ def _by_cluster(table: HeadTable, top: int, by: str) -> pd.DataFrame:
 def _among(values: pd.DataFrame, rows: pd.DataFrame, columns: list[str]) -> Any:
     import pandas as pd
 
-    asked = pd.MultiIndex.from_frame(rows[columns].astype(str))
-    return pd.MultiIndex.from_frame(values[columns].astype(str)).isin(asked)
+    asked: Any = rows[columns].astype(str)
+    there: Any = values[columns].astype(str)
+    return pd.MultiIndex.from_frame(there).isin(pd.MultiIndex.from_frame(asked))
 
 
 def _print(frame: pd.DataFrame, form: str | None) -> None:

@@ -19,6 +19,7 @@ from interp.cli.loading import (
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.core.errors import OptionError
 from interp.core.order import BY
+from interp.core.shards import Shard
 from interp.model.random_weights import DRAWS
 
 DEFAULT_OUT = Path("results")
@@ -131,6 +132,20 @@ DEFAULT_OUT = Path("results")
     help="With --out, also keep the value of every head on every prompt, for comparisons and "
     "bootstraps: 4 bytes each before compression.",
 )
+@click.option(
+    "-j",
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of processes, which share models and metrics; fewer if memory is short. The "
+    "values are those of one process with as many threads as each has.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Do only the I-th of N parts, for job arrays; all jobs write to one --out.",
+)
 @click.option("--json", "form", flag_value="json", help="Print only the table, as JSON, on stdout.")
 @click.option("--csv", "form", flag_value="csv", help="Print only the table, as CSV, on stdout.")
 @click.option(
@@ -180,7 +195,9 @@ def score(
         out = DEFAULT_OUT if out is None and form is None else out
     labels = source_labels(sources, options.pop("names"))
     loading.require_device()
-    import_first(options.pop("imports"))
+    import_first(options["imports"])
+    shard = options.pop("shard")
+    options["shard"] = None if shard is None else Shard.parse(shard)
     if dry_run:
         from interp.cli.dry_run import dry_run as estimated
 
