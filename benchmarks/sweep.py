@@ -99,7 +99,7 @@ def prompt_numbers(out: Path) -> pd.DataFrame:
 
     frame = read_prompt_values(out).astype({"model": str, "metric": str})
     keys = ["model", "metric", "layer", "head", "prompt"]
-    return frame.sort_values(keys, ignore_index=True)[[*keys, "value"]]
+    return frame.sort_values(keys, ignore_index=True).loc[:, [*keys, "value"]]
 
 
 def equal(one: Path, other: Path) -> bool:

@@ -246,7 +246,7 @@ def _apart(table: HeadTable, key: Key, values: Any) -> float:
     scores = table.where(metric=key.metric).wide().merge(means, on=["stack", "layer", "head"])
     counted = scores[scores["n"] > 0]
     # where heads of a layer lack a target on different prompts, all heads leave those out
-    mean, score, size = (counted[name].to_numpy(float) for name in ("value", "score", "size"))
+    mean, score, size = (np.array(counted[name], float) for name in ("value", "score", "size"))
     gap = np.abs(mean - score) / np.maximum(size, 1e-30)
     whole = frame.groupby(["stack", "layer"], observed=True)["value"].agg(["size", "count"])
     ragged = set(whole.index[whole["size"] != whole["count"]])

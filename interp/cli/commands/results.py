@@ -212,7 +212,7 @@ def _content(frame: pd.DataFrame, suffix: str) -> bytes:
 
 
 def _json(frame: pd.DataFrame) -> str:
-    return frame.to_json(orient="records", double_precision=15) + "\n"
+    return f"{frame.to_json(orient='records', double_precision=15)}\n"
 
 
 def _store(folder: Path) -> Store:
@@ -241,11 +241,13 @@ def _first(table: HeadTable, top: int, by: str) -> pd.DataFrame:
     rows = type(table).concat(parts).to_pandas()
     heads = ["model", "metric", "stack", "layer", "head"]
     values = table.prompts_to_pandas()
-    number = effective_numbers(values[_among(values, rows, heads)])
+    number = effective_numbers(values.loc[_among(values, rows, heads)])
     keep = [*heads, "score", "sem", "low", "high", "null", "p", "n", "clusters", "n_effective"]
     number = number.astype({name: rows[name].dtype for name in heads})
-    merged: pd.DataFrame = rows.merge(number[[*heads, "n_effective"]], on=heads, how="left")
-    return merged[keep].drop(columns=["stack"] if len(table.stacks) == 1 else [])
+    merged = rows.merge(number[[*heads, "n_effective"]], on=heads, how="left")
+    left_out = [name for name in merged.columns if name not in keep]
+    left_out += ["stack"] if len(table.stacks) == 1 else []
+    return merged.drop(columns=left_out)
 
 
 def _by_cluster(table: HeadTable, top: int, by: str) -> pd.DataFrame:
@@ -258,7 +260,7 @@ def _by_cluster(table: HeadTable, top: int, by: str) -> pd.DataFrame:
     )
     heads = ["model", "metric", "stack", "layer", "head"]
     values = table.prompts_to_pandas()
-    frame = by_cluster(values[_among(values, rows, heads)])
+    frame = by_cluster(values.loc[_among(values, rows, heads)])
     return frame.drop(columns=["weights", "result"])
 
 
