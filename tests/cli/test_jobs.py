@@ -118,6 +118,7 @@ def test_two_processes_give_the_values_of_one_and_survive_a_killed_worker(
     assert again.stderr.count("3 of 3 metrics were already in") == 2
 
 
+@pytest.mark.slow
 def test_a_job_array_of_a_scheduler_fills_one_folder(run, models, tmp_path) -> None:
     """A scheduler is played that runs the script once per index of the array."""
     script = SLURM.read_text()
@@ -135,7 +136,12 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, models, tmp_path) -> N
             "SLURM_ARRAY_TASK_ID": str(index), "SLURM_CPUS_PER_TASK": "1",
         }  # fmt: skip
         done = subprocess.run(
-            ["bash", SLURM, *asked], env=env, capture_output=True, text=True, timeout=300
+            ["bash", SLURM, *asked],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
 
