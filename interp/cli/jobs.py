@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
 BASE_BYTES = 700 * 2**20
-"""Resident memory of a process with the packages loaded and a small model (benchmarks/sweep.md)."""
+"""Resident memory of a process with the packages loaded and a small model."""
 _KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "texts", "asked")
 
 
 @dataclass(frozen=True)
-class Task:
+class ScoreTask:
     """A model, and the metrics that are computed on it together."""
 
     source: str
@@ -50,7 +50,7 @@ class Outcome:
     computed: int = 0
 
 
-def grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> list[Task]:
+def task_grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> list[ScoreTask]:
     """Divide models and metrics into at least `number` tasks, as far as there are so many.
 
     A task is a model with all metrics, which shares its forward passes. With fewer models than
@@ -59,13 +59,13 @@ def grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> lis
     models = [source for source in sources if not Path(source).is_file()] or list(sources)
     parts = max(1, min(len(metrics), -(-number // max(len(models), 1))))
     return [
-        Task(source, sources[source], tuple(metrics[part::parts]))
+        ScoreTask(source, sources[source], tuple(metrics[part::parts]))
         for part in range(parts)
         for source in models
     ]
 
 
-def worker_bytes(run: ScoreRun, task: Task) -> int:
+def worker_bytes(run: ScoreRun, task: ScoreTask) -> int:
     """Estimate the memory of a worker: packages, weights, and random weights for the null."""
     folder = Path(task.source).expanduser()
     if task.source.startswith("bundled:"):
@@ -88,7 +88,7 @@ def available_bytes() -> int | None:
     return int(found[0]) * 1024 if found else None
 
 
-def fitting_jobs(run: ScoreRun, tasks: Sequence[Task], jobs: int) -> int:
+def fitting_jobs(run: ScoreRun, tasks: Sequence[ScoreTask], jobs: int) -> int:
     """Return the number of workers that fit in memory, at most `jobs`, and report the estimate."""
     from interp.heads.estimate import readable
 
@@ -111,7 +111,7 @@ def task_settings(run: ScoreRun) -> dict[str, Any]:
 
 
 def run_tasks(
-    run: ScoreRun, tasks: Sequence[Task], jobs: int, done: Callable[[Task, Outcome], None]
+    run: ScoreRun, tasks: Sequence[ScoreTask], jobs: int, done: Callable[[ScoreTask, Outcome], None]
 ) -> None:
     """Run tasks in worker processes.
 
@@ -133,9 +133,9 @@ class _Pool:
     def __init__(
         self,
         run: ScoreRun,
-        tasks: Sequence[Task],
+        tasks: Sequence[ScoreTask],
         jobs: int,
-        done: Callable[[Task, Outcome], None],
+        done: Callable[[ScoreTask, Outcome], None],
     ) -> None:
         self.voice, self.done, self.jobs = run.voice, done, jobs
         self.settings, self.todo = task_settings(run), deque(tasks)
@@ -202,7 +202,7 @@ class _Worker:
     def __init__(self, settings: Mapping[str, Any], threads: int) -> None:
         context = get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.task: Task | None = None
+        self.task: ScoreTask | None = None
         self.process = context.Process(target=_serve, args=(other, dict(settings), threads))
         before = {name: os.environ.get(name) for name in _THREADS}
         os.environ.update(dict.fromkeys(_THREADS, str(threads)))  # read when packages are imported
@@ -215,7 +215,7 @@ class _Worker:
                     os.environ[name] = value
         other.close()
 
-    def give(self, task: Task) -> None:
+    def give(self, task: ScoreTask) -> None:
         self.task = task
         try:
             self.pipe.send(task)
@@ -293,7 +293,7 @@ def _end_with_the_command() -> None:
     os._exit(1)
 
 
-def run_task(task: Task, settings: Mapping[str, Any], voice: Any) -> Outcome:
+def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcome:
     """Score a model with the metrics of a task, in this process; raises StoreError."""
     import click
 

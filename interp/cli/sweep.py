@@ -13,12 +13,12 @@ import click
 
 from interp.cli.jobs import (
     Outcome,
-    Task,
+    ScoreTask,
     fitting_jobs,
-    grid,
     run_task,
     run_tasks,
     stored_tables,
+    task_grid,
     task_settings,
 )
 from interp.cli.printing import top_heads
@@ -47,7 +47,7 @@ def run_sweep(run: ScoreRun, sources: Mapping[str, str], print_top: int | None) 
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interp-"))
             own = Store(Path(folder), prompt_values=False)
         number = run.jobs if run.shard is None else max(run.jobs, run.shard.number)
-        tasks = grid(sources, run.texts, number)
+        tasks = task_grid(sources, run.texts, number)
         sweep = {
             "command": "interp score", "models": [*sources.values()], "metrics": [*run.texts],
             "seed": run.seed, "null": run.null, "tasks": len(tasks),
@@ -56,9 +56,9 @@ def run_sweep(run: ScoreRun, sources: Mapping[str, str], print_top: int | None) 
             tasks = list(run.shard.of(tasks))
             record_shard(own.folder, run.shard, sweep, {"state": "started"})
             run.voice.note(f"shard {run.shard}: {len(tasks)} of {sweep['tasks']} tasks")
-        outcomes: dict[Task, Outcome] = {}
+        outcomes: dict[ScoreTask, Outcome] = {}
 
-        def done(task: Task, outcome: Outcome) -> None:
+        def done(task: ScoreTask, outcome: Outcome) -> None:
             outcomes[task] = outcome
             run.kept += len(outcome.keys) * (run.store is not None)
             run.computed += outcome.computed
@@ -87,7 +87,7 @@ def run_sweep(run: ScoreRun, sources: Mapping[str, str], print_top: int | None) 
             record_shard(own.folder, run.shard, sweep, state)
 
 
-def _run(run: ScoreRun, tasks: list[Task], done: Callable[[Task, Outcome], None]) -> None:
+def _run(run: ScoreRun, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:
     if not tasks:
         return
     jobs = fitting_jobs(run, tasks, run.jobs) if run.jobs > 1 else 1

@@ -77,7 +77,7 @@ def _heads(path: Path) -> int:
     return pq.read_metadata(path).num_rows
 
 
-def query(store: Store, sql: str) -> pd.DataFrame:
+def run_query(store: Store, sql: str) -> pd.DataFrame:
     """Run an SQL query on the results with DuckDB and return its rows.
 
     Three tables can be read: `results` (the columns `LISTED`, one row per result), `scores` (the
@@ -136,7 +136,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def merge(into: Store, sources: Iterable[Store]) -> dict[str, int]:
+def merge_results(into: Store, sources: Iterable[Store]) -> dict[str, int]:
     """Copy the results of other folders into a folder, without computing anything.
 
     Equal keys hold equal results; where the stored numbers differ nevertheless, that is an error,
@@ -254,7 +254,7 @@ def _apart(table: HeadTable, key: Key, values: Any) -> float:
     return float(np.nanmax(gap[even], initial=0.0)) if any(even) else 0.0
 
 
-def repair(store: Store) -> list[Problem]:
+def repair_results(store: Store) -> list[Problem]:
     """Set aside every damaged file, so that the command that made it computes it again.
 
     Values per prompt without a result are removed, and so are temporary files of killed processes.

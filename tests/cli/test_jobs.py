@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from model.test_identity import one_weight
 
-from interp.cli.jobs import grid
+from interp.cli.jobs import task_grid
 from interp.core.errors import OptionError
 from interp.core.read_values import read_prompt_values
 from interp.core.shards import Shard, record_shard, shard_problems
@@ -48,16 +48,16 @@ def same(one: Path, other: Path) -> None:
 
 def test_the_grid_divides_models_first_and_then_metrics() -> None:
     two = {"x": "x", "y": "y"}
-    assert [(t.name, t.metrics) for t in grid(two, ["a", "b"], 2)] == [
+    assert [(t.name, t.metrics) for t in task_grid(two, ["a", "b"], 2)] == [
         ("x", ("a", "b")),
         ("y", ("a", "b")),
     ]
-    tasks = grid(two, ["a", "b", "c"], 4)
+    tasks = task_grid(two, ["a", "b", "c"], 4)
     assert sorted((t.name, m) for t in tasks for m in t.metrics) == [
         (name, metric) for name in "xy" for metric in "abc"
     ]
     assert len(tasks) == 4
-    assert len(grid({"x": "x"}, ["a"], 9)) == 1
+    assert len(task_grid({"x": "x"}, ["a"], 9)) == 1
     parts = [Shard(i, 3).of(tasks) for i in (1, 2, 3)]
     assert sorted(map(str, tasks)) == sorted(str(t) for part in parts for t in part)
 

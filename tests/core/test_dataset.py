@@ -14,7 +14,14 @@ from core.examples import small
 
 from interp.core import files
 from interp.core.clusters import PromptValues
-from interp.core.dataset import LISTED, listing, merge, problems, query, repair
+from interp.core.dataset import (
+    LISTED,
+    listing,
+    merge_results,
+    problems,
+    repair_results,
+    run_query,
+)
 from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.locks import locked
 from interp.core.merge import ordered
@@ -55,25 +62,25 @@ def test_queries_join_results_scores_and_prompts(tmp_path):
     add(tmp_path, "b", seed=1)
     add(tmp_path, "b", seed=2)
     store = Store(tmp_path)
-    found = query(
+    found = run_query(
         store, "SELECT model, count(*) AS n, max(score) AS best FROM scores GROUP BY 1 ORDER BY 1"
     )
     assert found.values.tolist() == [["b", 8, 0.9], ["it's", 4, 0.9]], "all settings"
-    means = query(
+    means = run_query(
         store,
         "SELECT p.layer, p.head, avg(p.value) AS mean, any_value(s.score) AS score "
         "FROM prompts p JOIN scores s USING (result, stack, layer, head) GROUP BY ALL ORDER BY ALL",
     )
     np.testing.assert_allclose(means["mean"], means["score"], atol=1e-7)
-    seeds = query(store, "SELECT DISTINCT seed FROM results ORDER BY 1")
+    seeds = run_query(store, "SELECT DISTINCT seed FROM results ORDER BY 1")
     assert seeds["seed"].tolist() == [0, 1, 2]
     for wrong in ("SELEC", "SELECT x FROM scores", "SELECT * FROM nothing"):
         with pytest.raises(OptionError, match="the tables are results, scores and prompts"):
-            query(store, wrong)
+            run_query(store, wrong)
     for name in ("results", "scores", "prompts"):
-        empty = query(Store(tmp_path / "none"), f"SELECT * FROM {name}")
+        empty = run_query(Store(tmp_path / "none"), f"SELECT * FROM {name}")
         assert len(empty) == 0
-        assert list(empty.columns) == list(query(store, f"SELECT * FROM {name}").columns)
+        assert list(empty.columns) == list(run_query(store, f"SELECT * FROM {name}").columns)
 
 
 def test_a_merge_copies_what_is_missing_and_nothing_twice(tmp_path):
@@ -81,14 +88,14 @@ def test_a_merge_copies_what_is_missing_and_nothing_twice(tmp_path):
     add(a)
     same = add(b)
     add(b, "other")
-    assert merge(Store(a), [Store(b)]) == {"added": 1, "present": 1}
-    assert merge(Store(a), [Store(b), Store(b)]) == {"added": 0, "present": 4}
+    assert merge_results(Store(a), [Store(b)]) == {"added": 1, "present": 1}
+    assert merge_results(Store(a), [Store(b), Store(b)]) == {"added": 0, "present": 4}
     assert set(Store(a).read().models) == {"other", "tiny"}
     assert problems(Store(a)) == []
     values_file(a / same.name).unlink()
-    assert merge(Store(a), [Store(b)])["added"] == 1, "the values per prompt were missing"
+    assert merge_results(Store(a), [Store(b)])["added"] == 1, "the values per prompt were missing"
     with pytest.raises(StoreError, match="is not a folder of results"):
-        merge(Store(a), [Store(tmp_path / "none")])
+        merge_results(Store(a), [Store(tmp_path / "none")])
 
 
 def test_a_merge_refuses_other_numbers_under_one_key(tmp_path):
@@ -98,7 +105,7 @@ def test_a_merge_refuses_other_numbers_under_one_key(tmp_path):
     )
     add(tmp_path / "b", "new")
     with pytest.raises(StoreError, match="one key but different numbers; nothing was merged"):
-        merge(Store(tmp_path / "a"), [Store(tmp_path / "b")])
+        merge_results(Store(tmp_path / "a"), [Store(tmp_path / "b")])
     assert Store(tmp_path / "a").read().models == ("tiny",)
 
 
@@ -135,9 +142,9 @@ def test_every_kind_of_damage_is_found_and_repaired(tmp_path, harm, kind):
     assert kind in {problem.kind for problem in found}
     if kind == "damaged":
         with pytest.warns(DamagedKept):
-            repair(Store(tmp_path))
+            repair_results(Store(tmp_path))
     else:
-        repair(Store(tmp_path))
+        repair_results(Store(tmp_path))
     left = {problem.kind for problem in problems(Store(tmp_path))}
     # values that are gone are computed by the command that made them
     assert left <= ({"missing"} if "values" in harm else {"orphan"})

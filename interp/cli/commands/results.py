@@ -65,7 +65,7 @@ def list_(folder: Path, form: str | None) -> None:
     _print(frame, form)
 
 
-@results.command()
+@results.command("show")
 @folder_argument
 @_only_options
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), metavar="K",
@@ -76,7 +76,7 @@ def list_(folder: Path, form: str | None) -> None:
               "prompts (a common period, needle, template or order).")  # fmt: skip
 @_form_options
 @debug_option
-def show(
+def show_heads(
     folder: Path,
     models: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -109,7 +109,7 @@ def query(sql: str, folder: Path, form: str | None) -> None:
     per head and prompt. Such as: interp results query "SELECT model, max(score) FROM scores WHERE
     metric = 'induction' GROUP BY model" results
     """
-    from interp.core.dataset import query as run_query
+    from interp.core.dataset import run_query
 
     _print(run_query(_store(folder), sql), form)
 
@@ -122,7 +122,7 @@ def query(sql: str, folder: Path, form: str | None) -> None:
 def merge(folders: tuple[Path, ...], out: Path | None) -> None:
     """Add the results of folders B... to folder A, or of all to --out; nothing is computed."""
     from interp.cli.summary import write_summary
-    from interp.core.dataset import merge as merged_into
+    from interp.core.dataset import merge_results
     from interp.core.store import Store
 
     if out is None and len(folders) < 2:
@@ -130,7 +130,7 @@ def merge(folders: tuple[Path, ...], out: Path | None) -> None:
     into = Store(folders[0] if out is None else out)
     sources = [_store(folder) for folder in folders[0 if out else 1 :]]
     into.prepare()
-    count = merged_into(into, sources)
+    count = merge_results(into, sources)
     write_summary(into)
     click.echo(f"{into.folder}: {count['added']} results added, {count['present']} already there")
 
@@ -161,11 +161,11 @@ def verify(folder: Path) -> None:
 def repair(folder: Path) -> None:
     """Set damaged files aside, remove leftovers, and build the summary tables and page again."""
     from interp.cli.summary import write_summary
-    from interp.core.dataset import repair as repaired
+    from interp.core.dataset import repair_results
 
     store = _store(folder)
     store.prepare()
-    found = repaired(store)
+    found = repair_results(store)
     table = write_summary(store)
     for problem in found:
         what = {"damaged": "set aside", "orphan": "removed"}.get(problem.kind, "to be computed")
