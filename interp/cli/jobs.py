@@ -15,13 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp.core.errors import InterpError, KeptWarning, StoreError
 from interp.core.store import Key, Store
-
-if TYPE_CHECKING:
-    from interp.cli.batch import ScoreRun
 
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
@@ -65,7 +62,7 @@ def task_grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -
     ]
 
 
-def worker_bytes(run: ScoreRun, task: ScoreTask) -> int:
+def worker_bytes(run: Any, task: ScoreTask) -> int:
     """Estimate the memory of a worker: packages, weights, and random weights for the null."""
     folder = Path(task.source).expanduser()
     if task.source.startswith("bundled:"):
@@ -88,7 +85,7 @@ def available_bytes() -> int | None:
     return int(found[0]) * 1024 if found else None
 
 
-def fitting_jobs(run: ScoreRun, tasks: Sequence[ScoreTask], jobs: int) -> int:
+def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
     """Return the number of workers that fit in memory, at most `jobs`, and report the estimate."""
     from interp.heads.estimate import readable
 
@@ -104,14 +101,14 @@ def fitting_jobs(run: ScoreRun, tasks: Sequence[ScoreTask], jobs: int) -> int:
     return fit
 
 
-def task_settings(run: ScoreRun) -> dict[str, Any]:
+def task_settings(run: Any) -> dict[str, Any]:
     """Return what a worker needs to know of a request besides its metrics."""
     settings = {f.name: getattr(run, f.name) for f in fields(run) if f.name not in _OWN}
-    return settings | {"asked": len(run.metrics)}
+    return settings | {"asked": len(run.metrics), "kind": type(run)}
 
 
 def run_tasks(
-    run: ScoreRun, tasks: Sequence[ScoreTask], jobs: int, done: Callable[[ScoreTask, Outcome], None]
+    run: Any, tasks: Sequence[ScoreTask], jobs: int, done: Callable[[ScoreTask, Outcome], None]
 ) -> None:
     """Run tasks in worker processes.
 
@@ -132,7 +129,7 @@ class _Pool:
 
     def __init__(
         self,
-        run: ScoreRun,
+        run: Any,
         tasks: Sequence[ScoreTask],
         jobs: int,
         done: Callable[[ScoreTask, Outcome], None],
@@ -297,7 +294,6 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
     """Score a model with the metrics of a task, in this process; raises StoreError."""
     import click
 
-    from interp.cli.batch import ScoreRun
     from interp.cli.each import each_model
     from interp.cli.loading import import_first
     from interp.core.registry import METRICS
@@ -305,7 +301,9 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
     with click.Context(click.Command("score")):
         try:
             import_first(settings["imports"])
-            run = ScoreRun([METRICS.parse(text) for text in task.metrics], voice=voice, **settings)
+            given = {name: x for name, x in settings.items() if name != "kind"}
+            metrics = [METRICS.parse(text) for text in task.metrics]
+            run = settings["kind"](metrics, voice=voice, **given)
         except InterpError as error:
             voice.error(f"{task.name}: {error}")
             return Outcome(failed=[task.name])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -26,11 +26,8 @@ from interp.core.shards import record_shard
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
-if TYPE_CHECKING:
-    from interp.cli.batch import ScoreRun
 
-
-def run_sweep(run: ScoreRun, sources: Mapping[str, str], print_top: int | None) -> None:
+def run_sweep(run: Any, sources: Mapping[str, str], print_top: int | None) -> None:
     """Score a grid of tasks and add the results to `run`, in the order of models and metrics.
 
     Args:
@@ -87,7 +84,7 @@ def run_sweep(run: ScoreRun, sources: Mapping[str, str], print_top: int | None) 
             record_shard(own.folder, run.shard, sweep, state)
 
 
-def _run(run: ScoreRun, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:
+def _run(run: Any, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:
     if not tasks:
         return
     jobs = fitting_jobs(run, tasks, run.jobs) if run.jobs > 1 else 1
