@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from interp.cli.context import COMMAND
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.printing import top_heads
 from interp.cli.progress import Voice
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
+from interp.core.locks import locked
 from interp.core.prompts import Prompts, bos_id, from_file, repeats
 from interp.core.registry import METRICS
-from interp.core.store import DamagedResult, Key, Store
+from interp.core.shards import Shard
+from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score, require_memory
@@ -55,6 +56,13 @@ class ScoreRun:
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
+    computed: int = 0
+    keys: list[Key] = field(default_factory=list)
+    imports: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    asked: int | None = None  # number of metrics of the whole command, in a worker
+    jobs: int = 1
+    shard: Shard | None = None
 
     @classmethod
     def prepare(
@@ -64,6 +72,7 @@ class ScoreRun:
         out: Path | None,
         quiet: bool,
         prompt_file: Path | None,
+        prompt_values: bool = True,
         **options: Any,
     ) -> ScoreRun:
         """Check the whole command before hours of work.
@@ -73,20 +82,24 @@ class ScoreRun:
             StoreError: the output folder cannot be written.
         """
         texts = [text for given in metrics for text in split_names(given)]
-        bounds = [METRICS.parse(text) for text in METRICS.expand(texts or METRICS.usual())]
+        texts = METRICS.expand(texts or METRICS.usual())
+        bounds = [METRICS.parse(text) for text in texts]
         labels = [b.label for b in bounds]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise OptionError(f"a metric is given twice: {', '.join(twice)}; name each only once")
         if prompt_file is not None and not prompt_file.is_file():
             raise OptionError(f"{prompt_file} is not a file; --prompt-file expects a text file")
-        store = None if out is None else Store(out)
+        store = None if out is None else Store(out, prompt_values=prompt_values)
         if store is not None:
             store.prepare()
         debug = bool(click.get_current_context().meta.get("interp.debug"))
         voice = Voice(quiet=quiet, debug=debug)
         if prompt_file is not None or options.get("context") is not None:
             _tell_experiments(bounds, voice)
+        if options.get("shard") is not None and store is None:
+            raise OptionError("--shard needs --out, the folder that all jobs write to")
+        options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
     def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
@@ -105,10 +118,10 @@ class ScoreRun:
         if code == 130:
             self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
-            self._write(self.store, table)
-            self.voice.note(
-                f"{self.store.folder}: table.parquet, table.csv, heads.html (open it in a browser)"
-            )
+            from interp.cli.summary import FILES, write_summary
+
+            write_summary(self.store, ranges=self._ranges(), by=self.by)
+            self.voice.note(f"{self.store.folder}: {', '.join(FILES)} (open it in a browser)")
             if len(sources) > 2:  # the fewest checkpoints of a curve
                 self._curves(self.store, sources, table)
         if self.failed:
@@ -126,17 +139,23 @@ class ScoreRun:
         return HeadTable.concat(self.done)
 
     def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
+        if self.jobs > 1 or self.shard is not None:
+            from interp.cli.sweep import run_sweep
+
+            return run_sweep(self, sources, print_top)
+
         def work(source: str, name: str) -> None:
             before = len(self.done)
             try:
-                self._model(source, name)
+                self.score_model(source, name)
             finally:
                 if print_top is not None and len(self.done) > before:
                     click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
 
         self.failed += each_model(sources, self.voice, work)
 
-    def _model(self, source: str, name: str) -> None:
+    def score_model(self, source: str, name: str) -> None:
+        """Load and score a model, and store each result; raises InterpError."""
         with self.voice.bars(name) as tell:
             tell("loading", 0, 1)
             model = self.loading.load(source, name)
@@ -147,18 +166,33 @@ class ScoreRun:
             found = self._already(keys)
             tell(name, len(found), len(metrics))
             try:
-                todo = [b for b in metrics if b.label not in found]
-                if todo:
-                    check_model(model).require()
-                    self._announce(model, todo, prompts)
-                for label, table in self._scored(model, todo, prompts, tell):
-                    found[label] = table
-                    if self.store is not None:
-                        self.store.write(keys[label], table)
-                        self.kept += 1
-                    tell(name, len(found), len(metrics))
+                missing = {label: key for label, key in keys.items() if label not in found}
+                with self._alone(model, missing) as waited:
+                    found |= self._already(missing) if waited else {}
+                    todo = [b for b in metrics if b.label not in found]
+                    if todo:
+                        check_model(model).require()
+                        self._announce(model, todo, prompts)
+                    for label, table in self._scored(model, todo, prompts, tell):
+                        found[label] = table
+                        if self.store is not None:
+                            self.store.write(keys[label], table)
+                            self.kept += 1
+                        self.computed += 1
+                        tell(name, len(found), len(metrics))
             finally:  # also when interrupted: finished results are printed
                 self.done += [found[b.label] for b in metrics if b.label in found]
+                self.keys += [keys[b.label] for b in metrics if b.label in found and keys]
+
+    def _alone(self, model: Model, keys: Mapping[str, Key]) -> AbstractContextManager[bool]:
+        """Keep other processes from computing the same results; yield whether one just did."""
+        if self.store is None or not keys:
+            return nullcontext(False)
+
+        def waiting() -> None:
+            self.voice.note(f"another command scores {model.name}; waiting for its results")
+
+        return locked(self.store.folder, [key.digest for key in keys.values()], waiting=waiting)
 
     def _scored(
         self, model: Model, metrics: list[BoundAnalysis], prompts: Any, tell: Callable
@@ -178,7 +212,7 @@ class ScoreRun:
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
-                if part is given or len(self.metrics) == 1:
+                if part is given or (self.asked or len(self.metrics)) == 1:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 
@@ -260,29 +294,6 @@ class ScoreRun:
             )
         return found
 
-    def _write(self, store: Store, table: HeadTable) -> None:
-        """Write tables and a page of all results in the folder, the requested ones first."""
-        from interp.report import write_report
-
-        folder = store.folder
-        try:
-            table = store.read(lead=table)
-        except DamagedResult:
-            store.set_damaged_aside()
-            table = store.read(lead=table)
-        table.to_parquet(folder / "table.parquet")
-        table.to_csv(folder / "table.csv")
-        command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
-        beside = ["table.parquet", "table.csv"]
-        write_report(
-            table,
-            folder / "heads.html",
-            ranges=self._ranges(),
-            command=command,
-            beside=beside,
-            by=self.by,
-        )
-
     def _curves(self, store: Store, sources: Mapping[str, str], table: HeadTable) -> None:
         """Write the curves of a training run, if the sources are its checkpoints."""
         from interp.heads.checkpoints.steps import steps_of
@@ -301,7 +312,7 @@ class ScoreRun:
         self.voice.note(f"{store.folder}: emergence.html, curves over {len(steps)} checkpoints")
 
     def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
-        return METRICS.ranges() | {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
+        return {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
 
     def _safe(self) -> str:
         if self.store is None:

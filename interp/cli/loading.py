@@ -237,8 +237,24 @@ debug_option = click.option(
 )
 
 
-def source_labels(sources: Sequence[str]) -> dict[str, str]:
-    """Return the label of each source: a folder's name, or its path if names repeat."""
+def source_labels(sources: Sequence[str], names: Sequence[str] = ()) -> dict[str, str]:
+    """Return the label of each source: a folder's name, or its path if names repeat.
+
+    Args:
+        sources: folders, hub ids and other names of models.
+        names: labels to use, one per source.
+
+    Raises:
+        OptionError: there is another number of names than of sources, or a name is given twice.
+    """
+    if names:
+        given = list(dict.fromkeys(sources))
+        if len(names) != len(given) or len(set(names)) < len(names) or not all(names):
+            raise OptionError(
+                f"--name {', '.join(names)}: give one name for each of the {len(given)} models,"
+                " in their order, each only once"
+            )
+        return dict(zip(given, names, strict=True))
     short = {source: _short(source) for source in dict.fromkeys(sources)}
     taken = list(short.values())
     return {source: source if taken.count(name) > 1 else name for source, name in short.items()}

@@ -82,6 +82,22 @@ def cluster_summary(
     return Summary(mean, error, n, number)
 
 
+def effective_number(
+    values: Float[np.ndarray, "trial head"], labels: Sequence[Hashable] | None = None
+) -> Float[np.ndarray, " head"]:
+    """Compute the number of independent trials that would give the same standard error.
+
+    It is the variance of a single trial divided by the squared standard error over clusters: n
+    where trials are independent, close to the number of clusters where the trials of a cluster are
+    alike. NaN with fewer than two clusters, and where all values of a head are equal.
+    """
+    one = cluster_summary(values, labels)
+    spread = cluster_summary(values)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = spread.n * (spread.sem / one.sem) ** 2
+    return np.where(one.sem > 0, found, np.nan)
+
+
 def cluster_count(n: int, labels: Sequence[Hashable] | None = None) -> int:
     """Return the number of clusters of n trials; n without labels."""
     return n if labels is None else len(set(labels))
@@ -287,10 +303,12 @@ class PromptValues:
     Args:
         sites: values by stack and layer.
         clusters: a label per prompt where prompts share something.
+        ids: identity of each prompt, equal for equal prompts of any run; None where it is unknown.
     """
 
     sites: Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]]
     clusters: tuple[str, ...] | None = None
+    ids: tuple[str, ...] | None = None
 
     def of_rows(self, frame: pd.DataFrame) -> Float[np.ndarray, "row prompt"] | None:
         """Return the values of the rows of a table, or None where it has no rows."""

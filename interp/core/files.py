@@ -252,6 +252,17 @@ def read_bytes(path: Path) -> bytes:
         raise StoreError(cannot_read(path, error)) from error
 
 
+def exists(path: Path) -> bool:
+    """Tell whether a file exists; StoreError where the folder may not be searched."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(cannot_read(path, error)) from error
+    return True
+
+
 def listed(folder: Path) -> list[Path]:
     """List the files of a folder by name, none if it does not exist; StoreError if unreadable."""
     try:

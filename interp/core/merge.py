@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from interp.core.table import HeadTable
@@ -56,12 +57,37 @@ def told_apart(tables: Iterable[HeadTable]) -> tuple[list[HeadTable], list[str]]
     return [_apart(table, several) if several else table for table in tables], notes
 
 
+def ordered(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
+    """Return the rows by name of the model, with numbers in their order, and by metric.
+
+    Args:
+        table: the table.
+        metrics: names of metrics, the first ones first; other metrics follow by name.
+    """
+    frame = table.wide()
+    place = {name: at for at, name in enumerate(metrics)}
+
+    def key(pair: tuple[str, str]) -> tuple[Any, ...]:
+        model, metric = pair
+        name = re.split(r"[:\[ ]", metric, maxsplit=1)[0]
+        parts = re.split(r"(\d+)", model)
+        natural = [(int(x), "") if x.isdecimal() else (-1, x) for x in parts]
+        return natural, model, place.get(name, len(place)), metric
+
+    pairs = list(zip(frame["model"], frame["metric"], strict=True))
+    rank = {pair: at for at, pair in enumerate(sorted(set(pairs), key=key))}
+    rows = sorted(range(len(pairs)), key=lambda row: rank[pairs[row]])  # stable
+    found = HeadTable(frame.iloc[rows], table.provenance)
+    return found.with_prompt_values(table.prompt_values)
+
+
 def renamed(table: HeadTable, names: Mapping[str, str]) -> HeadTable:
     """Return the rows with other model names."""
     frame = table.to_pandas()
     frame["model"] = [names.get(name, name) for name in frame["model"]]
     made = {(names.get(m, m), metric): about for (m, metric), about in table.provenance.items()}
-    return HeadTable(frame, made)
+    values = {(names.get(m, m), metric): x for (m, metric), x in table.prompt_values.items()}
+    return HeadTable(frame, made).with_prompt_values(values)
 
 
 def _apart(table: HeadTable, several: Mapping[str, Any]) -> HeadTable:

@@ -164,6 +164,11 @@ class Prompts:
         )
 
     @property
+    def prompt_ids(self) -> tuple[str, ...]:
+        """Identity of each prompt: the first 16 hex digits of the sha256 of its token ids."""
+        return tuple(hashlib.sha256(repr(p).encode()).hexdigest()[:16] for p in self.looked_at())
+
+    @property
     def hash(self) -> str:
         """sha256 of ids, targets, padding side and clusters."""
         told = (self.ids, self.targets, self.padding, self.clusters)

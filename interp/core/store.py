@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,10 +18,12 @@ from typing import Any, TypeVar
 from interp import __version__
 from interp.core import files
 from interp.core.errors import DamagedResult, OptionError, OtherResults, OtherVersion, StoreError
-from interp.core.merge import merged
+from interp.core.merge import merged, renamed
+from interp.core.prompt_values import StoredValues, values_file, values_to_parquet
 from interp.core.steps import Steps
 from interp.core.table import HeadTable
 
+_INDEX_SHARE = 20  # an index is at most this share of the time of the writes
 T = TypeVar("T")
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 
@@ -64,8 +67,17 @@ class Key:
         model, metric = (
             re.sub(r"[^a-z0-9]+", "-", s.lower()).strip("-") for s in (self.model, self.metric)
         )
-        digest = hashlib.sha256(self.as_json().encode()).hexdigest()[:32]
-        return f"{model[-30:] or 'model'}.{metric[:30] or 'metric'}.{digest}.parquet"
+        return f"{model[-30:] or 'model'}.{metric[:30] or 'metric'}.{self.digest}.parquet"
+
+    @property
+    def digest(self) -> str:
+        """Digest of the whole key, 32 hex digits."""
+        return hashlib.sha256(self.as_json().encode()).hexdigest()[:32]
+
+    @property
+    def content(self) -> tuple[str, str, str]:
+        """Everything but the model's name: what the numbers depend on."""
+        return self.weights, self.metric, json.dumps(self.settings, sort_keys=True)
 
 
 class Store:
@@ -74,11 +86,21 @@ class Store:
     Several processes may write to one folder at once: for equal keys the last one wins.
     `index.json` lists the files for readers; the package never reads it, and it may be deleted.
     `version` is the version of interp, to detect results of other versions.
+
+    Args:
+        folder: the folder, which need not exist.
+        version: see above.
+        prompt_values: keep the values per prompt of every result that has them, in a file beside
+            it; a result without them is then not found, so that it is computed again.
     """
 
-    def __init__(self, folder: str | os.PathLike, *, version: str = __version__) -> None:
+    def __init__(
+        self, folder: str | os.PathLike, *, version: str = __version__, prompt_values: bool = True
+    ) -> None:
         self.folder = Path(folder)
         self.version = version
+        self.prompt_values = prompt_values
+        self._index_due = 0.0
         self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
 
     def prepare(self) -> None:
@@ -97,13 +119,40 @@ class Store:
         A damaged file is renamed with a warning (DamagedKept) and counts as missing.
         """
         path = self.folder / key.file_name
-        if path not in self._names():
-            return None
+        if not files.exists(path):
+            return self._renamed(key)
         table = self._table(path)
-        if table is not None:
-            with contextlib.suppress(OSError):  # in a read-only folder
-                os.utime(path)
+        if table is None or (self.prompt_values and not self._has_values(path, table)):
+            return None
+        with contextlib.suppress(OSError):  # in a read-only folder
+            os.utime(path)
         return table
+
+    def _renamed(self, key: Key) -> HeadTable | None:
+        """Find the same numbers under another name of the model, and store them under this one."""
+        end = key.file_name.split(".")[1]
+        for path in self._names():
+            if path.name.split(".")[1] != end:
+                continue
+            try:
+                other = Key(**json.loads(self._notes(path)["key"]))
+            except StoreError:  # damaged; the result is computed
+                continue
+            if other.content == key.content and (table := self.find(other)) is not None:
+                mine = renamed(table, {other.model: key.model})
+                self.write(key, mine)
+                return mine
+        return None
+
+    def _has_values(self, path: Path, table: HeadTable) -> bool:
+        """Tell whether the values per prompt of a result are there, or cannot exist."""
+        size, _, _ = self._notes(path).get("values", "").partition(":")
+        try:
+            return values_file(path).stat().st_size == int(size or -1)
+        except FileNotFoundError:
+            return size == "0" or all(
+                made.get("engine") == "weights" for made in table.provenance.values()
+            )
 
     def write(self, key: Key, table: HeadTable) -> Path:
         """Store a table of one model and metric under key; raises StoreError, OptionError."""
@@ -117,13 +166,26 @@ class Store:
         made = table.provenance[key.model, key.metric].get("versions", {})
         version = made.get("interp", "") if isinstance(made, dict) else ""
         notes = {"key": key.as_json(), "version": version}
+        values = table.prompt_values.get((key.model, key.metric))
+        if values is not None and self.prompt_values:
+            about = {"weights": key.weights, "result": key.digest}
+            content = values_to_parquet(key.model, key.metric, values, **about)
+            # before the result: a result that is found has its values
+            files.write_atomically(values_file(path), content)
+            notes["values"] = f"{len(content)}:{hashlib.sha256(content).hexdigest()}"
+        elif values is None:
+            notes["values"] = "0:"
         files.write_atomically(path, files.to_parquet(table.to_pandas(), table.provenance, **notes))
-        self._write_index()
+        # its cost grows with the folder, so that a long run updates it only now and then
+        if time.monotonic() >= self._index_due:
+            begin = time.monotonic()
+            self.write_index()
+            self._index_due = time.monotonic() + _INDEX_SHARE * (time.monotonic() - begin)
         return path
 
     def keys(self) -> tuple[Key, ...]:
         """Return the keys of all results, by file name; raises StoreError for damaged files."""
-        return tuple(self._paths())
+        return tuple(self.paths())
 
     def read(
         self, keys: Iterable[Key] | None = None, *, lead: HeadTable | None = None
@@ -137,13 +199,13 @@ class Store:
         Raises StoreError: a damaged file (each is named), a key without a result, or keys of two
         results for one model and metric with different settings.
         """
-        paths = self._paths()
+        paths = self.paths()
         last = sorted(paths, key=lambda key: paths[key].stat().st_mtime_ns)
         chosen = last if keys is None else list(dict.fromkeys(keys))
         for key in (key for key in chosen if key not in paths):
             raise StoreError(f"{self.folder} has no {key.metric!r} of {key.model!r}; run it first")
         found = [paths[key] for key in chosen]
-        tables = self._each(found, HeadTable.from_parquet)
+        tables = self._each(found, self._loaded)
         for version, count in Counter(self._notes(path)["version"] for path in found).items():
             if version not in {"", self.version}:
                 note = f"{count} results in {self.folder} were made by interp {version}, this is"
@@ -165,14 +227,33 @@ class Store:
         """Read the table of a file; None if it was damaged and has been renamed."""
         try:
             self._notes(path)
-            return HeadTable.from_parquet(path)
+            return self._loaded(path)
         except StoreError as error:
             files.set_aside(path, error.__cause__ or error)
             return None
 
+    def _loaded(self, path: Path) -> HeadTable:
+        """Read the table of a file, with its values per prompt to be read when they are used."""
+        table = HeadTable.from_parquet(path)
+        if not (there := values_file(path)).exists():
+            return table
+        key = Key(**json.loads(self._notes(path)["key"]))
+        return table.with_prompt_values({(key.model, key.metric): StoredValues(there)})
+
     def _names(self) -> list[Path]:
         # The folder may also contain other tables, pages and notes.
         return [path for path in files.listed(self.folder) if _OWN_NAME.fullmatch(path.name)]
+
+    def result_files(self) -> list[Path]:
+        """Return the files of the results, damaged ones included, by name."""
+        return self._names()
+
+    def notes_of(self, path: Path) -> dict[str, str]:
+        """Return the texts beside a result: key, version, and size and checksum of its values.
+
+        Raises StoreError when the file is damaged.
+        """
+        return self._notes(path)
 
     def _each(self, paths: Iterable[Path], read: Callable[[Path], T]) -> list[T]:
         """Apply `read` to each file; raises DamagedResult, which names all damaged ones."""
@@ -191,7 +272,8 @@ class Store:
             )
         return found
 
-    def _paths(self) -> dict[Key, Path]:
+    def paths(self) -> dict[Key, Path]:
+        """Return the file of each result, by file name; raises StoreError for damaged files."""
         names = self._names()
         notes = self._each(names, self._notes)
         return {Key(**json.loads(n["key"])): path for n, path in zip(notes, names, strict=True)}
@@ -210,7 +292,8 @@ class Store:
             raise StoreError(f"cannot read {path}: {error}") from error
         return self._seen[stamp]
 
-    def _write_index(self) -> None:
+    def write_index(self) -> None:
+        """Write `index.json`, a list of the files for readers; raises StoreError."""
         entries = []
         for path in self._names():
             try:

@@ -21,6 +21,7 @@ from interp.core.columns import (
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
+from interp.core.prompt_values import WithPromptValues
 from interp.core.result import Result
 
 # pandas, numpy and plotly are imported where they are used, so that listing stays fast
@@ -28,12 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
-    from jaxtyping import Float
-
-    from interp.core.clusters import PromptValues
 
 
-class HeadTable(Result):
+class HeadTable(WithPromptValues, Result):
     """Immutable table of head scores, one row per (model, stack, layer, head, metric).
 
     `sem` is the standard error of `score` over the `clusters` of its `n` prompts, in the score's
@@ -48,7 +46,7 @@ class HeadTable(Result):
 
     _frame: pd.DataFrame
     _provenance: Provenance
-    _prompt_values: Mapping[tuple[str, str], PromptValues]
+    _prompt_values: Mapping[tuple[str, str], Any]
     _units = ("stack", "layer", "head")
     _by = "end"
 
@@ -117,37 +115,15 @@ class HeadTable(Result):
             {key: values for table in tables for key, values in table._prompt_values.items()}
         )
 
-    def with_prompt_values(self, values: Mapping[tuple[str, str], PromptValues]) -> HeadTable:
+    def with_prompt_values(self, values: Mapping[tuple[str, str], Any]) -> HeadTable:
         """Return this table with the values per prompt of some metrics, keyed by (model, metric).
 
-        They are not written to files, and equality of tables does not depend on them.
+        A store keeps them beside the table (`interp.core.prompt_values`); `save` does not write
+        them. Equality of tables does not depend on them.
         """
         table = copy.copy(self)
         object.__setattr__(table, "_prompt_values", dict(values))
         return table
-
-    @property
-    def per_prompt(self) -> Float[np.ndarray, "row prompt"] | None:
-        """Values behind the means, in a table of one metric of one model that has them."""
-        values = self._only_values()
-        return None if values is None else values.of_rows(self._frame)
-
-    @property
-    def clusters(self) -> tuple[str, ...] | None:
-        """Label of each prompt of `per_prompt`, where prompts share something."""
-        values = self._only_values()
-        return None if values is None else values.clusters
-
-    @property
-    def why_no_per_prompt(self) -> str:  # type: ignore[override]
-        """Reason for which `per_prompt` is None."""
-        if len(self._provenance) > 1:
-            return "each metric and model has its own values; choose one, as in table['induction']"
-        return "the table was read from a file, which holds means, or its scores are of weights"
-
-    def _only_values(self) -> PromptValues | None:
-        keys = list(self._provenance)
-        return self._prompt_values.get(keys[0]) if len(keys) == 1 else None
 
     @property
     def metrics(self) -> tuple[str, ...]:

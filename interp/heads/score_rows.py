@@ -38,6 +38,7 @@ class MetricScores:
         null: scores of the corresponding null trials, if that is the null.
         draws: mean scores on each draw of random weights, by name of the site. They are the null if
             there is no other, and every p is computed against them.
+        ids: identity of each trial; see `PromptValues`.
     """
 
     values: PerTrial
@@ -45,6 +46,7 @@ class MetricScores:
     null_kind: str = "none"
     null: PerTrial | None = None
     draws: Sequence[Mapping[str, np.ndarray]] = field(default_factory=tuple)
+    ids: tuple[str, ...] | None = None
 
 
 def means_by_site(values: PerTrial) -> dict[str, np.ndarray]:
@@ -132,7 +134,7 @@ def rows_of(
         return Rows(records, provenance, {})
     sites = {(site.stack, site.layer): x for site, x in found.values.items()}
     clusters = None if found.clusters is None else tuple(map(str, found.clusters))
-    values = {(model.name, metric.label): PromptValues(sites, clusters)}
+    values = {(model.name, metric.label): PromptValues(sites, clusters, found.ids)}
     return Rows(records, provenance, values)
 
 

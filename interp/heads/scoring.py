@@ -288,11 +288,11 @@ def _from_patterns(
     # detectors that read tokens are compared with random weights as well: a random head may also
     # attend to equal tokens more, or less, than to others
     drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
-    about, clusters = run.about(), run.clusters()
+    about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
     draws = run.drawn(random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
-        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine)
+        found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
         yield b.label, rows_of(run.model, b, found, origin, about, parts=parts)
 
 
@@ -382,6 +382,13 @@ class _Run:
 
     def clusters(self) -> tuple[str, ...] | None:
         return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
+
+    def prompt_ids(self) -> tuple[str, ...] | None:
+        if isinstance(self.prompts, Prompts):
+            return self.prompts.prompt_ids
+        rows = len(next(iter(self.prompts.values())))
+        one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
+        return tuple(_tensor_hash(each)[:16] for each in one)
 
     def about(self) -> dict[str, Any]:
         if isinstance(self.prompts, Prompts):

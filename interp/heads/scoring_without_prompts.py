@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,13 +130,21 @@ def from_experiment(
     about |= {"notes": [f"{k}: {v}" for k, v in trials.notes.items()]}
     about |= {"headline": trials.headline} if trials.headline else {}
     about |= {"settled": dict(trials.settled)} if trials.settled else {}
-    found = MetricScores(_arrays(trials.values), trials.clusters, kind, beside, draws)
+    values = _arrays(trials.values)
+    ids = _trial_ids(model, settled, seed, len(next(iter(values.values()), ())))
+    found = MetricScores(values, trials.clusters, kind, beside, draws, ids)
     return table_of(model, metric, found, origin, about, parts=parts)
 
 
 def _is_file(value: Any) -> bool:
     """Return True for the name of a file, whose content may change under its name."""
     return isinstance(value, (str, Path)) and Path(value).is_file()
+
+
+def _trial_ids(model: Model, metric: BoundAnalysis, seed: int, n: int) -> tuple[str, ...]:
+    """Return the identity of each trial: what the prompts of an experiment are made from."""
+    made = f"{metric.label} {dict(metric.options)!r} {seed} {model.d_vocab}"
+    return tuple(hashlib.sha256(f"{made} {i}".encode()).hexdigest()[:16] for i in range(n))
 
 
 def _arrays(values: Mapping[Site, Tensor]) -> dict[Site, np.ndarray]:

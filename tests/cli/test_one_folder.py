@@ -38,7 +38,7 @@ def test_tables_and_pages_hold_what_two_commands_scored(run, tmp_path) -> None:
     assert "planted:induction" in result.stdout
     assert "bundled" not in result.stdout, "what is printed is what was asked for"
     found = table(out)
-    assert found.models == ("planted:induction", "bundled:one-layer")
+    assert found.models == ("bundled:one-layer", "planted:induction"), "by name"
     assert set(found.where(model="bundled:one-layer").metrics) == {"ov_norm", "qk_norm"}
     page = (out / "heads.html").read_text()
     assert all(name in page for name in ("planted:induction", "bundled:one-layer", "qk_norm"))

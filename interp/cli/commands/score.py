@@ -23,6 +23,7 @@ from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 from interp.core.order import BY
+from interp.core.shards import Shard
 from interp.model.random_weights import DRAWS
 
 DEFAULT_OUT = Path("results")
@@ -52,6 +53,13 @@ DEFAULT_OUT = Path("results")
     help="Folder for results: one file per model and metric, table.parquet, table.csv, "
     "heads.html. The same command resumes an interrupted run. Without it results are only "
     "printed, or stored in ./results if no model is named.",
+)
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Name of a model in the results, in place of its folder's; one for each MODEL, in order.",
 )
 @click.option(
     "--prompt-file",
@@ -131,6 +139,27 @@ DEFAULT_OUT = Path("results")
     help="Also report the score on each cluster of dependent prompts (a common period, needle or "
     "order), as metrics such as 'induction [period 12]'.",
 )
+@click.option(
+    "--prompt-values/--no-prompt-values",
+    default=True,
+    show_default=True,
+    help="With --out, also keep the value of every head on every prompt, for comparisons and "
+    "bootstraps: 4 bytes each before compression.",
+)
+@click.option(
+    "-j",
+    "--jobs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of processes, which share models and metrics; fewer if memory is short. The "
+    "values are those of one process with as many threads as each has.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Do only the I-th of N parts, for job arrays; all jobs write to one --out.",
+)
 @click.option("--json", "form", flag_value="json", help="Print only the table, as JSON, on stdout.")
 @click.option("--csv", "form", flag_value="csv", help="Print only the table, as CSV, on stdout.")
 @click.option(
@@ -181,12 +210,15 @@ def score(
             raise OptionError("this installation has no bundled models; name a model to score")
         out = DEFAULT_OUT if out is None and form is None else out
     loading.require_storable(out)
+    labels = source_labels(sources, options.pop("names"))
     loading.require_device()
-    import_first(options.pop("imports"))
+    import_first(options["imports"])
+    shard = options.pop("shard")
+    options["shard"] = None if shard is None else Shard.parse(shard)
     if dry_run:
         from interp.cli.dry_run import dry_run as estimated
 
         batch = ScoreRun.prepare(out=None, loading=loading, **options)
-        click.get_current_context().exit(estimated(batch, source_labels(sources)))
+        click.get_current_context().exit(estimated(batch, labels))
     batch = ScoreRun.prepare(out=out, loading=loading, **options)
-    click.get_current_context().exit(batch.run(source_labels(sources), form=form, top=top))
+    click.get_current_context().exit(batch.run(labels, form=form, top=top))

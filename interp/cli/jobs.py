@@ -1,0 +1,317 @@
+"""Scoring in several processes: tasks of a model and some metrics, given to workers one by one.
+
+A worker that dies loses only the result that it was computing: the task goes to another worker,
+which finds the stored results. Workers end with the command that started them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from interp.core.errors import InterpError, KeptWarning, StoreError
+from interp.core.store import Key, Store
+
+ATTEMPTS = 3
+"""Number of workers that may die on a task before its model counts as failed."""
+BASE_BYTES = 700 * 2**20
+"""Resident memory of a process with the packages loaded and a small model."""
+_KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+_OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "texts", "asked")
+
+
+@dataclass(frozen=True)
+class ScoreTask:
+    """A model, and the metrics that are computed on it together."""
+
+    source: str
+    name: str
+    metrics: tuple[str, ...]
+
+
+@dataclass
+class Outcome:
+    """What a task produced: the keys of its stored results, and the models that failed."""
+
+    keys: list[Key] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    computed: int = 0
+
+
+def task_grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> list[ScoreTask]:
+    """Divide models and metrics into at least `number` tasks, as far as there are so many.
+
+    A task is a model with all metrics, which shares its forward passes. With fewer models than
+    `number`, the metrics of a model are divided as well.
+    """
+    models = [source for source in sources if not Path(source).is_file()] or list(sources)
+    parts = max(1, min(len(metrics), -(-number // max(len(models), 1))))
+    return [
+        ScoreTask(source, sources[source], tuple(metrics[part::parts]))
+        for part in range(parts)
+        for source in models
+    ]
+
+
+def worker_bytes(run: Any, task: ScoreTask) -> int:
+    """Estimate the memory of a worker: packages, weights, and random weights for the null."""
+    folder = Path(task.source).expanduser()
+    if task.source.startswith("bundled:"):
+        from interp import bundled
+
+        folder = bundled.path(task.source.removeprefix("bundled:"))
+    weights = sum(f.stat().st_size for f in folder.glob("*.safetensors")) if folder.is_dir() else 0
+    draws = 0 if run.null == "none" else run.null_draws
+    copies = 1 + (draws if draws * weights <= _KEPT_DRAWS else 1)
+    return BASE_BYTES + weights * copies
+
+
+def available_bytes() -> int | None:
+    """Return the memory that new processes can use, or None where the system does not tell."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable")]
+    return int(found[0]) * 1024 if found else None
+
+
+def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
+    """Return the number of workers that fit in memory, at most `jobs`, and report the estimate."""
+    from interp.heads.estimate import readable
+
+    largest = max(worker_bytes(run, task) for task in tasks)
+    there = available_bytes()
+    fit = jobs if there is None else max(1, min(jobs, int(0.9 * there // largest)))
+    fit = min(fit, len(tasks))
+    told = f"{fit} processes of about {readable(largest)} each"
+    told += "" if there is None else f", {readable(there)} available"
+    if fit < min(jobs, len(tasks)):
+        told += f"; {jobs} would not fit"
+    run.voice.note(told)
+    return fit
+
+
+def task_settings(run: Any) -> dict[str, Any]:
+    """Return what a worker needs to know of a request besides its metrics."""
+    settings = {f.name: getattr(run, f.name) for f in fields(run) if f.name not in _OWN}
+    return settings | {"asked": len(run.metrics), "kind": type(run)}
+
+
+def run_tasks(
+    run: Any, tasks: Sequence[ScoreTask], jobs: int, done: Callable[[ScoreTask, Outcome], None]
+) -> None:
+    """Run tasks in worker processes.
+
+    Args:
+        run: the request; its store receives the results.
+        tasks: the tasks, started in this order.
+        jobs: number of processes.
+        done: called with each finished task.
+
+    Raises:
+        StoreError: results can no longer be stored.
+    """
+    _Pool(run, tasks, jobs, done).run()
+
+
+class _Pool:
+    """Workers, the tasks that are left, and the number of workers that died on each."""
+
+    def __init__(
+        self,
+        run: Any,
+        tasks: Sequence[ScoreTask],
+        jobs: int,
+        done: Callable[[ScoreTask, Outcome], None],
+    ) -> None:
+        self.voice, self.done, self.jobs = run.voice, done, jobs
+        self.settings, self.todo = task_settings(run), deque(tasks)
+        self.deaths = dict.fromkeys(tasks, 0)
+        self.workers: list[_Worker] = []
+
+    def run(self) -> None:
+        try:
+            while self.todo or any(worker.task for worker in self.workers):
+                while self.todo and len(self.workers) < self.jobs:
+                    self.workers.append(_Worker(self.settings, _threads(self.jobs)))
+                for worker in self.workers:
+                    if worker.task is None and self.todo:
+                        worker.give(self.todo.popleft())
+                connection.wait([x for w in self.workers for x in (w.pipe, w.process.sentinel)])
+                for worker in list(self.workers):
+                    self._hear(worker)
+                    if not worker.alive():
+                        self._bury(worker)
+        finally:
+            for worker in self.workers:
+                worker.stop()
+
+    def _hear(self, worker: _Worker) -> None:
+        for kind, what in worker.heard():
+            if kind == "done":
+                task, worker.task = worker.task, None
+                assert task is not None
+                self.done(task, what)
+            elif kind == "store":
+                raise StoreError(what)
+            else:
+                (self.voice.note if kind == "note" else self.voice.error)(what)
+
+    def _bury(self, worker: _Worker) -> None:
+        """Give the task of a dead worker to another one, a limited number of times."""
+        self._hear(worker)  # what it sent before it died
+        self.workers.remove(worker)
+        if (task := worker.task) is None:
+            return
+        self.deaths[task] += 1
+        told = f"{task.name}: the process that scored it {worker.how_it_ended()}"
+        if self.deaths[task] < ATTEMPTS:
+            self.voice.note(f"{told}; another one takes it")
+            self.todo.appendleft(task)
+        else:
+            self.voice.error(f"{told}, {ATTEMPTS} times")
+            self.done(task, Outcome(failed=[task.name]))
+
+
+def _threads(jobs: int) -> int:
+    """Return the threads of a worker: the cores are shared, and a smaller setting is kept."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    share = max(1, cores // jobs)
+    return min(share, int(given)) if given.isdecimal() and int(given) else share
+
+
+class _Worker:
+    """A process that runs tasks until its pipe is closed."""
+
+    def __init__(self, settings: Mapping[str, Any], threads: int) -> None:
+        context = get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.task: ScoreTask | None = None
+        self.process = context.Process(target=_serve, args=(other, dict(settings), threads))
+        before = {name: os.environ.get(name) for name in _THREADS}
+        os.environ.update(dict.fromkeys(_THREADS, str(threads)))  # read when packages are imported
+        try:
+            self.process.start()
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name)
+                if value is not None:
+                    os.environ[name] = value
+        other.close()
+
+    def give(self, task: ScoreTask) -> None:
+        self.task = task
+        try:
+            self.pipe.send(task)
+        except OSError:  # it has just died, which the caller sees next
+            self.process.join(5)
+
+    def heard(self) -> list[tuple[str, Any]]:
+        found = []
+        try:
+            while self.pipe.poll():
+                found.append(self.pipe.recv())
+        except (EOFError, OSError):  # it has died; what it sent before counts
+            self.process.join(5)
+        return found
+
+    def alive(self) -> bool:
+        return self.process.is_alive()
+
+    def how_it_ended(self) -> str:
+        code = self.process.exitcode or 0
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with code {code}"
+
+    def stop(self) -> None:
+        self.pipe.close()
+        self.process.kill()  # stored results are whole
+        self.process.join()
+
+
+class _Relay:
+    """Notes and errors of a worker, sent to the command."""
+
+    def __init__(self, pipe: Any, quiet: bool) -> None:
+        self.pipe, self.quiet, self.debug = pipe, quiet, False
+
+    def note(self, text: str) -> None:
+        self.pipe.send(("note", text))
+
+    def error(self, text: str, error: BaseException | None = None) -> None:
+        self.pipe.send(("error", text))
+
+    def bars(self, model: str) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext(lambda what, done, total: None)
+
+
+def _serve(pipe: Any, settings: dict[str, Any], threads: int) -> None:
+    """Run tasks until the pipe is closed (in a process of its own)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends its workers
+    threading.Thread(target=_end_with_the_command, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(threads)
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", KeptWarning)
+            warnings.showwarning = lambda message, *_, **__: pipe.send(("note", str(message)))
+            try:
+                pipe.send(("done", run_task(task, settings, _Relay(pipe, False))))
+            except StoreError as error:
+                pipe.send(("store", str(error)))
+                return
+
+
+def _end_with_the_command() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+    os._exit(1)
+
+
+def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcome:
+    """Score a model with the metrics of a task, in this process; raises StoreError."""
+    import click
+
+    from interp.cli.each import each_model
+    from interp.cli.loading import import_first
+    from interp.core.registry import METRICS
+
+    with click.Context(click.Command("score")):
+        try:
+            import_first(settings["imports"])
+            given = {name: x for name, x in settings.items() if name != "kind"}
+            metrics = [METRICS.parse(text) for text in task.metrics]
+            run = settings["kind"](metrics, voice=voice, **given)
+        except InterpError as error:
+            voice.error(f"{task.name}: {error}")
+            return Outcome(failed=[task.name])
+        failed = each_model({task.source: task.name}, voice, run.score_model)
+    return Outcome(run.keys, failed, run.computed)
+
+
+def stored_tables(store: Store, keys: Sequence[Key]) -> list[Any]:
+    """Return the stored results of these keys, without those that have been damaged since."""
+    found = [store.find(key) for key in keys]
+    return [table for table in found if table is not None]

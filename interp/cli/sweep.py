@@ -1,0 +1,95 @@
+"""Scoring of a grid of models and metrics: in several processes, or one shard of a job array."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.cli.jobs import (
+    Outcome,
+    ScoreTask,
+    fitting_jobs,
+    run_task,
+    run_tasks,
+    stored_tables,
+    task_grid,
+    task_settings,
+)
+from interp.cli.printing import top_heads
+from interp.core.shards import record_shard
+from interp.core.store import Store
+from interp.core.table import HeadTable
+
+
+def run_sweep(run: Any, sources: Mapping[str, str], print_top: int | None) -> None:
+    """Score a grid of tasks and add the results to `run`, in the order of models and metrics.
+
+    Args:
+        run: the request.
+        sources: name of each source.
+        print_top: number of heads to print per metric as each model is finished; None for none.
+
+    Raises:
+        StoreError: results can no longer be stored.
+    """
+    with ExitStack() as stack:
+        own = run.store
+        if own is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interp-"))
+            own = Store(Path(folder), prompt_values=False)
+        number = run.jobs if run.shard is None else max(run.jobs, run.shard.number)
+        tasks = task_grid(sources, run.texts, number)
+        sweep = {
+            "command": "interp score", "models": [*sources.values()], "metrics": [*run.texts],
+            "seed": run.seed, "null": run.null, "tasks": len(tasks),
+        }  # fmt: skip
+        if run.shard is not None:
+            tasks = list(run.shard.of(tasks))
+            record_shard(own.folder, run.shard, sweep, {"state": "started"})
+            run.voice.note(f"shard {run.shard}: {len(tasks)} of {sweep['tasks']} tasks")
+        outcomes: dict[ScoreTask, Outcome] = {}
+
+        def done(task: ScoreTask, outcome: Outcome) -> None:
+            outcomes[task] = outcome
+            run.kept += len(outcome.keys) * (run.store is not None)
+            run.computed += outcome.computed
+            same = [other for other in tasks if other.source == task.source]
+            if print_top is None or not all(other in outcomes for other in same):
+                return
+            keys = [key for other in same for key in outcomes[other].keys]
+            if tables := stored_tables(own, keys):
+                click.echo(top_heads(HeadTable.concat(tables), print_top, run.by))
+
+        try:
+            _run(replace(run, store=own), tasks, done)
+        finally:  # also when interrupted
+            place = {b.label: at for at, b in enumerate(run.metrics)}
+            keys = [key for task in tasks if task in outcomes for key in outcomes[task].keys]
+            names = {name: at for at, name in enumerate(sources.values())}
+            keys.sort(key=lambda key: (names[key.model], place[key.metric]))
+            run.done += stored_tables(own, keys)
+            run.keys += keys
+            run.failed += dict.fromkeys(
+                name for outcome in outcomes.values() for name in outcome.failed
+            )
+        if run.shard is not None:
+            results = [key.file_name for key in keys]
+            state = {"state": "done", "results": results, "failed": run.failed}
+            record_shard(own.folder, run.shard, sweep, state)
+
+
+def _run(run: Any, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:
+    if not tasks:
+        return
+    jobs = fitting_jobs(run, tasks, run.jobs) if run.jobs > 1 else 1
+    if jobs > 1:
+        run_tasks(run, tasks, jobs, done)
+        return
+    for task in tasks:
+        done(task, run_task(task, task_settings(run), run.voice))
