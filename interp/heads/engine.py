@@ -21,7 +21,8 @@ from interp.core.errors import OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.tap import tap_is_open, to_attention
+from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.sources.placement import Ranks

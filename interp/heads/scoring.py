@@ -140,11 +140,9 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 
 def _lacks(model: Model, metric: BoundAnalysis) -> str | None:
     """Return the reason why the model lacks what an experiment needs."""
-    lacks = {
-        "tokens": None if model.takes_text else "does not read tokens",
-        "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
-        "tokenizer": "has no tokenizer" if model.tokenizer is None else None,
-    }
+    lacks = {"tokens": None if model.takes_text else "does not read tokens",
+             "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
+             "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
     why = next((lacks[x] for x in metric.analysis.requires if lacks[x]), None)
     return None if why is None else f"{metric.label}: {model.name} {why}"
 
@@ -331,14 +329,8 @@ class _Run:
             done += 1
             self.tell(what, done, total)
 
-        per_prompt = reduce_patterns(
-            model,
-            prompts,
-            bounds,
-            batch_size=self.batch_size,
-            engine=self.engine,
-            advance=advance,
-        )
+        per_prompt = reduce_patterns(model, prompts, bounds, batch_size=self.batch_size,
+                                     engine=self.engine, advance=advance)  # fmt: skip
         return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
 
     def drawn(
@@ -388,16 +380,13 @@ class _Run:
             return self.prompts.prompt_ids
         rows = len(next(iter(self.prompts.values())))
         one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
-        return tuple(_tensor_hash(each)[:16] for each in one)
+        return tuple(tensors_hash(each)[:16] for each in one)
 
     def about(self) -> dict[str, Any]:
         if isinstance(self.prompts, Prompts):
             longest = max(map(len, self.prompts.ids))
-            what = {
-                "prompts": self.prompts.design,
-                "prompts_hash": self.prompts.hash,
-                "longest": longest,
-            }
+            what: dict[str, Any] = {"prompts": self.prompts.design, "longest": longest}
+            what["prompts_hash"] = self.prompts.hash
             what["n_prompts"] = len(self.prompts)
         else:
             what = {

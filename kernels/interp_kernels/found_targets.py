@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from interp_kernels.api import attention_statistics
 from interp_kernels.backends import choose
 from interp_kernels.masks import narrow
@@ -50,8 +52,9 @@ class FoundTargets:
         if not asked:
             return {}, {}
         row = None  # one row of bias per head, such as ALiBi, mostly serves all layers
-        if mask is None and attention.bias is not None and attention.bias.shape[-2] == 1:
-            row = attention.bias
+        bias = attention.bias
+        if mask is None and isinstance(bias, torch.Tensor) and bias.shape[-2] == 1:
+            row = bias
         same = (attention.bias is None) or (mask is not None) or (row is not None)
         shape = attention.shape
         key = (

@@ -300,7 +300,7 @@ def arguments(attention: Attention, tiles: Tiles) -> dict[str, Any]:
     """Return the arguments common to every kernel: the call, its masks and its sizes."""
     at, none = attention.shape, attention.q
     bias, kind, hidden_below, strides = none, 0, 0.0, (0, 0, 0, 0)
-    if attention.bias is not None:
+    if isinstance(attention.bias, torch.Tensor):  # any other is refused before
         bias = attention.bias.expand(at.batch, at.head, at.query, at.key)
         kind = 2 if bias.dtype == torch.bool else 1
         hidden_below = attention.hidden_below() if kind == 1 else 0.0

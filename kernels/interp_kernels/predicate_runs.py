@@ -11,13 +11,20 @@ Positions and indices are those of `interp_kernels.targets`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from interp_kernels.predicate_symbols import (
+    EqualTokens,
+    KeySymbol,
+    RowSymbol,
+    RunsPerQuery,
+    TokenSymbols,
+)
 
 if TYPE_CHECKING:
     from jaxtyping import Int
@@ -29,282 +36,6 @@ if TYPE_CHECKING:
 # Equal tokens per query, on average, above which tiles are as cheap: a constant, or this share of
 # the keys.
 PAIRS, SHARE = 16, 64
-_ARITHMETIC = {"add", "sub", "mul", "floordiv", "mod"}
-_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
-
-
-class _NoRuns(Exception):
-    """The predicate uses an operation that symbols do not have."""
-
-
-def _number(x: Any) -> Any:
-    """Return a whole number, or one per query; NotImplemented for anything else."""
-    if isinstance(x, _Rows):
-        return x.value
-    return x if isinstance(x, int) and not isinstance(x, bool) else NotImplemented
-
-
-class _Symbol:
-    """Base of the symbols: what none of them can be is said once."""
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
-
-    def __bool__(self) -> bool:
-        raise _NoRuns("`and`, `or`, `not` and `if` need one value")
-
-    def _compared(self, how: str, other: Any) -> Any:
-        return NotImplemented
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compared("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compared("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared("gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compared("ge", other)
-
-    def __eq__(self, other: object) -> Any:
-        return _known(self._compared("eq", other))
-
-    def __ne__(self, other: object) -> Any:
-        return _known(self._compared("ne", other))
-
-
-def _known(answer: Any) -> Any:
-    """Return an answer; Python would compare the objects themselves if there is none."""
-    if answer is NotImplemented:
-        raise _NoRuns("a comparison without runs")
-    return answer
-
-
-class _Rows(_Symbol):
-    """A whole number per query: its position, a token there, or what is computed from these."""
-
-    def __init__(self, value: np.ndarray, keys: int):
-        self.value, self.keys = value, keys
-
-    def _with(self, name: str, other: Any, *, turned: bool = False) -> Any:
-        number = _number(other)
-        if number is NotImplemented:
-            return NotImplemented
-        if name in ("floordiv", "mod") and np.any(np.equal(self.value if turned else number, 0)):
-            raise _NoRuns("a division by zero")
-        pair = (number, self.value) if turned else (self.value, number)
-        return _Rows(getattr(operator, name)(*pair), self.keys)
-
-    def __neg__(self) -> _Rows:
-        return _Rows(-self.value, self.keys)
-
-    def __abs__(self) -> _Rows:
-        return _Rows(abs(self.value), self.keys)
-
-    abs = __abs__
-
-    def _compared(self, how: str, other: Any) -> Any:
-        if isinstance(other, (_Key, _TokenAtKey)):
-            return other._compared(_TURNED[how], self)
-        number = _number(other)
-        if number is NotImplemented:
-            return NotImplemented
-        held = getattr(operator, how)(self.value, number)
-        end = np.where(held, self.keys, 0)[None]
-        return _Runs(np.zeros_like(end), end, self.keys)
-
-
-for _name in _ARITHMETIC:
-    setattr(_Rows, f"__{_name}__", lambda x, y, n=_name: x._with(n, y))
-    setattr(_Rows, f"__r{_name}__", lambda x, y, n=_name: x._with(n, y, turned=True))
-
-
-class _Key(_Symbol):
-    """The position of the key, or minus it, plus a number per query; or the size of that."""
-
-    def __init__(self, sign: int, plus: Any, size: tuple[int, int], *, absolute: bool = False):
-        self.sign, self.plus, self.size, self.absolute = sign, plus, size, absolute
-
-    def _plus(self, other: Any, sign: int, *, own: int = 1) -> Any:
-        number = _number(other)
-        if number is NotImplemented or self.absolute:
-            return NotImplemented
-        return _Key(own * self.sign, own * self.plus + sign * number, self.size)
-
-    def __add__(self, other: Any) -> Any:
-        return self._plus(other, 1)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return self._plus(other, -1)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._plus(other, 1, own=-1)
-
-    def __neg__(self) -> Any:
-        return self._plus(0, 1, own=-1)
-
-    def __abs__(self) -> _Key:
-        return _Key(self.sign, self.plus, self.size, absolute=True)
-
-    abs = __abs__
-
-    def _compared(self, how: str, other: Any) -> Any:
-        number = _number(other)
-        if number is NotImplemented:
-            return NotImplemented
-        if self.absolute:
-            return self._size_compared(how, number)
-        # sign * key + plus against a number: the key against a number
-        at = np.broadcast_to(self.sign * (number - self.plus), self.size[:1])
-        how = how if self.sign > 0 else _TURNED[how]
-        if how == "ne":
-            return ~_between(at, at + 1, self.size[1])
-        low = {"lt": 0, "le": 0, "gt": at + 1, "ge": at, "eq": at}[how]
-        high = {"lt": at, "le": at + 1, "gt": self.size[1], "ge": self.size[1], "eq": at + 1}[how]
-        return _between(low, high, self.size[1])
-
-    def _size_compared(self, how: str, number: Any) -> _Runs:
-        inner = _Key(self.sign, self.plus, self.size)
-        bound = _Rows(np.broadcast_to(np.asarray(number), self.size[:1]), self.size[1])
-        if how in ("lt", "le"):
-            return inner._compared(how, bound) & inner._compared(_TURNED[how], -bound)
-        if how in ("gt", "ge"):
-            opposite = {"gt": "le", "ge": "lt"}[how]
-            return ~self._size_compared(opposite, number)
-        exact = self._size_compared("le", number) & self._size_compared("ge", number)
-        return exact if how == "eq" else ~exact
-
-
-def _between(low: Any, high: Any, keys: int) -> _Runs:
-    low, high = np.broadcast_arrays(low, high)
-    low, high = np.clip(low, 0, keys)[None], np.clip(high, 0, keys)[None]
-    return _Runs(low, np.maximum(high, low), keys)
-
-
-class _Tokens:
-    """The tokens of a prompt, indexed by positions; negative ones count from the end."""
-
-    def __init__(self, ids: np.ndarray, size: tuple[int, int]):
-        self.ids, self.size, self.read = ids, size, False
-
-    def __getitem__(self, index: Any) -> Any:
-        self.read = True
-        if isinstance(index, _Rows):
-            return _Rows(self.ids[index.value], self.size[1])
-        plain = isinstance(index, _Key) and index.sign == 1 and not index.absolute
-        if plain and isinstance(index.plus, int):
-            return _TokenAtKey(self.ids[np.arange(self.size[1]) + index.plus], self.size)
-        raise _NoRuns("tokens at other positions")
-
-
-class _TokenAtKey(_Symbol):
-    """The token at each key, or at a fixed distance from it."""
-
-    def __init__(self, ids: np.ndarray, size: tuple[int, int]):
-        self.ids, self.size = ids, size
-
-    def _compared(self, how: str, other: Any) -> Any:
-        number = _number(other)
-        if number is NotImplemented or how != "eq":
-            return NotImplemented
-        wanted = np.broadcast_to(np.asarray(number, dtype=np.int64), self.size[:1])
-        every = _between(0, np.full(self.size[0], self.size[1]), self.size[1])
-        return _Equal(self.ids, wanted, every)
-
-
-class _Held(_Symbol):
-    """A set of keys per query."""
-
-    def __or__(self, other: Any) -> Any:
-        raise _NoRuns("a union of equal tokens with anything else")
-
-    __ror__ = __or__
-
-
-class _Runs(_Held):
-    """Runs of keys per query: first and end, `[run, query]`; in order of their first key."""
-
-    def __init__(self, first: np.ndarray, end: np.ndarray, keys: int):
-        self.first, self.end, self.keys = first, end, keys
-
-    def __and__(self, other: Any) -> Any:
-        if isinstance(other, _Equal):
-            return other & self
-        if not isinstance(other, _Runs):
-            return NotImplemented
-        first = np.maximum(self.first[:, None], other.first[None])
-        end = np.minimum(self.end[:, None], other.end[None])
-        shape = (-1, first.shape[-1])
-        return _apart(first.reshape(shape), end.reshape(shape), self.keys)
-
-    def __or__(self, other: Any) -> Any:
-        if not isinstance(other, _Runs):
-            return NotImplemented
-        first, end = (np.concatenate(x) for x in ((self.first, other.first), (self.end, other.end)))
-        return _apart(first, end, self.keys)
-
-    def __invert__(self) -> _Runs:
-        runs = _apart(self.first, self.end, self.keys)
-        done = np.maximum.accumulate(runs.end)
-        nothing = np.zeros_like(done[:1])
-        first = np.concatenate([nothing, done])
-        end = np.concatenate([runs.first, nothing + self.keys])
-        return _Runs(first, np.maximum(first, end), self.keys)
-
-
-def _apart(first: np.ndarray, end: np.ndarray, keys: int) -> _Runs:
-    """Sort runs and cut what an earlier one holds, so that no key is held twice."""
-    empty = end <= first
-    first, end = np.where(empty, 0, first), np.where(empty, 0, end)
-    kept = ~empty.all(1)
-    kept[: not kept.any()] = True  # one run stays, empty for every query
-    first, end = first[kept], end[kept]
-    order = np.argsort(first, axis=0, kind="stable")
-    first, end = np.take_along_axis(first, order, 0), np.take_along_axis(end, order, 0)
-    if len(first) > 1:
-        done = np.maximum.accumulate(end)[:-1]
-        first[1:] = np.maximum(first[1:], done)
-        end = np.maximum(end, first)
-    return _Runs(first, end, keys)
-
-
-class _Equal(_Held):
-    """Keys in some runs whose token equals a number per query."""
-
-    def __init__(self, ids: np.ndarray, wanted: np.ndarray, within: _Runs):
-        self.ids, self.wanted, self.within = ids, wanted, within
-
-    def __and__(self, other: Any) -> Any:
-        if not isinstance(other, _Runs):
-            return NotImplemented
-        return _Equal(self.ids, self.wanted, self.within & other)
-
-    __rand__ = __and__
-
-    def listed(self, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return query and key of every pair, by query.
-
-        Raises:
-            _NoRuns: there are more than `most`.
-        """
-        n = len(self.ids)
-        kinds, which = np.unique(self.ids, return_inverse=True)
-        order = np.argsort(which, kind="stable")  # by token, then by key
-        place = which[order] * n + order
-        kind = np.searchsorted(kinds, self.wanted)
-        there = (kind < len(kinds)) & (kinds[np.minimum(kind, len(kinds) - 1)] == self.wanted)
-        low = np.searchsorted(place, kind * n + self.within.first)
-        high = np.searchsorted(place, kind * n + self.within.end)
-        counts = np.where(there, high - low, 0)
-        if counts.sum() > most:
-            raise _NoRuns("more equal tokens than tiles would cost")
-        counts, low = counts.T.reshape(-1), low.T.reshape(-1)  # by query, then by run
-        query = np.repeat(np.arange(len(self.wanted)).repeat(len(self.within.first)), counts)
-        past = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        return query, order[np.repeat(low - past, counts) + np.arange(counts.sum())]
 
 
 def runs_of(
@@ -325,13 +56,13 @@ def runs_of(
     if 0 in size:
         return np.zeros((0, 3), np.int64), True
     position = np.arange(inside.start, inside.stop, dtype=np.int64)
-    given = None if tokens is None else _Tokens(tokens.astype(np.int64), size)
+    given = None if tokens is None else TokenSymbols(tokens.astype(np.int64), size)
     try:
-        held = predicate(_Rows(position, keys), _Key(1, 0, size), tokens=given)
-        if isinstance(held, _Equal):
+        held = predicate(RowSymbol(position, keys), KeySymbol(1, 0, size), tokens=given)
+        if isinstance(held, EqualTokens):
             query, key = held.listed(max(PAIRS, keys // SHARE) * size[0])
             found = np.stack([query + inside.start, key, key + 1], 1)
-        elif isinstance(held, _Runs):
+        elif isinstance(held, RunsPerQuery):
             wide = held.first.shape[0]
             query = position.repeat(wide)
             found = np.stack([query, held.first.T.reshape(-1), held.end.T.reshape(-1)], 1)

@@ -15,7 +15,7 @@ from interp.core.registry import METRICS
 from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns
 from interp.heads.scoring import why_not
 from interp.model.hooks.calls import RecordedCall
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 
 ALL = sorted(METRICS)
 PATTERNED = [n for n in ALL if METRICS[n].kind in ("detector", "statistic")]

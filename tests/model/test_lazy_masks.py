@@ -14,8 +14,9 @@ from transformers import masking_utils as own
 import interp
 from interp.core.errors import StatisticsError, UnreadableAttention
 from interp.model.hooks import tap
+from interp.model.hooks.kernel_call import to_attention
 from interp.model.hooks.lazy_masks import LazyMask
-from interp.model.hooks.tap import tapped, to_attention
+from interp.model.hooks.tap import tapped
 from interp_kernels import Output, attention_statistics, reference
 from interp_kernels.mask_structure import MaskStructure
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.attribution.graph.mixing import STORED_BYTES, is_joint, pattern_bytes, target_rows
 from interp.core.errors import OptionError, StatisticsError
 from interp.model.hooks.calls import Call
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
 from interp_kernels.reductions import LeftProduct, Received, Reduction, Rows

@@ -20,7 +20,7 @@ from interp.attribution.graph.layered import REDUCTIONS, check_options, reductio
 from interp.attribution.graph.mixing import STORED_BYTES, chosen_sites, is_joint, target_rows
 from interp.core.errors import OptionError, StatisticsError
 from interp.model.hooks.calls import Call, ComputedCall
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
 from interp_kernels.problem import Attention

@@ -13,7 +13,7 @@ from interp.core.prompts import Prompts
 from interp.heads.engine import ENGINES
 from interp.heads.scoring import choose_engine
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.reductions import Reduction

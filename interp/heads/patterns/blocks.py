@@ -32,7 +32,7 @@ from interp.heads.patterns.tile_names import TileAsked, require_within, tile_par
 from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, RecordedCall
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 from interp.model.locate.sites import Site
 from interp_kernels import attention_statistics, reference
 from interp_kernels.errors import KernelError

@@ -13,7 +13,7 @@ import torch
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import ComputedCall, precise
-from interp.model.hooks.tap import to_attention
+from interp.model.hooks.kernel_call import to_attention
 
 if TYPE_CHECKING:
     from jaxtyping import Float

@@ -326,7 +326,7 @@ def watching(
     show: Callable[[nn.Module, Call], None],
     streamable: Mapping[nn.Module, int | None] | None = None,
     *,
-    fused: bool = False,
+    made: Callable[..., Watch] | None = None,
     derive: bool = False,
 ) -> Iterator[None]:
     """Report each attention that `model` computes outside transformers' interface in the block.
@@ -336,14 +336,12 @@ def watching(
         show: receives the module and the call.
         streamable: modules whose pattern is not kept, with the place of their scores among the
             products of their forward; None where torch's own attention function is called.
-        fused: these modules compute neither scores nor output; `show` assigns the output.
+        made: makes another watch, for modules that compute neither scores nor output.
         derive: also report, with a recorded call, the call that its formula gives.
     """
     stack: list[tuple[nn.Module, int]] = []
-    if fused and streamable:
-        from interp.model.hooks.placeholders import PlaceholderWatch
-
-        watch: Watch = PlaceholderWatch(show, stack, streamable)
+    if made is not None:
+        watch = made(show, stack, streamable or {})
     else:
         watch = Watch(show, stack, frozenset(streamable or ()), derive=derive)
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -39,9 +39,6 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
-from interp_kernels.bias_rows import BiasRows
-from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
-from interp_kernels.problem import Attention
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Receives the attention module, its number of earlier runs in this tap, and the call."""
@@ -124,7 +121,7 @@ def _wrap(name: str, original: Callable) -> Callable:
         else:
             token = inside_interface.set(True)
             try:
-                whole = _built(attention_mask)
+                whole = built(attention_mask)
                 out, weights = original(module, query, key, value, whole, *args, **kwargs)
             finally:
                 inside_interface.reset(token)
@@ -146,7 +143,7 @@ def _wrap(name: str, original: Callable) -> Callable:
     return attention
 
 
-def _built(mask: Any) -> Any:
+def built(mask: Any) -> Any:
     """Return the matrix of a mask that was not built so far; any other mask as it is."""
     return mask.whole() if hasattr(mask, "whole") else mask
 
@@ -237,8 +234,13 @@ def tapped(
     _install()
     token = _taps.set((*_taps.get(), tap))
     try:
-        reading = watching(model, tap.show, streamable, fused=fused, derive=derive)
-        with reading if watch else nullcontext():
+        if not watch:
+            yield
+            return
+        made = None
+        if fused and streamable:
+            from interp.model.hooks.placeholders import PlaceholderWatch as made
+        with watching(model, tap.show, streamable, made=made, derive=derive):
             yield
     finally:
         _taps.reset(token)
@@ -356,78 +358,3 @@ def _seen(call: Call) -> Tensor:
     if isinstance(call, ComputedCall) and call.mask is None:
         return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
     return call.visible().any(2).any(1)
-
-
-def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
-    """Convert an attention call to the `Attention` of the kernels."""
-    queries, keys = call.z.shape[2], call.v.shape[2]
-    same_sequence = queries == keys
-    common: dict[str, Any] = {
-        "query_padding": None if bool(real.all()) else real,
-        "key_padding": real if same_sequence and not bool(real.all()) else None,
-        "tokens": tokens if same_sequence else None,
-    }
-    if isinstance(call, ComputedCall):
-        return Attention(
-            q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
-            **_masks(call, real), **common,
-        )  # fmt: skip
-    # Scores of such a call are used as recorded; only positions and visibility matter here.
-    shape = (*call.z.shape[:3], 1)
-    return Attention(
-        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
-        bias=call.visible(),
-        offset=keys - queries, **common,
-    )  # fmt: skip
-
-
-def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
-    """Return mask and bias of a call as the kernels take them: as structure where they have one."""
-    queries, keys = call.z.shape[2], call.v.shape[2]
-    found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
-    found["window"] = call.window
-    bias: Any = call.bias
-    mask: Any = call.mask
-    if bias is not None:
-        found["relative_bias"] = relative_bias_of(bias, keys)
-        bias = None if found["relative_bias"] is not None else bias[..., :keys]
-    if mask is not None:
-        structure = _structure(call, mask, real, keys)
-        if structure is not None:
-            windows = [w for w in (call.window, structure.window) if w is not None]
-            found["causal"] = call.causal or structure.causal
-            found |= {"window": min(windows, default=None), "offset": keys - queries}
-            found["ranges"] = structure.ranges
-        elif bias is None:
-            lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys
-            bias = mask.in_rows() if lazy else _built(mask)[..., :keys]
-        else:
-            bias = _together(bias, mask, keys)
-    return found | {"bias": bias}
-
-
-def _structure(call: ComputedCall, mask: Any, real: Tensor, keys: int) -> MaskStructure | None:
-    if hasattr(mask, "structure") and mask.shape[-1] == keys:
-        found = mask.structure(real, call.owner)
-    else:
-        found = structure_of(_built(mask), real, keys)
-    if found is not None and found.ranges is not None and call.q.is_cuda:
-        return None  # the GPU kernels read the mask itself
-    return found
-
-
-def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
-    """Return a bias where the mask shows a key, some queries at a time."""
-    batch = max(bias.shape[0], mask.shape[0])
-    heads, queries = max(bias.shape[1], mask.shape[1]), max(bias.shape[2], mask.shape[2])
-
-    def rows(part: slice) -> Tensor:
-        some, own = ((x[:, :, part] if x.shape[2] > 1 else x) for x in (bias, _built(mask)))
-        own = own[..., :keys]
-        hidden = ~own if own.dtype == torch.bool else own <= torch.finfo(own.dtype).min / 2
-        some = some.masked_fill(hidden, torch.finfo(some.dtype).min)
-        if own.dtype != torch.bool:
-            some = some + own.masked_fill(hidden, 0)
-        return some.expand(batch, heads, part.stop - part.start, keys)
-
-    return BiasRows((batch, heads, queries, keys), bias.dtype, bias.device, rows)

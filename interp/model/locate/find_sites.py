@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +49,25 @@ class Event:
     given: Tensor | None = None
     returned: Tensor | None = None
     call: Call | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a module, or an attention call, with the number of entries in and out."""
+
+    name: str
+    call: bool
+    given: int | None
+    returned: int | None
+
+
+def outline(events: Sequence[Event]) -> list[Ran]:
+    """Return what remains of a recorded run without its tensors."""
+    return [
+        Ran(e.name, e.call is not None, *(None if x is None else x.numel() for x in pair))
+        for e in events
+        for pair in [(e.given, e.returned)]
+    ]
 
 
 @contextmanager

@@ -26,31 +26,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.model.hooks.inference import in_this_thread
-from interp.model.locate.find_sites import Event, first_tensor
+from interp.model.locate.find_sites import Event, Ran, first_tensor, outline
 from interp.model.locate.sites import Site, Where
 
 _TOLERANCE = (
     1e-4  # relative to the largest entry; random activations do not agree this closely by chance
 )
-
-
-@dataclass(frozen=True)
-class Ran:
-    """One run of a module, or an attention call, with the number of entries in and out."""
-
-    name: str
-    call: bool
-    given: int | None
-    returned: int | None
-
-
-def outline(events: Sequence[Event]) -> list[Ran]:
-    """Return what remains of a recorded run without its tensors."""
-    return [
-        Ran(e.name, e.call is not None, *(None if x is None else x.numel() for x in pair))
-        for e in events
-        for pair in [(e.given, e.returned)]
-    ]
 
 
 def find_streams(

@@ -1,0 +1,89 @@
+"""Attention calls of a model as the `Attention` of the kernels, with masks as structure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.tap import built
+from interp_kernels.bias_rows import BiasRows
+from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
+from interp_kernels.problem import Attention
+
+
+def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+    """Convert an attention call to the `Attention` of the kernels."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    same_sequence = queries == keys
+    common: dict[str, Any] = {
+        "query_padding": None if bool(real.all()) else real,
+        "key_padding": real if same_sequence and not bool(real.all()) else None,
+        "tokens": tokens if same_sequence else None,
+    }
+    if isinstance(call, ComputedCall):
+        return Attention(
+            q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
+            **_masks(call, real), **common,
+        )  # fmt: skip
+    # Scores of such a call are used as recorded; only positions and visibility matter here.
+    shape = (*call.z.shape[:3], 1)
+    return Attention(
+        q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
+        bias=call.visible(),
+        offset=keys - queries, **common,
+    )  # fmt: skip
+
+
+def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
+    """Return mask and bias of a call as the kernels take them: as structure where they have one."""
+    queries, keys = call.z.shape[2], call.v.shape[2]
+    found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
+    found["window"] = call.window
+    bias: Any = call.bias
+    mask: Any = call.mask
+    if bias is not None:
+        found["relative_bias"] = relative_bias_of(bias, keys)
+        bias = None if found["relative_bias"] is not None else bias[..., :keys]
+    if mask is not None:
+        structure = _structure(call, mask, real, keys)
+        if structure is not None:
+            windows = [w for w in (call.window, structure.window) if w is not None]
+            found["causal"] = call.causal or structure.causal
+            found |= {"window": min(windows, default=None), "offset": keys - queries}
+            found["ranges"] = structure.ranges
+        elif bias is None:
+            lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys
+            bias = mask.in_rows() if lazy else built(mask)[..., :keys]
+        else:
+            bias = _together(bias, mask, keys)
+    return found | {"bias": bias}
+
+
+def _structure(call: ComputedCall, mask: Any, real: Tensor, keys: int) -> MaskStructure | None:
+    if hasattr(mask, "structure") and mask.shape[-1] == keys:
+        found = mask.structure(real, call.owner)
+    else:
+        found = structure_of(built(mask), real, keys)
+    if found is not None and found.ranges is not None and call.q.is_cuda:
+        return None  # the GPU kernels read the mask itself
+    return found
+
+
+def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
+    """Return a bias where the mask shows a key, some queries at a time."""
+    batch = max(bias.shape[0], mask.shape[0])
+    heads, queries = max(bias.shape[1], mask.shape[1]), max(bias.shape[2], mask.shape[2])
+
+    def rows(part: slice) -> Tensor:
+        some, own = ((x[:, :, part] if x.shape[2] > 1 else x) for x in (bias, built(mask)))
+        own = own[..., :keys]
+        hidden = ~own if own.dtype == torch.bool else own <= torch.finfo(own.dtype).min / 2
+        some = some.masked_fill(hidden, torch.finfo(some.dtype).min)
+        if own.dtype != torch.bool:
+            some = some + own.masked_fill(hidden, 0)
+        return some.expand(batch, heads, part.stop - part.start, keys)
+
+    return BiasRows((batch, heads, queries, keys), bias.dtype, bias.device, rows)
