@@ -81,7 +81,7 @@ def test_auto_leaves_the_output_to_the_model_where_others_read_it() -> None:
         assert chosen(model, prompts) == "stored"
     assert chosen(model, prompts) == "fused"
     assert chosen(loaded("bloom", "eager"), prompts) == "stored"
-    wide = interp.load(zoo.FAMILIES["llama"].model("sdpa").double(), name="wide")
+    wide = interp.load(zoo.FAMILIES["llama"].build("sdpa").double(), name="wide")
     assert chosen(wide, prompts) == "stored"
 
 
@@ -114,7 +114,7 @@ def test_a_score_runs_nothing_above_the_last_attention(engine) -> None:
 
 def test_damaged_values_of_the_last_layer_are_still_refused() -> None:
     for engine in ("stored", "streamed", "fused"):
-        model = loaded("llama")
+        model = interp.load(zoo.FAMILIES["llama"].build("sdpa"), name="llama")
         prompts = repeats(model, n=2, longest=9)
         model.module.model.layers[-1].self_attn.v_proj.weight.data[0, 0] = torch.nan
         with pytest.raises((NonFiniteError, StatisticsError)):
