@@ -200,7 +200,7 @@ def test_families_hand_their_kernels_structure(family, inputs) -> None:
     with torch.no_grad(), tapped(module, reader(real, found), watch=False):
         module(input_ids=ids, use_cache=False, **given)
     assert len(found) == 2
-    if inputs == "packed":
+    if inputs == "packed" and family != "gpt-oss":  # whose mask is made without positions
         assert set(found) == {"ranges"}
 
 
@@ -271,5 +271,8 @@ def test_a_token_that_sees_no_key_is_refused_by_name(engine) -> None:
     mask = torch.ones(1, 1, N, N, dtype=torch.bool).tril()
     mask[:, :, 7] = False
     given = {"input_ids": ids, "attention_mask": mask}
-    with pytest.raises(StatisticsError, match=r"tiny, L0.*every key from token 7 of prompt 0"):
+    with pytest.raises(
+        StatisticsError,
+        match=r"tiny, decoder\.0: the mask hides every key from token 7 of prompt 0",
+    ):
         interp.score(model, ["entropy"], given, null="none", engine=engine)
