@@ -116,7 +116,7 @@ def write_files(
     return folder
 
 
-def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+def aligned_columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
     """Format rows of cells in columns."""
     width = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
     lines = (

@@ -15,10 +15,12 @@ from interp.core.table import HeadTable
 FILES = ("table.parquet", "table.csv", "heads.html")
 """Files of the summary; the page comes last."""
 
-Ranges = Mapping[str, tuple[float | None, float | None]]
+MetricRanges = Mapping[str, tuple[float | None, float | None]]
 
 
-def write_summary(store: Store, *, ranges: Ranges | None = None, by: str = "end") -> HeadTable:
+def write_summary(
+    store: Store, *, ranges: MetricRanges | None = None, by: str = "end"
+) -> HeadTable:
     """Write the tables and the page of all results of a store, and return the table.
 
     Models are in the order of their names and metrics in that of `interp metrics`, so the files

@@ -223,7 +223,7 @@ class WithPromptValues:
         """Return the mean of every head on each cluster of prompts; see `by_cluster`."""
         return by_cluster(self.prompts_to_pandas())
 
-    def bootstrap(
+    def resampled_interval(
         self, level: float = 0.95, *, method: Any = "percentile", n_boot: int = 2000, seed: int = 0
     ) -> Float[np.ndarray, "row 2"]:
         """Compute the bootstrap interval of each score over whole clusters of prompts.

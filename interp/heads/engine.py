@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.errors import OptionError, StatisticsError
+from interp.core.errors import NonFiniteError, OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
@@ -282,6 +282,12 @@ class _Reducer:
         except TooLittleMemory:
             raise  # a smaller batch may still fit
         except KernelError as error:
+            parts = [x for x in (call.q, call.k, call.v) if x is not None]
+            if not all(bool(torch.isfinite(x).all()) for x in parts):
+                raise NonFiniteError(
+                    f"{self.model.name}: NaN or infinity in {site.stack} layer {site.layer} "
+                    f"(module {site.module}): {error}"
+                ) from error
             raise StatisticsError(f"{self.model.name}, {site.name}: {error}") from error
         if self.engine == "fused" and not finished:
             self.model.require_finite(call, site)

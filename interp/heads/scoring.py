@@ -31,7 +31,7 @@ from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
-from interp.model.random_weights import DRAWS, KeptNulls, Means, RandomWeights
+from interp.model.random_weights import DRAWS, DrawMeans, KeptNulls, RandomWeights
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -339,14 +339,14 @@ class _Run:
         bounds: Sequence[BoundAnalysis],
         weights: WeightsScores,
         prompts_hash: str,
-    ) -> dict[str, list[Means]]:
+    ) -> dict[str, list[DrawMeans]]:
         """Return per metric the mean of every head on every draw of random weights.
 
         Each draw is made once: what the metrics of weights score on it is found on the way.
         """
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
 
-        def run(model: Model, labels: list[str], what: str) -> dict[str, Means]:
+        def run(model: Model, labels: list[str], what: str) -> dict[str, DrawMeans]:
             mine = [b for b in bounds if b.label in labels]
             scores = self.of(model, self.prompts, mine, what) if mine else {}
             found = {label: means_by_site(values) for label, values in scores.items()}

@@ -17,7 +17,7 @@ from interp.heads.declaration import BoundAnalysis, Null, Tell
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.model.identity import tokenizer_hash
 from interp.model.locate.sites import Site
-from interp.model.random_weights import Means, RandomWeights, streams_found
+from interp.model.random_weights import DrawMeans, RandomWeights, streams_found
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -38,7 +38,7 @@ class WeightsScores:
     random: RandomWeights
     tell: Tell
     origin: Mapping[str, Any]
-    draws: Mapping[str, list[Means]] | None = None
+    draws: Mapping[str, list[DrawMeans]] | None = None
     _failed: dict[str, InterpError] = field(default_factory=dict)
 
     @property
@@ -52,9 +52,9 @@ class WeightsScores:
         about = {"streams": streams_found(self.model)} if self.metrics else {}
         return {b.label: b.identity() | about for b in self.metrics}
 
-    def on_draw(self, model: Model, labels: Sequence[str], what: str) -> dict[str, Means]:
+    def on_draw(self, model: Model, labels: Sequence[str], what: str) -> dict[str, DrawMeans]:
         """Score one draw; a metric that cannot be scored on it raises in `table`, in its turn."""
-        found: dict[str, Means] = {}
+        found: dict[str, DrawMeans] = {}
         mine = [b for b in self.metrics if b.label in labels]
         for done, metric in enumerate(mine):
             self.tell(f"{what}, {metric.label}", done, len(mine))
@@ -103,14 +103,14 @@ def from_experiment(
         )
     trials = metric.experiment(model, seed, tell)
     kind, beside = "none", None
-    draws: Sequence[Means] = ()
+    draws: Sequence[DrawMeans] = ()
     if null == "auto" and trials.null is not None:
         kind, beside = trials.null_kind, _arrays(trials.null)
     elif null != "none":
         kind = "random-init"
     settled = metric.settled(trials.settled)  # the null uses the task of the scores
 
-    def on_draw(model: Model, labels: Sequence[str], what: str) -> dict[str, Means]:
+    def on_draw(model: Model, labels: Sequence[str], what: str) -> dict[str, DrawMeans]:
         try:
             other = settled.experiment(model, seed, tell, notes=False)
         except PromptError:  # an experiment that cannot run on random weights has no score there

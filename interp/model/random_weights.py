@@ -25,7 +25,7 @@ _KEPT = 2 * 2**30  # bytes of random models that are kept in memory for the next
 _APART = 1_000_003  # step between the seeds of draws, so that different seeds share no draws
 _FORMAT = "interp null 1"
 
-Means = dict[str, "np.ndarray"]
+DrawMeans = dict[str, "np.ndarray"]
 """Mean score of every head on one draw, `[head]` by name of the attention."""
 
 _known: WeakKeyDictionary[Any, tuple[str, str | None]] = WeakKeyDictionary()
@@ -89,9 +89,9 @@ class KeptNulls:
         own = [] if beside is None else [beside / "nulls"]
         return cls([*own, null_folder() if null_cache is True else null_cache])
 
-    def find(self, name: str, key: str) -> list[Means]:
+    def find(self, name: str, key: str) -> list[DrawMeans]:
         """Return the scores of the first draws, none if there are none."""
-        found: list[Means] = []
+        found: list[DrawMeans] = []
         for folder in tuple(self.folders):
             path = _file(folder, name, key)
             try:
@@ -169,10 +169,10 @@ class RandomWeights:
     def scores(
         self,
         asked: Mapping[str, Mapping[str, Any]],
-        run: Callable[[Model, list[str], str], Mapping[str, Means]],
+        run: Callable[[Model, list[str], str], Mapping[str, DrawMeans]],
         *,
         keep: bool = True,
-    ) -> dict[str, list[Means]]:
+    ) -> dict[str, list[DrawMeans]]:
         """Return the scores of every draw by label; a draw that is kept is not made.
 
         Args:
@@ -275,7 +275,7 @@ def _content(key: str, draws: Sequence[Mapping[str, np.ndarray]]) -> bytes:
     ).encode()
 
 
-def _read(content: bytes, key: str) -> list[Means]:
+def _read(content: bytes, key: str) -> list[DrawMeans]:
     """Read the draws of a file; ValueError, KeyError or TypeError when it is damaged."""
     import numpy as np
 

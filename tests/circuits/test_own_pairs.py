@@ -100,7 +100,7 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
         assert told in said[0]
         assert len(said) == 1
     code, said = errors("circuit", tmp_path / "none.jsonl", "planted:induction")
-    assert (code, "cannot read" in said[0]) == (1, True)
+    assert (code, "cannot be read" in said[0]) == (1, True)
 
 
 def test_words_that_are_split_are_refused(tmp_path) -> None:

@@ -115,7 +115,7 @@ def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path
                name="c"),
          "returned a Task without corrupted prompts; a circuit is found by comparing every prompt"),
         (write("return pairs.task", n=5, name="d"), "has 5 pairs; 6 or more are needed"),
-        (tmp_path / "none.py", "cannot read"),
+        (tmp_path / "none.py", "cannot be read"),
         (tmp_path / "none.txt", "from a .py file whose function task(model)"),
         (tmp_path / "none.csv", "with the fields prompt, corrupted, answer, wrong"),
     )  # fmt: skip

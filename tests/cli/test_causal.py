@@ -332,7 +332,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
         (("shapley", "bundled:induction", "--evaluations", "3"), "3"),
         (("prune", MODEL, "--by", "magic"), "magic"),
-        (("influence", MODEL, "nothing.txt"), "--heads"),
+        (("influence", MODEL, __file__), "--heads"),
         (("influence", MODEL, "nothing.txt", "--heads", "L0H1"), "nothing.txt is not a file"),
     ],
 )

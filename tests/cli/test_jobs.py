@@ -25,7 +25,7 @@ METRICS = ("-m", "induction,entropy,ov_norm", "--null-draws", "1")
 
 
 @pytest.fixture
-def models(llama_folder, llama_copy) -> tuple[Path, Path]:
+def two_models(llama_folder, llama_copy) -> tuple[Path, Path]:
     other = llama_copy("other")
     one_weight(other)
     return llama_folder, other
@@ -91,9 +91,9 @@ def test_missing_unfinished_and_lost_shards_are_named(tmp_path) -> None:
 
 
 def test_two_processes_give_the_values_of_one_and_survive_a_killed_worker(
-    run, models, tmp_path
+    run, two_models, tmp_path
 ) -> None:
-    run("score", *models, *METRICS, "-q", "-o", tmp_path / "one")
+    run("score", *two_models, *METRICS, "-q", "-o", tmp_path / "one")
     ended = []
 
     def kill() -> None:
@@ -106,7 +106,7 @@ def test_two_processes_give_the_values_of_one_and_survive_a_killed_worker(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    result = run("score", *models, *METRICS, "--jobs", 2, "-o", tmp_path / "two")
+    result = run("score", *two_models, *METRICS, "--jobs", 2, "-o", tmp_path / "two")
     ended.append(0)
     killer.join()
     assert result.exit_code == 0, result.stderr
@@ -114,12 +114,12 @@ def test_two_processes_give_the_values_of_one_and_survive_a_killed_worker(
     assert "was killed by SIGKILL; another one takes it" in result.stderr
     assert [x for x in result.stdout.splitlines() if x in ("llama", "other")]
     same(tmp_path / "one", tmp_path / "two")
-    again = run("score", *models, *METRICS, "-o", tmp_path / "two")
+    again = run("score", *two_models, *METRICS, "-o", tmp_path / "two")
     assert again.stderr.count("3 of 3 metrics were already in") == 2
 
 
 @pytest.mark.slow
-def test_a_job_array_of_a_scheduler_fills_one_folder(run, models, tmp_path) -> None:
+def test_a_job_array_of_a_scheduler_fills_one_folder(run, two_models, tmp_path) -> None:
     """A scheduler is played that runs the script once per index of the array."""
     script = SLURM.read_text()
     [(first, last)] = re.findall(r"#SBATCH --array=(\d+)-(\d+)", script)
@@ -128,7 +128,7 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, models, tmp_path) -> N
     command = tmp_path / "bin" / "interp"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m interp "$@"\n')
     command.chmod(0o755)
-    asked = [tmp_path / "array", *models, *METRICS]
+    asked = [tmp_path / "array", *two_models, *METRICS]
 
     def job(index: int) -> None:
         env = os.environ | {
@@ -155,7 +155,7 @@ def test_a_job_array_of_a_scheduler_fills_one_folder(run, models, tmp_path) -> N
     assert f"shard {missing} of {last} never ran; run the job with --shard" in result.stdout
     job(missing)
     assert run("results", "verify", tmp_path / "array").exit_code == 0
-    run("score", *models, *METRICS, "-q", "-o", tmp_path / "one")
+    run("score", *two_models, *METRICS, "-q", "-o", tmp_path / "one")
     same(tmp_path / "one", tmp_path / "array")
 
 
@@ -165,13 +165,15 @@ def test_a_shard_needs_a_folder(errors, llama_folder) -> None:
     assert "--shard needs --out" in told
 
 
-def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(models, tmp_path) -> None:
+def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(
+    two_models, tmp_path
+) -> None:
     out = tmp_path / "out"
     code = "import sys; from interp.cli.main import main; main(sys.argv[1:])"
     metrics = ("induction,entropy", "induction,ov_norm")
     both = [
         subprocess.Popen(
-            [sys.executable, "-c", code, "score", str(models[0]), "-m", names, "-o", str(out)],
+            [sys.executable, "-c", code, "score", str(two_models[0]), "-m", names, "-o", str(out)],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -185,20 +187,20 @@ def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(models, t
     assert sum("1 of 2 metrics were already in" in text for text in told) == 1, told
 
 
-def test_names_of_models(run, errors, models, tmp_path) -> None:
+def test_names_of_models(run, errors, two_models, tmp_path) -> None:
     names = ("--name", "base", "--name", "tuned")
-    run("score", *models, "-m", "ov_norm", "--null", "none", *names, "-o", tmp_path / "r")
+    run("score", *two_models, "-m", "ov_norm", "--null", "none", *names, "-o", tmp_path / "r")
     assert HeadTable.read(tmp_path / "r" / "table.parquet").models == ("base", "tuned")
-    code, [told] = errors("score", *models, "--name", "one")
+    code, [told] = errors("score", *two_models, "--name", "one")
     assert code == 2
     assert "give one name for each of the 2 models" in told
 
 
-def test_results_commands(run, errors, models, tmp_path) -> None:
+def test_results_commands(run, errors, two_models, tmp_path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     few = ("-m", "induction,ov_norm", "--null", "none", "-q", "-o")
-    run("score", models[0], *few, a)
-    run("score", models[1], *few, b)
+    run("score", two_models[0], *few, a)
+    run("score", two_models[1], *few, b)
     assert "2 results added, 0 already there" in run("results", "merge", a, b).stdout
     assert set(HeadTable.read(a / "table.parquet").models) == {"llama", "other"}
     assert run("results", "list", a, "--csv").stdout.count("\n") == 5

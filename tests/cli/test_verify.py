@@ -85,7 +85,7 @@ def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander)
         (("-m", "entropy", "--top", "9"), 1, "entropy: k=9 exceeds the 8 heads with a score"),
         (("-m", "entropy", "--top", "8"), 1, "the 8 top heads are all heads of their layers"),
         (("-m", "entropy", "--players", "layers"), 1, "players='layers'"),
-        (("-m", "entropy", "--task", "nothing"), 1, "task 'nothing' is not known; give 'repeats'"),
+        (("-m", "entropy", "--task", "nothing"), 2, "task 'nothing' is not known; give 'repeats'"),
     ],
 )  # fmt: skip
 def test_one_line_for_bad_input(errors, bystander_folder, args, code, line) -> None:

@@ -32,6 +32,10 @@ score folder                                  | folder has no config.json
 score a/b/c                                   | 'a/b/c' is neither a folder nor a model
 score nobody/nosuch                           | 'nobody/nosuch' is neither a folder nor a model
 score planted:nosuch ./nowhere                | 2 of 2 models failed
+compare planted:nosuch {MODEL}                  | unknown planted model 'nosuch'
+match {MODEL} planted:nosuch                    | unknown planted model 'nosuch'
+emergence planted:nosuch                        | unknown planted model 'nosuch'
+record planted:nosuch --prompt-file texts.txt -o x | unknown planted model 'nosuch'
 score {MODEL} -m inducton                     | unknown metric 'inducton'
 score {MODEL} -m local_window:width=x         | width='x' is not a whole number
 score {MODEL} -m local_window:widht=3         | option of local_window 'widht'
@@ -149,7 +153,7 @@ def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
 def test_every_command_that_takes_a_model_is_in_the_table() -> None:
     from interp.cli.main import main
 
-    without = {"models"}  # takes no arguments
+    without = {"models", "results"}  # take no model
     assert set(main.commands) - without == set(COMMANDS)
 
 

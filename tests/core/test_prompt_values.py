@@ -156,12 +156,12 @@ def test_the_bootstrap_draws_whole_clusters():
         held = PromptValues({("decoder", 0): values}, labels)
         return small(scores=scores).with_prompt_values({("tiny", "induction"): held})
 
-    right, wrong = (np.diff(made(x).bootstrap(), axis=1)[:, 0] for x in (labels, None))
+    right, wrong = (np.diff(made(x).resampled_interval(), axis=1)[:, 0] for x in (labels, None))
     error = cluster_summary(values, labels).sem
     np.testing.assert_allclose(right, 2 * 1.96 * error, rtol=0.1)
     np.testing.assert_allclose(right / wrong, np.sqrt(5), rtol=0.1)
     with pytest.raises(OptionError, match="no values per prompt to bootstrap"):
-        small().bootstrap()
+        small().resampled_interval()
 
 
 def test_the_bootstrap_leaves_prompts_without_a_target_out():
@@ -170,7 +170,7 @@ def test_the_bootstrap_leaves_prompts_without_a_target_out():
     held = PromptValues({("decoder", 0): values, ("decoder", 1): values[:, ::-1] * np.nan})
     scores = [[4.0, 5.0], [np.nan, np.nan]]
     found = small(scores=scores, n=[[3, 3], [0, 0]], sem=np.nan, null=np.nan)
-    drawn = found.with_prompt_values({("tiny", "induction"): held}).bootstrap()
+    drawn = found.with_prompt_values({("tiny", "induction"): held}).resampled_interval()
     assert (drawn[:2, 0] < [4, 5]).all()
     assert (drawn[:2, 1] > [4, 5]).all()
     assert np.isnan(drawn[2:]).all()

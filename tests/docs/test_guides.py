@@ -61,7 +61,12 @@ def test_its_commands_and_their_options_exist(path: Path) -> None:
 
 
 def test_options_in_the_text_exist() -> None:
-    known = {flag for c in main.commands.values() for p in c.params for flag in p.opts}
+    known = {
+        flag
+        for c in main.commands.values()
+        for p in c.params
+        for flag in (*p.opts, *p.secondary_opts)
+    }
     for path in GUIDES:
         said = re.findall(r"`(--[a-z-]+)", path.read_text(encoding="utf-8"))
         assert set(said) <= known, path.name

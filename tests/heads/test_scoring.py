@@ -161,6 +161,7 @@ def test_provenance_names_the_engine_that_ran(family, stored, streamed, monkeypa
         return run(*args, **options)
 
     monkeypatch.setattr(engine, "attention_statistics", seen)
+    monkeypatch.setattr(scoring_module, "fused_is_faster", lambda *_: False)
     for room, (expected, used) in ((scoring_module.STORED_BYTES, stored), (0, streamed)):
         monkeypatch.setattr(scoring_module, "STORED_BYTES", room)
         calls.clear()
@@ -285,7 +286,7 @@ def test_estimates_grow_as_they_should_and_name_the_engine() -> None:
     assert 15 < bytes_of(8000, "stored") / bytes_of(2000, "stored") < 17
     assert bytes_of(32000, "streamed") / bytes_of(8000, "streamed") < 5
     text = str(estimate_score(model, Prompts(((5,) * 16384,)), bounds, 1))
-    assert text.startswith("1 x 16,384 tokens, streamed: about ")
+    assert text.startswith("1 x 16,384 tokens, fused: about ")
 
 
 def test_provenance_says_how_the_number_was_made() -> None:

@@ -103,7 +103,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
     ("args", "says"),
     [
         ((), "give exactly one of --text, --prompt-file and --image"),
-        (("--text", "a", "--prompt-file", "x"), "give exactly one of"),
+        (("--text", "a", "--prompt-file", __file__), "give exactly one of"),
         (("--text", " "), "the text is empty"),
         (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
         (("--text", "a b", "--heads", "nine"), "cannot read 'nine' as a head"),

@@ -267,7 +267,7 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     run_trees: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("interp.cli.loading.Loading.load", never)
-    missing = run_trees("no/such/model", "--treebank", tmp_path / "none.conllu")
+    missing = run_trees("bundled:induction", "--treebank", tmp_path / "none.conllu")
     assert missing.exit_code == 2
     assert errors(missing) == [
         f"{tmp_path / 'none.conllu'} is not a file; give a treebank in CoNLL-U"
@@ -275,20 +275,20 @@ def test_what_cannot_be_read_is_one_line_before_any_model_is_loaded(
     bad = tmp_path / "bad.conllu"
     bad.write_text("1\ta\t_\tX\t_\t_\t2\tdep\t_\t_\n2\tb\t_\tX\t_\t_\t1\tdep\t_\t_\n")
     for option in ("--treebank", "--train"):
-        result = run_trees("no/such/model", option, bad)
+        result = run_trees("bundled:induction", option, bad)
         assert result.exit_code == 1
         assert errors(result) == [
             f"{bad}, line 1: not a tree: the heads of 1 -> 2 -> 1 form a cycle, and no word has "
             "head 0"
         ]
     assert run_trees().exit_code == 2
-    assert run_trees("x", "-n", "1").exit_code == 2
-    device = run_trees("no/such/model", "--device", "abacus")
+    assert run_trees("bundled:induction", "-n", "1").exit_code == 2
+    device = run_trees("bundled:induction", "--device", "abacus")
     assert device.exit_code == 2
     assert errors(device)[0].startswith("device 'abacus' cannot be used")
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert "is a file" in errors(run_trees("no/such/model", "-o", blocked))[0]
+    assert "is a file" in errors(run_trees("bundled:induction", "-o", blocked))[0]
 
 
 def test_sentences_with_errors_can_be_skipped_and_are_counted(

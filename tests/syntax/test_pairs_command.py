@@ -77,7 +77,7 @@ def test_pairs_are_read_before_any_model_is_loaded(
             "line 1: not a JSON object with sentence_good",
         ),
     ):
-        result = run_trees("nowhere", *FEW, *args)
+        result = run_trees("bundled:induction", *FEW, *args)
         assert result.exit_code in (1, 2), args
         [told] = errors(result)
         assert line in told

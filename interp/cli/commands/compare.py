@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import (
-    aligned,
+    aligned_columns,
     comparison_options,
     lines_of,
     loaded_models,
@@ -121,12 +121,14 @@ def text_of_differences(found: ModelDifferences, k: int) -> str:
         lines.append(f"  {metric} ({unit}): {found.summary(metric)}")
         rows: list[tuple[str, ...]] = [("head", "A", "B", "B - A", "95 %", "p_holm", "p_bh")]
         rows += [_cells(row) for row in part.top(k).to_pandas().to_dict("records")]
-        lines.append(aligned(rows, "    "))
+        lines.append(aligned_columns(rows, "    "))
     changed = found.pattern_changes()
     if k and len(changed):
         lines.append("  changed patterns, the query with the largest change per head:")
         heads = changed.groupby(["stack", "head"], sort=False).first().reset_index()
-        lines.append(aligned([_place(row) for row in heads.head(k).to_dict("records")], "    "))
+        lines.append(
+            aligned_columns([_place(row) for row in heads.head(k).to_dict("records")], "    ")
+        )
     return "\n".join([*lines, ""])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import (
-    aligned,
+    aligned_columns,
     comparison_options,
     lines_of,
     printed_rows,
@@ -102,5 +102,5 @@ def text_of_emergence(found: Emergence, k: int) -> str:
             p = (f"{row[c]:.2g}" for c in ("p_holm", "p_bh"))
             size = f"{row['size']:+.3f}"
             rows.append((name, str(row["after"]), str(row["until"]), within, size, *p))
-        lines += [f"  {metric}", aligned(rows, "    ")]
+        lines += [f"  {metric}", aligned_columns(rows, "    ")]
     return "\n".join([*lines, ""])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import (
-    aligned,
+    aligned_columns,
     comparison_options,
     lines_of,
     loaded_models,
@@ -114,7 +114,7 @@ def text_of_matches(found: HeadMatches) -> str:
             (name, row["head_b"] or "none", _spelled(row["score"], ".3f"), within, *numbers)
         )
     lines = [f"{made['model']}: {found.metric} ({found.unit}), within one {made['within']}"]
-    lines.append(aligned(rows))
+    lines.append(aligned_columns(rows))
     if found.p_all is not None:
         lines.append(
             f"  whole assignment: p = {found.p_all:.3g} against {made['n_null']} random splits of "

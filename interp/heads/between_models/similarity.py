@@ -69,7 +69,7 @@ class Similarities:
     about: Mapping[str, Any]
 
 
-Rows = Mapping[tuple[str, int], Float[Tensor, "head entry"]]  # unit vectors, by stack and layer
+UnitRows = Mapping[tuple[str, int], Float[Tensor, "head entry"]]  # unit vectors, by stack and layer
 
 
 def similarities(a: Model, b: Model, by: str, within: str, prompts: Any, seed: int) -> Similarities:
@@ -90,7 +90,7 @@ def similarities(a: Model, b: Model, by: str, within: str, prompts: Any, seed: i
         shared = SharedPrompts(prompts, seed, same_tokens=True)
         read, other = shared.of(a), shared.of(b)
         _require_small([a, b], max(map(len, read.ids)))
-        units: Iterator[tuple[Rows, Rows]] = (
+        units: Iterator[tuple[UnitRows, UnitRows]] = (
             _paired_rows(a, b, read.part([i]), other.part([i])) for i in range(len(read))
         )
         clusters = read.clusters
@@ -110,7 +110,7 @@ def similarities(a: Model, b: Model, by: str, within: str, prompts: Any, seed: i
 
 
 def _grouped(
-    a: Model, b: Model, units: Iterator[tuple[Rows, Rows]], within: str
+    a: Model, b: Model, units: Iterator[tuple[UnitRows, UnitRows]], within: str
 ) -> dict[GroupKey, Group]:
     across: dict[GroupKey, list[np.ndarray]] = {}
     own: dict[tuple[GroupKey, str], np.ndarray] = {}
@@ -139,7 +139,7 @@ def _grouped(
 
 
 def _joined(
-    rows: Rows, within: str
+    rows: UnitRows, within: str
 ) -> dict[GroupKey, tuple[tuple[tuple[str, Head], ...], Float[Tensor, "head entry"]]]:
     """Return heads and vectors by group: a layer, or all layers of a stack."""
     parts: dict[GroupKey, list[tuple[str, int]]] = {}
@@ -154,11 +154,11 @@ def _joined(
     }
 
 
-def _paired_rows(a: Model, b: Model, prompt_a: Any, prompt_b: Any) -> tuple[Rows, Rows]:
+def _paired_rows(a: Model, b: Model, prompt_a: Any, prompt_b: Any) -> tuple[UnitRows, UnitRows]:
     return _pattern_rows(a, prompt_a), _pattern_rows(b, prompt_b)
 
 
-def _pattern_rows(model: Model, prompt: Any) -> Rows:
+def _pattern_rows(model: Model, prompt: Any) -> UnitRows:
     """Return the square roots of the patterns of one prompt; products are coefficients."""
     found: dict[tuple[str, int], Tensor] = {}
 
@@ -199,7 +199,9 @@ def _tokens(model: Model, seed: int) -> np.ndarray:
     return rng.permutation(ids)[: max(TOKENS, 2)]
 
 
-def _circuit_rows(a: Model, b: Model, by: str, tokens: np.ndarray) -> Iterator[tuple[Rows, Rows]]:
+def _circuit_rows(
+    a: Model, b: Model, by: str, tokens: np.ndarray
+) -> Iterator[tuple[UnitRows, UnitRows]]:
     sides = [_circuits(model, by, tokens) for model in (a, b)]
     for t in range(len(tokens)):
         rows_a, rows_b = ({site: x[:, t] for site, x in side.items()} for side in sides)

@@ -19,7 +19,7 @@ from interp.heads.between_models.measured import (
 from interp.heads.between_models.shared_prompts import SharedPrompts
 from interp.heads.checkpoints.change_points import changes
 from interp.heads.checkpoints.result import Emergence
-from interp.heads.checkpoints.steps import checkpoints_of, ordered, training_step
+from interp.heads.checkpoints.steps import checkpoints_of, in_step_order, training_step
 from interp.model.content import model_provenance, versions
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _listed(
     if len(steps) != len(sources):
         raise OptionError(f"{len(steps)} steps for {len(sources)} checkpoints; give one for each")
     where = [(int(step), str(i)) for i, step in enumerate(steps)]
-    return [(step, sources[int(i)]) for step, i in ordered(where, "the list")]
+    return [(step, sources[int(i)]) for step, i in in_step_order(where, "the list")]
 
 
 def curves_of(

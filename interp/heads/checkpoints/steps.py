@@ -52,7 +52,7 @@ def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
     text = str(source)
     if text.startswith("bundled:"):
         found = bundled.checkpoints(text.removeprefix("bundled:"))
-        return ordered([(step, str(path)) for step, path in found.items()], text)
+        return in_step_order([(step, str(path)) for step, path in found.items()], text)
     path = Path(source).expanduser()
     if not path.is_dir():
         raise OptionError(
@@ -61,10 +61,10 @@ def checkpoints_of(source: str | Path) -> list[tuple[int, str]]:
         )
     folders = sorted(each.parent for each in path.glob("*/config.json"))
     steps = [(training_step(folder), str(folder)) for folder in folders]
-    return ordered([(step, each) for step, each in steps if step is not None], text)
+    return in_step_order([(step, each) for step, each in steps if step is not None], text)
 
 
-def ordered(found: Sequence[tuple[int, str]], where: str) -> list[tuple[int, str]]:
+def in_step_order(found: Sequence[tuple[int, str]], where: str) -> list[tuple[int, str]]:
     """Return checkpoints in order of steps.
 
     Raises:

@@ -45,7 +45,8 @@ def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
     bias: Any = call.bias
     mask: Any = call.mask
     if bias is not None:
-        found["relative_bias"] = relative_bias_of(bias, keys)
+        full = bias.shape[2] == queries  # one row of a bias serves every query
+        found["relative_bias"] = relative_bias_of(bias, keys) if full else None
         bias = None if found["relative_bias"] is not None else bias[..., :keys]
     if mask is not None:
         structure = _structure(call, mask, real, keys)

@@ -32,7 +32,7 @@ from interp.model.hooks.softmax_watch import (
     PRODUCTS,
     SDPA,
     Arranged,
-    Watch,
+    SoftmaxWatch,
     inside_interface,
     product_in,
     sdpa_call,
@@ -73,8 +73,8 @@ def _shape(func: Callable, args: tuple, kwargs: Mapping[str, Any]) -> tuple[int,
     return tuple(func(*map(_on_meta, args), **given).shape)
 
 
-class PlaceholderWatch(Watch):
-    """Watch that computes no scores and no pattern of the modules that can be streamed."""
+class PlaceholderWatch(SoftmaxWatch):
+    """SoftmaxWatch that computes no scores and no pattern of the modules that can be streamed."""
 
     def __init__(
         self,

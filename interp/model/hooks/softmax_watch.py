@@ -90,7 +90,7 @@ def by_letters(x: Tensor, have: str, want: str) -> Tensor:
     return x.permute([have.index(letter) for letter in want])
 
 
-class Watch(TorchFunctionMode):
+class SoftmaxWatch(TorchFunctionMode):
     """Mode that reports attention calls as the products and softmaxes of modules run.
 
     Args:
@@ -326,7 +326,7 @@ def watching(
     show: Callable[[nn.Module, Call], None],
     streamable: Mapping[nn.Module, int | None] | None = None,
     *,
-    made: Callable[..., Watch] | None = None,
+    made: Callable[..., SoftmaxWatch] | None = None,
     derive: bool = False,
 ) -> Iterator[None]:
     """Report each attention that `model` computes outside transformers' interface in the block.
@@ -343,7 +343,7 @@ def watching(
     if made is not None:
         watch = made(show, stack, streamable or {})
     else:
-        watch = Watch(show, stack, frozenset(streamable or ()), derive=derive)
+        watch = SoftmaxWatch(show, stack, frozenset(streamable or ()), derive=derive)
 
     def enter(module: nn.Module, args: tuple, kwargs: dict) -> None:
         # the batch axis comes first in the inputs of modules, also if they flatten it later

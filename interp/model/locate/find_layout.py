@@ -83,7 +83,7 @@ def _layout(recording: Recording, site: Site) -> Layout:
     q: ReadMatrix | str = scores
     k: ReadMatrix | str = scores
     scale = None
-    if call.q is not None and call.k is not None:
+    if site.has_qk and call.q is not None and call.k is not None:
         q = _reading(recording, site, "queries", call.q, window)
         k = _reading(recording, site, "keys", call.k, window)
         scale = _scale(call, call.q, call.k)

@@ -23,7 +23,7 @@ _BLOCK = 1 << 20  # bytes that are read at once
 
 
 @dataclass(frozen=True)
-class Shard:
+class RecordedShard:
     """Entry of one shard in the index."""
 
     file: str
@@ -46,7 +46,7 @@ class RecordingIndex:
     request: dict[str, Any]
     provenance: dict[str, Any]
     shapes: dict[str, list[int]] = field(default_factory=dict)  # of one token
-    shards: list[Shard] = field(default_factory=list)
+    shards: list[RecordedShard] = field(default_factory=list)
     complete: bool = False
 
     def write(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ def read_index(folder: Path) -> RecordingIndex:
         if set(whole) != known:
             raise ValueError(f"its entries are {', '.join(sorted(whole))}")
         index = RecordingIndex(**whole)
-        index.shards = [Shard(**shard) for shard in whole["shards"]]
+        index.shards = [RecordedShard(**shard) for shard in whole["shards"]]
         _require_order(index.shards)
     except (ValueError, TypeError, KeyError) as error:
         raise StoreError(
@@ -95,7 +95,7 @@ def read_index(folder: Path) -> RecordingIndex:
     return index
 
 
-def _require_order(shards: Sequence[Shard]) -> None:
+def _require_order(shards: Sequence[RecordedShard]) -> None:
     at = 0
     for shard in shards:
         if shard.first_prompt != at or shard.n_prompts < 1:
@@ -135,7 +135,7 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def fault(folder: Path, shard: Shard, *, checksum: bool = True) -> str | None:
+def fault(folder: Path, shard: RecordedShard, *, checksum: bool = True) -> str | None:
     """Return what is wrong with a shard's file, or None.
 
     Args:

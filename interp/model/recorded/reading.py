@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, StoreError
 from interp.model.capture import NotCaptured
-from interp.model.recorded.layout import Shard, fault, read_index, tensor_name
+from interp.model.recorded.layout import RecordedShard, fault, read_index, tensor_name
 
 
 class RecordedActivations:
@@ -240,7 +240,7 @@ class RecordedActivations:
             )
         return fits[0]
 
-    def _shard(self, shard: Shard) -> Any:
+    def _shard(self, shard: RecordedShard) -> Any:
         if shard.file not in self._open:
             from safetensors import SafetensorError, safe_open
 
@@ -254,12 +254,12 @@ class RecordedActivations:
                 ) from error
         return self._open[shard.file]
 
-    def _offsets_of(self, shard: Shard) -> np.ndarray:
+    def _offsets_of(self, shard: RecordedShard) -> np.ndarray:
         if shard.file not in self._offsets:
             self._offsets[shard.file] = self._shard(shard).get_tensor("offsets").numpy()
         return self._offsets[shard.file]
 
-    def _place(self, prompt: int) -> tuple[Shard, int, int]:
+    def _place(self, prompt: int) -> tuple[RecordedShard, int, int]:
         if not 0 <= prompt < self.n_prompts:
             raise OptionError(
                 f"there is no prompt {prompt}; the recording has prompts 0 to {self.n_prompts - 1}"

@@ -23,8 +23,8 @@ from interp.model.model import Model
 from interp.model.recorded.corpus import Corpus, corpus_ids, number_of_prompts
 from interp.model.recorded.layout import (
     INDEX,
+    RecordedShard,
     RecordingIndex,
-    Shard,
     differing,
     fault,
     prompts_sha256,
@@ -221,7 +221,7 @@ class _Recorder:
         self.prompts: list[Tokens] = []
         self.n_bytes = 0
 
-    def take_again(self, number: int, shard: Shard, prompts: list[Tokens]) -> None:
+    def take_again(self, number: int, shard: RecordedShard, prompts: list[Tokens]) -> None:
         """Compare the corpus with a finished shard, and compute the shard again if it is damaged.
 
         Raises:
@@ -310,7 +310,7 @@ class _Recorder:
             self.n_bytes += x.nbytes
         self.index.shapes[key] = list(by_position.shape[2:])
 
-    def _write(self, number: int, first_prompt: int) -> Shard:
+    def _write(self, number: int, first_prompt: int) -> RecordedShard:
         from safetensors.torch import save
 
         lengths = torch.tensor([0, *map(len, self.prompts)])
@@ -327,5 +327,5 @@ class _Recorder:
         self._clear()
         name = shard_name(number)
         write_atomically(self.folder / name, content)
-        return Shard(name, first_prompt, n_prompts, n_tokens, len(content),
+        return RecordedShard(name, first_prompt, n_prompts, n_tokens, len(content),
                      hashlib.sha256(content).hexdigest(), checksum)  # fmt: skip

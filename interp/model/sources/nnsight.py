@@ -26,7 +26,7 @@ from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.locate.find_sites import stacks_and_layers
 from interp.model.locate.sites import Site
 from interp.model.sources.packages import Held
-from interp.model.sources.remote import Asked, RemoteModel, Steps
+from interp.model.sources.remote import Asked, HeadChanges, RemoteModel
 
 OPERATION = re.compile(r"attention_interface_\d+")
 SCORES = 2**20  # numbers of a pattern that are computed at a time, as blocks of rows
@@ -139,7 +139,7 @@ class RunTrace:
         inputs: Mapping[str, Tensor],
         places: Sequence[tuple[str, str, tuple]],
         reducer: Callable,
-        steps: Mapping[str, Steps] | None = None,
+        steps: Mapping[str, HeadChanges] | None = None,
     ) -> list[Any]:
         """Return the result of an `in_trace` function for each place, in running order.
 
@@ -161,7 +161,7 @@ class RunTrace:
         return list(found)
 
     def logits(
-        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, Steps]
+        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, HeadChanges]
     ) -> Tensor:
         """Return the logits under changes of z, by module."""
         places = [(site.module, self.labels[site.module]) for site in sites]
@@ -198,7 +198,7 @@ class RunTrace:
         sites: Sequence[Site],
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
-        steps: Mapping[str, Steps] | None = None,
+        steps: Mapping[str, HeadChanges] | None = None,
     ) -> list[dict[str, Any]]:
         """Return for every site the means over counted rows, under changes of z by module."""
         places = [

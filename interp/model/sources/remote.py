@@ -31,7 +31,7 @@ from interp_kernels.targets import target_tile
 
 Asked = tuple[str, str, Tensor | None]
 """Label, statistic (`mass`, `entropy`, `distance`, `largest`), and the targets of a mass."""
-Steps = list[dict[str, Any]]
+HeadChanges = list[dict[str, Any]]
 """Changes of z of one attention, as `in_trace.edit_z` takes them."""
 KNOWN = {Entropy: "entropy", Distance: "distance", Largest: "largest"}
 
@@ -47,13 +47,13 @@ class Runs(Protocol):
         sites: Sequence[Site],
         asked: Sequence[Sequence[Asked]],
         real: Sequence[Tensor],
-        steps: Mapping[str, Steps] | None = None,
+        steps: Mapping[str, HeadChanges] | None = None,
     ) -> list[dict[str, Any]]:
         """Return the result of `in_trace.row_means` for every site."""
         ...  # fmt: skip
 
     def logits(
-        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, Steps]
+        self, inputs: Mapping[str, Tensor], sites: Sequence[Site], steps: Mapping[str, HeadChanges]
     ) -> Tensor:
         """Return the logits under changes of z, by module."""
         ...
@@ -153,9 +153,9 @@ class RemoteModel(Model):
     def _forward(self, inputs: Inputs) -> Tensor:
         return self.runs.logits(inputs, self.sites, self._steps(inputs))
 
-    def _steps(self, inputs: Inputs) -> dict[str, Steps]:
+    def _steps(self, inputs: Inputs) -> dict[str, HeadChanges]:
         """Return the changes of the active edits, by module."""
-        found: dict[str, Steps] = {}
+        found: dict[str, HeadChanges] = {}
         for edit in self.current_edits:
             for site in self.sites:
                 if edit.applies(site):
