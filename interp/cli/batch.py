@@ -63,6 +63,7 @@ class ScoreRun:
     asked: int | None = None  # number of metrics of the whole command, in a worker
     jobs: int = 1
     shard: Shard | None = None
+    ray: str | None = None  # address of a Ray cluster
 
     @classmethod
     def prepare(
@@ -99,6 +100,8 @@ class ScoreRun:
             _tell_experiments(bounds, voice)
         if options.get("shard") is not None and store is None:
             raise OptionError("--shard needs --out, the folder that all jobs write to")
+        if options.get("ray") is not None:
+            _require_ray(options["ray"], store)
         options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
@@ -139,7 +142,7 @@ class ScoreRun:
         return HeadTable.concat(self.done)
 
     def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
-        if self.jobs > 1 or self.shard is not None:
+        if self.jobs > 1 or self.shard is not None or self.ray is not None:
             from interp.cli.sweep import run_sweep
 
             return run_sweep(self, sources, print_top)
@@ -321,6 +324,15 @@ class ScoreRun:
                 "could resume"
             )
         return f"{self.kept} results are stored in {self.store.folder}; {SAFE}"
+
+
+def _require_ray(address: str, store: Store | None) -> None:
+    """Raise OptionError unless the cluster answers and results have a folder that it sees."""
+    from interp.cli.ray_tasks import require_cluster
+
+    if store is None and address not in ("local", "auto"):
+        raise OptionError("--ray needs --out, a folder that all machines of the cluster see")
+    require_cluster(address)
 
 
 def _tell_experiments(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:

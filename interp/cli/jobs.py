@@ -26,7 +26,8 @@ BASE_BYTES = 700 * 2**20
 """Resident memory of a process with the packages loaded and a small model."""
 _KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-_OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "texts", "asked")
+_OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
+        "asked")  # fmt: skip
 
 
 @dataclass(frozen=True)

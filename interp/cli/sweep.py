@@ -87,6 +87,11 @@ def run_sweep(run: Any, sources: Mapping[str, str], print_top: int | None) -> No
 def _run(run: Any, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:
     if not tasks:
         return
+    if run.ray is not None:
+        from interp.cli.ray_tasks import run_on_ray
+
+        run_on_ray(run, tasks, run.ray, done)
+        return
     jobs = fitting_jobs(run, tasks, run.jobs) if run.jobs > 1 else 1
     if jobs > 1:
         run_tasks(run, tasks, jobs, done)

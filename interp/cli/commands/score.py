@@ -160,6 +160,12 @@ DEFAULT_OUT = Path("results")
     metavar="I/N",
     help="Do only the I-th of N parts, for job arrays; all jobs write to one --out.",
 )
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Score on a Ray cluster: host:port of its head node, 'auto' for the one on this machine, "
+    "or 'local' to start one; --out must be a folder that all its machines see. Needs ray.",
+)
 @click.option("--json", "form", flag_value="json", help="Print only the table, as JSON, on stdout.")
 @click.option("--csv", "form", flag_value="csv", help="Print only the table, as CSV, on stdout.")
 @click.option(

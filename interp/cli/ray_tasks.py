@@ -1,0 +1,219 @@
+"""Scoring on a Ray cluster: tasks of a model and some metrics, run by Ray's workers.
+
+Workers write results into the same folder as any other command, so it must be one that all machines
+see. Nothing but names and messages passes through Ray. A worker that dies, or that the cluster ends
+because memory is short, loses only the result that it was computing: the task is given out again,
+after a pause and with a larger request for memory. If the command itself dies, a second one finds
+the stored results and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings, worker_bytes
+from interp.core.errors import OptionError, StoreError
+from interp.core.store import Store
+
+if TYPE_CHECKING:
+    from interp.cli.batch import ScoreRun
+
+Done = Callable[[ScoreTask, Outcome], None]
+
+PAUSE_S = 2.0
+"""Seconds before a task is given out again; doubled with every further attempt."""
+_ANSWERS_S = 5.0  # seconds in which a cluster must answer
+_PORT = 6379  # of a cluster, unless the address names another
+
+
+def require_cluster(address: str) -> None:
+    """Check that Ray is installed and that something answers at the address.
+
+    Raises:
+        OptionError: Ray is missing, or the cluster does not answer.
+    """
+    if find_spec("ray") is None:
+        raise OptionError("--ray needs the package ray; install it: pip install ray")
+    if address in ("local", "auto"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:
+        host, port = port, str(_PORT)
+    try:
+        with socket.create_connection((host, int(port)), timeout=_ANSWERS_S):
+            return
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"no Ray cluster answers at {address} ({error}); check the address (host:port of the "
+            "head node), or use --ray local"
+        ) from error
+
+
+def run_on_ray(
+    run: ScoreRun,
+    tasks: Sequence[ScoreTask],
+    address: str,
+    done: Callable[[ScoreTask, Outcome], None],
+) -> None:
+    """Run tasks on a Ray cluster.
+
+    Args:
+        run: the request; its store receives the results.
+        tasks: the tasks.
+        address: `local` for a cluster on this machine that ends with the command, `auto` for the
+            one that runs on this machine, or the address of another.
+        done: called with each finished task.
+
+    Raises:
+        OptionError: the cluster does not answer.
+        StoreError: results can no longer be stored.
+    """
+    require_cluster(address)
+    import ray
+
+    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: others would starve them
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "num_cpus": run.jobs if run.jobs > 1 else None}
+    try:
+        ray.init(address=None if address == "local" else address, **options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise OptionError(f"the Ray cluster at {address} cannot be used: {told}") from error
+    try:
+        cluster = ray.cluster_resources()
+        cores = cluster.get("CPU", 0)
+        run.voice.note(f"Ray at {address}: {len(tasks)} tasks on {cores:g} cores")
+        _Grid(run, tasks, cluster, done).run()
+    finally:
+        ray.shutdown()
+
+
+class _Grid:
+    """Tasks that are running or waiting, and how often each was tried."""
+
+    def __init__(
+        self,
+        run: ScoreRun,
+        tasks: Sequence[ScoreTask],
+        cluster: Mapping[str, float],
+        done: Done,
+    ) -> None:
+        import ray
+
+        assert run.store is not None
+        # workers start in folders of their own
+        store = Store(run.store.folder.resolve(), prompt_values=run.store.prompt_values)
+        prompts = None if run.prompt_file is None else run.prompt_file.resolve()
+        run = replace(run, store=store, prompt_file=prompts)
+        self.voice, self.done = run.voice, done
+        self.settings = task_settings(run)
+        self.gpus = 1 if str(run.loading.device or "").startswith("cuda") else 0
+        self.most = cluster.get("memory", float("inf"))
+        self.todo = [(0.0, _whole(task), task) for task in tasks]  # earliest time to start
+        self.tried = dict.fromkeys(tasks, 0)
+        self.memory = {task: float(worker_bytes(run, task)) for task in tasks}
+        self.running: dict[Any, tuple[ScoreTask, ScoreTask]] = {}
+        self.remote = ray.remote(max_retries=0, num_cpus=1)(_score)
+
+    def run(self) -> None:
+        import ray
+
+        while self.todo or self.running:
+            now = time.monotonic()
+            for entry in [entry for entry in self.todo if entry[0] <= now]:
+                self.todo.remove(entry)
+                self._start(*entry[1:])
+            if not self.running:
+                time.sleep(max(0.0, min(start for start, *_ in self.todo) - now))
+                continue
+            ready, _ = ray.wait(list(self.running), num_returns=1, timeout=0.5)
+            for reference in ready:
+                self._finished(reference, *self.running.pop(reference))
+
+    def _start(self, sent: ScoreTask, task: ScoreTask) -> None:
+        options = {"memory": min(self.memory[task], 0.9 * self.most), "num_gpus": self.gpus}
+        reference = self.remote.options(**options).remote(sent, self.settings)
+        self.running[reference] = sent, task
+
+    def _finished(self, reference: Any, sent: ScoreTask, task: ScoreTask) -> None:
+        import ray
+        from ray.exceptions import OutOfMemoryError, RayError
+
+        try:
+            outcome, messages, stored = ray.get(reference)
+        except RayError as error:
+            self._again(sent, task, error, isinstance(error, OutOfMemoryError))
+            return
+        for kind, text in messages:
+            (self.voice.note if kind == "note" else self.voice.error)(text)
+        if stored is not None:
+            raise StoreError(stored)
+        self.done(task, outcome)
+
+    def _again(
+        self, sent: ScoreTask, task: ScoreTask, error: Exception, out_of_memory: bool
+    ) -> None:
+        """Give out a task again after its worker died, a limited number of times."""
+        self.tried[task] += 1
+        why = "ran out of memory" if out_of_memory else f"died ({type(error).__name__})"
+        told = f"{task.name}: the worker that scored it {why}"
+        if self.tried[task] >= ATTEMPTS:
+            self.voice.error(f"{told}, {ATTEMPTS} times")
+            self.done(task, Outcome(failed=[task.name]))
+            return
+        if out_of_memory:
+            self.memory[task] *= 2
+        pause = PAUSE_S * 2 ** (self.tried[task] - 1)
+        self.voice.note(f"{told}; it is given out again in {pause:g} s")
+        self.todo.append((time.monotonic() + pause, sent, task))
+
+
+def _whole(task: ScoreTask) -> ScoreTask:
+    """Return a task whose folder is found from any working directory."""
+    path = Path(task.source).expanduser()
+    return replace(task, source=str(path.resolve())) if path.exists() else task
+
+
+class _Collected:
+    """Notes and errors of a worker, returned with its outcome."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str]] = []
+        self.quiet = self.debug = False
+
+    def note(self, text: str) -> None:
+        self.messages.append(("note", text))
+
+    def error(self, text: str, error: BaseException | None = None) -> None:
+        self.messages.append(("error", text))
+
+    def bars(self, model: str) -> Any:
+        from contextlib import nullcontext
+
+        return nullcontext(lambda what, done, total: None)
+
+
+def _score(
+    task: ScoreTask, settings: Mapping[str, Any]
+) -> tuple[Outcome, list[tuple[str, str]], str | None]:
+    """Score one task in a worker: outcome, messages, and why results cannot be stored."""
+    import warnings
+
+    from interp.core.errors import KeptWarning
+
+    voice = _Collected()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", KeptWarning)
+        warnings.showwarning = lambda message, *_, **__: voice.note(str(message))
+        try:
+            return run_task(task, settings, voice), voice.messages, None
+        except StoreError as error:
+            return Outcome(), voice.messages, str(error)
