@@ -221,9 +221,10 @@ def _architecture(model: Model) -> str | None:
 
     if model.elsewhere is not None or model.ranks is not None or model.active_edits:
         return None
+    config = model.config.to_dict() if hasattr(model.config, "to_dict") else vars(model.config)
     # What may change between two calls, compared before the rest is computed again.
     now = repr((
-        model.config.to_dict() if hasattr(model.config, "to_dict") else vars(model.config),
+        {name: x for name, x in config.items() if name != "_name_or_path"},
         model.attention, model.dtype, model.device, torch.get_num_threads(),
         torch.get_float32_matmul_precision(), torch.are_deterministic_algorithms_enabled(),
     ))  # fmt: skip

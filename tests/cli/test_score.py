@@ -302,4 +302,5 @@ def test_other_weights_of_an_architecture_take_the_kept_nulls(run, tmp_path, mon
     monkeypatch.setattr(random_weights, "random_init", None)  # none is drawn from here on
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     other = run("score", tmp_path / "step1", *command, "-o", out, "--json")
+    assert other.exit_code == 0, other.stderr
     assert json.loads(other.stdout)["rows"] == json.loads(fresh.stdout)["rows"]
