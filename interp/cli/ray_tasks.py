@@ -16,14 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings, worker_bytes
 from interp.core.errors import OptionError, StoreError
 from interp.core.store import Store
-
-if TYPE_CHECKING:
-    from interp.cli.batch import ScoreRun
 
 Done = Callable[[ScoreTask, Outcome], None]
 
@@ -57,7 +54,7 @@ def require_cluster(address: str) -> None:
 
 
 def run_on_ray(
-    run: ScoreRun,
+    run: Any,
     tasks: Sequence[ScoreTask],
     address: str,
     done: Callable[[ScoreTask, Outcome], None],
@@ -101,7 +98,7 @@ class _Grid:
 
     def __init__(
         self,
-        run: ScoreRun,
+        run: Any,
         tasks: Sequence[ScoreTask],
         cluster: Mapping[str, float],
         done: Done,

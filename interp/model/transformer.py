@@ -66,8 +66,6 @@ class Transformer:
     )
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
-    # --- properties ----------------------------------------------------------------------------
-
     @property
     def config(self) -> Any:
         """The Hugging Face config."""
@@ -195,8 +193,6 @@ class Transformer:
             f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
         )
 
-    # --- running ------------------------------------------------------------------------------
-
     def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
         """Return the module's inputs: ids and mask of prompts, or given tensors unchanged."""
         if isinstance(prompts, Mapping):
@@ -311,8 +307,6 @@ class Transformer:
         `streamed`, calls of the model's own code hold no pattern where q, k and a bias give it.
         """
         return visiting(self.module, self.sites, visit, fused, streamed)
-
-    # --- reading ------------------------------------------------------------------------------
 
     def read(
         self,

@@ -2,9 +2,8 @@
 
 Each program processes one block of queries. Per row it keeps the peak m, the sum l of exp(score -
 m), a = sum of exp(score - m) (score - m), and the other requested statistics. A new peak rescales
-them: l <- alpha l, a <- alpha (a + (m_old - m_new) l), with alpha = exp(m_old - m_new).
-
-Imports triton, so it is imported only when this backend runs.
+them: l <- alpha l, a <- alpha (a + (m_old - m_new) l), with alpha = exp(m_old - m_new). Triton is
+imported only with this module.
 """
 
 # The bodies of kernels are Triton, typed by its compiler:
@@ -396,7 +395,6 @@ def forward(
         **dict(zip(["v_b", "v_h", "v_n", "v_d"], v.stride(), strict=True)),
         v_group=at.head // v.shape[1], d_v=d_v, DV=width,
         SINKS=attention.sinks is not None, VALUES=values is not None, SIZES=sizes, SPLIT=split,
-        LSE="lse" in asked, ENTROPY="entropy" in asked, TOP="top" in asked,
-        DISTANCE="distance" in asked, MOMENTS="moments" in asked,
+        **{name.upper(): name in asked for name in ("lse", "entropy", "top", "distance", "moments")}
     )  # fmt: skip
     return found

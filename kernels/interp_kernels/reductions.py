@@ -12,12 +12,7 @@ Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions
 `Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys returned by `Largest`
 and `TopK`, labels) counts along the tensors' own axes.
 
-What asks for them in `interp`: scores of heads for `Entropy`, `Largest`, `Mass`, `Targets`,
-`PairMass`, `Distance` and `Output`; sinks and no-op heads for `Received` and `RightProduct`;
-rollout for `LeftProduct` and `RightProduct`; attribution from patterns for `Rows`, `LeftProduct`,
-`Received` and `ReceivedValueWeighted`; the viewer for `PooledMap`, `Tile` and `TopK`; gradients of
-long prompts (`interp_kernels.backward`) for `Output` and `LogSumExp`. No analysis of `interp` asks
-for `SegmentMass`, `SegmentToSegment`, `KeySetMass`, `Diagonal`, `Moments` or `ResultNorm` yet.
+Unused so far: SegmentMass, SegmentToSegment, KeySetMass, Diagonal, Moments, ResultNorm.
 """
 
 from __future__ import annotations
