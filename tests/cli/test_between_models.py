@@ -58,7 +58,7 @@ def test_curves_over_checkpoints_from_both_commands(run, tmp_path) -> None:
         (("compare", "bundled:induction", "bundled:deceive"), "different vocabularies"),
         (("match", "bundled:induction", "bundled:one-layer"), "within='model'"),
         (("emergence", "bundled:one-layer"), "comes without checkpoints"),
-        (("emergence", "no-such-folder"), "not a folder of checkpoints"),
+        (("emergence", "no-such-folder"), "is neither a folder nor a model"),
         (("compare", "bundled:induction", "bundled:induction", "--prompt-file", "no"), "cannot be"),
     ],
 )

@@ -19,6 +19,7 @@ from interp.cli.between import (
 )
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.wrong_models import checked_source, checked_sources
 
 if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
@@ -27,8 +28,15 @@ if TYPE_CHECKING:
 @click.command(
     epilog="Example: interp compare bundled:induction my-fine-tune -m induction -o results"
 )
-@click.argument("first", metavar="A", type=MODEL_NAME)
-@click.argument("others", nargs=-1, required=True, metavar="B...", type=MODEL_NAME)
+@click.argument("first", metavar="A", type=MODEL_NAME, callback=checked_source)
+@click.argument(
+    "others",
+    nargs=-1,
+    required=True,
+    metavar="B...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
 @click.option(
     "-m",
     "--metric",

@@ -17,6 +17,7 @@ from interp.cli.between import (
 )
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def emergence(
     RUN is a folder of checkpoints, bundled:induction, a hub id with --revisions, or several
     checkpoints. The step is read from trainer_state.json, or from names such as checkpoint-500.
     """
+    for source in sources:
+        if not Path(source).expanduser().exists():  # a folder of checkpoints holds no model itself
+            require_known(source)
     import interp
     from interp.core.declaration import split_names
     from interp.core.registry import METRICS

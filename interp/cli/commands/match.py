@@ -19,14 +19,15 @@ from interp.cli.between import (
 )
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.heads.between_models.matches import HeadMatches
 
 
 @click.command(epilog="Example: interp match seed-0 seed-1 --by patterns -o results")
-@click.argument("first", metavar="A", type=MODEL_NAME)
-@click.argument("second", metavar="B", type=MODEL_NAME)
+@click.argument("first", metavar="A", type=MODEL_NAME, callback=checked_source)
+@click.argument("second", metavar="B", type=MODEL_NAME, callback=checked_source)
 @click.option(
     "--by",
     default="patterns",

@@ -9,6 +9,7 @@ import click
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 _MIB = 1 << 20
@@ -17,7 +18,7 @@ _MIB = 1 << 20
 @click.command(
     epilog="Example: interp record gpt2 --prompt-file corpus.txt --names z --layers 3-5 -o acts"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME)
+@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.option(
     "--prompt-file",
     type=click.Path(path_type=Path),
