@@ -86,7 +86,9 @@ class RowSymbol(_Symbol):
     def __abs__(self) -> RowSymbol:
         return RowSymbol(abs(self.value), self.keys)
 
-    abs = __abs__
+    def abs(self) -> RowSymbol:
+        """Return the size of each number, as tensors do."""
+        return self.__abs__()
 
     def _compared(self, how: str, other: Any) -> Any:
         if isinstance(other, (KeySymbol, _TokenAtKey)):
@@ -133,7 +135,9 @@ class KeySymbol(_Symbol):
     def __abs__(self) -> KeySymbol:
         return KeySymbol(self.sign, self.plus, self.size, absolute=True)
 
-    abs = __abs__
+    def abs(self) -> KeySymbol:
+        """Return the size of the position, as tensors do."""
+        return self.__abs__()
 
     def _compared(self, how: str, other: Any) -> Any:
         number = _number(other)
