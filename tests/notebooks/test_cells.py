@@ -62,7 +62,7 @@ assert interp.ablate("planted:sink", interp.repeats_task("planted:sink", n=2), n
 try:
     interp.score(model, wrong, null="none")
 except interp.InterpError as error:
-    assert "predicate 'wrong rows' raised RuntimeError" in str(error), error
+    assert "predicate 'wrong' raised RuntimeError" in str(error), error
     assert "\\n" not in str(error)
 else:
     raise AssertionError("scored")
