@@ -1,0 +1,1 @@
+"""The atlas: one page of a model's heads, their roles, and every result of a folder."""

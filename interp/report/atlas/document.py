@@ -1,0 +1,206 @@
+"""The atlas as plain data: what the page, the local server and the notebook view all draw.
+
+Everything here can be written as JSON. Numbers of heads are columns in the order of `heads`, so
+that 10,000 heads stay small; what is known of few heads only is in `cards`, by the head's label. A
+number that does not exist is None, never NaN. Texts are plain; whoever draws them escapes them.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+Column = list[float | None]  # one number per head, in the order of `Model.heads`
+
+
+class Atlas(TypedDict):
+    """One page."""
+
+    version: int
+    title: str
+    models: list[Model]
+    comparisons: list[Comparison]
+    pages: list[Part]  # results that are not about single heads: faithfulness, safety, checks
+    command: str | None
+
+
+class Model(TypedDict):
+    """One model; its `id` is its part of a deep link, as in `#tiny/L5H4`."""
+
+    id: str
+    name: str
+    stacks: list[Stack]
+    heads: list[Place]
+    roles: list[str | None]  # of each head: a role's `id`; None if no score of it can be judged
+    legend: list[Role]  # the roles in the order of the legend
+    statements: list[Statement]
+    metrics: list[Metric]
+    cards: dict[str, Card]
+    results: list[Part]  # circuits, trees, attributions and pruning of this model
+    provenance: dict
+
+
+class Stack(TypedDict):
+    """Layers with attention: "decoder", "encoder", "cross"."""
+
+    name: str
+    layers: int
+    heads: int
+
+
+class Place(TypedDict):
+    """Where a head is; `label` is L5H4, with its stack where the model has several."""
+
+    label: str
+    stack: int
+    layer: int
+    head: int
+    kv_head: int | None
+
+
+class Role(TypedDict):
+    """A role of the legend, `unclear` and `several` included."""
+
+    id: str
+    name: str
+    text: str  # what a head of this role does, in one sentence
+    rule: str  # the scores, nulls and checks that decide it
+    count: int
+
+
+class Statement(TypedDict):
+    """One sentence about a role or a group of metrics: what was found, or that nothing was."""
+
+    role: str | None
+    text: str
+    heads: list[str]  # labels, the strongest first
+    metric: str
+    score: float | None
+    low: float | None
+    high: float | None
+    null: float | None
+    found: bool
+
+
+class Metric(TypedDict):
+    """The scores of one metric over all heads."""
+
+    name: str
+    text: str
+    unit: str
+    group: str
+    low: float | None  # ends of its range
+    high: float | None
+    end: str  # "high", "low" or "both": the end of interest
+    null: str | None  # what the null is
+    null_values: NotRequired[list[float]]  # its distribution: scores of null heads, sorted
+    score: Column
+    sem: Column
+    n: Column
+    null_score: Column
+    null_sem: Column
+    p: Column
+
+
+class Card(TypedDict, total=False):
+    """What is known of one head beside its scores."""
+
+    evidence: list[Evidence]
+    examples: list[Example]
+    writes: Writes
+    effects: list[Effect]
+    parts: list[Link]  # circuits, trees and attributions in which it takes part
+    nearest: list[Nearest]
+
+
+class Evidence(TypedDict):
+    """One reason for a role."""
+
+    role: str
+    text: str
+    metric: str
+    score: float | None
+    null: float | None
+    p: float | None
+
+
+class Example(TypedDict):
+    """The pattern of a head on a prompt that drives it; `weights` is the row of each query."""
+
+    metric: str | None
+    tokens: list[str]
+    query: int  # the strongest query position
+    value: float
+    weights: list[float]  # of the strongest query, over the tokens up to it
+
+
+class Writes(TypedDict, total=False):
+    """Tokens that the head's output raises and lowers, and examples of its OV and QK circuit."""
+
+    up: list[tuple[str, float]]
+    down: list[tuple[str, float]]
+    ov: list[tuple[str, list[str]]]  # a token attended to, and what the head then raises
+    qk: list[tuple[str, list[str]]]  # a query token, and the keys that it prefers
+    how: str
+
+
+class Effect(TypedDict):
+    """What happens to a behaviour without the head."""
+
+    task: str
+    intervention: str
+    value: float
+    low: float | None
+    high: float | None
+    unit: str
+    n: int
+
+
+class Nearest(TypedDict):
+    """A head that behaves alike."""
+
+    model: str  # a model's `id`, or its name where it is not on the page
+    label: str
+    similarity: float
+    how: str
+
+
+class Link(TypedDict):
+    """Another part of the page where the head appears."""
+
+    part: str  # a part's `id`
+    text: str
+
+
+class Part(TypedDict):
+    """A result that is shown as a whole."""
+
+    id: str
+    kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check"
+    title: str
+    text: str  # what it says, in one or two sentences
+    heads: list[str]
+    columns: list[str]
+    rows: list[list]
+    figure: NotRequired[dict]  # drawn by its kind: nodes and edges, a curve, a tree
+    provenance: NotRequired[dict]
+
+
+class Comparison(TypedDict):
+    """Differences of two models, in the order of the heads of the first."""
+
+    id: str
+    a: str
+    b: str
+    text: str
+    metrics: list[Difference]
+
+
+class Difference(TypedDict):
+    """Second minus first, for one metric."""
+
+    metric: str
+    unit: str
+    difference: Column
+    low: Column
+    high: Column
+    p: Column  # corrected over heads
