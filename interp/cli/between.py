@@ -11,7 +11,7 @@ import click
 from interp.cli.loading import Loading, source_labels
 from interp.cli.progress import Voice
 from interp.cli.written import folder_for
-from interp.core.errors import PromptError
+from interp.core.prompt_file import FilePrompts, read_prompt_file
 
 if TYPE_CHECKING:
     from interp.core.result import Result
@@ -22,8 +22,8 @@ OPTIONS = (
         "--prompt-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="File of prompts, one per line, which every model reads by its own tokenizer; random "
-        "tokens repeated twice by default.",
+        help="File of prompts, one per line, which every model reads by its own tokenizer, or "
+        ".jsonl with a cluster for each; random tokens repeated twice by default.",
     ),
     click.option(
         "-o",
@@ -66,25 +66,14 @@ def voice_of(quiet: bool) -> Voice:
     return Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
 
 
-def lines_of(path: Path | None) -> list[str] | None:
-    """Return the lines of a prompt file that hold text; None without a file.
+def prompts_of(path: Path | None) -> FilePrompts | None:
+    """Return the prompts of a file; None without a file.
 
     Raises:
-        PromptError: the file is missing, is not UTF-8, or holds no text.
+        PromptError: the file is missing, is not UTF-8, holds no text, or a line of a `.jsonl` file
+            is not a prompt.
     """
-    if path is None:
-        return None
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(
-            f"{path} cannot be read as UTF-8 text ({error}); --prompt-file expects one prompt per "
-            "line"
-        ) from error
-    found = [line for line in text.splitlines() if line.strip()]
-    if not found:
-        raise PromptError(f"{path} holds no text; --prompt-file expects one prompt per line")
-    return found
+    return None if path is None else read_prompt_file(path)
 
 
 def loaded_models(sources: Sequence[str], loading: Loading, voice: Voice) -> list[Model]:

@@ -1,10 +1,29 @@
-"""Text of a file of prompts, read without torch."""
+"""Files of prompts, read without torch: lines of text, or JSON Lines with clusters."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from interp.core.errors import PromptError
+
+_FIELDS = {"prompt", "tokens", "cluster"}
+
+
+class FilePrompts(list):
+    """Prompts of a file, texts or lists of token ids, with the cluster of each.
+
+    Args:
+        prompts: the texts or token ids.
+        clusters: label of what each prompt shares with others (a template, a document), over which
+            standard errors are computed; None if every prompt is its own cluster.
+    """
+
+    def __init__(self, prompts: Iterable[Any], clusters: tuple[str, ...] | None = None) -> None:
+        super().__init__(prompts)
+        self.clusters = clusters
 
 
 def prompt_text(path: Path) -> str:
@@ -24,3 +43,58 @@ def prompt_text(path: Path) -> str:
     if not text.strip():
         raise PromptError(f"{path} holds no text")
     return text
+
+
+def read_prompt_file(path: Path) -> FilePrompts:
+    """Return the prompts of a file: its lines, or the objects of a `.jsonl` file.
+
+    Each line of a `.jsonl` file is an object with "prompt" (a text) or "tokens" (token ids) and,
+    in all lines or none, "cluster": a text or number that prompts of one template share.
+
+    Raises:
+        PromptError: the file is missing, empty or not UTF-8, or a line of a `.jsonl` file is not
+            such an object.
+    """
+    lines = [(i, x) for i, x in enumerate(prompt_text(path).splitlines(), 1) if x.strip()]
+    if path.suffix.lower() != ".jsonl":
+        return FilePrompts(text for _, text in lines)
+    rows = [_checked(path, i, text) for i, text in lines]
+    kinds = {"tokens" in row for row in rows}
+    if len(kinds) > 1:
+        raise PromptError(f"{path} mixes 'prompt' and 'tokens'; give one of them in every line")
+    prompts = [row["tokens"] if "tokens" in row else row["prompt"] for row in rows]
+    bare = [i for (i, _), row in zip(lines, rows, strict=True) if "cluster" not in row]
+    if len(bare) == len(rows):
+        return FilePrompts(prompts)
+    if bare:
+        raise PromptError(
+            f"{path}, line {bare[0]}: 'cluster' is missing, which other lines have; give the "
+            "cluster of every prompt, or of none"
+        )
+    return FilePrompts(prompts, tuple(str(row["cluster"]) for row in rows))
+
+
+def _checked(path: Path, line: int, text: str) -> dict[str, Any]:
+    """Return the object of one line of a `.jsonl` file; raises PromptError."""
+    expected = 'expected an object like {"prompt": "A text", "cluster": "template 1"}'
+    try:
+        row = json.loads(text)
+    except ValueError as error:
+        raise PromptError(f"{path}, line {line}: not JSON ({error}); {expected}") from error
+    if not isinstance(row, dict):
+        raise PromptError(f"{path}, line {line}: {type(row).__name__} found, {expected}")
+    if unknown := sorted(row.keys() - _FIELDS):
+        raise PromptError(
+            f"{path}, line {line}: unknown field {unknown[0]!r}; a prompt has 'prompt' or "
+            "'tokens', and may have 'cluster'"
+        )
+    if ("prompt" in row) == ("tokens" in row):
+        raise PromptError(f"{path}, line {line}: give either 'prompt' or 'tokens'; {expected}")
+    if "prompt" in row and not (isinstance(row["prompt"], str) and row["prompt"].strip()):
+        raise PromptError(f"{path}, line {line}: 'prompt' is not a text; {expected}")
+    ids = row.get("tokens", [0])
+    if not (isinstance(ids, list) and ids and all(type(x) is int for x in ids)):
+        raise PromptError(f"{path}, line {line}: 'tokens' is not a list of token ids")
+    if not isinstance(row.get("cluster", ""), (str, int)):
+        raise PromptError(f"{path}, line {line}: 'cluster' is neither a text nor a number")
+    return row

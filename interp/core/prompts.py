@@ -59,6 +59,7 @@ class Prompts:
         """
         if isinstance(prompts, Prompts):
             return prompts
+        clusters = getattr(prompts, "clusters", None)  # of a file of prompts
         if isinstance(prompts, str):
             prompts = [prompts]
         if hasattr(prompts, "detach"):  # a tensor, recognised without importing torch
@@ -71,15 +72,16 @@ class Prompts:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
             ids = (model.tokenizer(p, verbose=False)["input_ids"] for p in prompts)
-            return cls(tuple(map(tuple, ids)), "text")
+            return cls(tuple(map(tuple, ids)), "text", clusters=clusters)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
         try:
-            return cls(tuple(tuple(operator.index(t) for t in p) for p in prompts))
+            ids = tuple(tuple(operator.index(t) for t in p) for p in prompts)
         except (TypeError, ValueError) as error:
             raise PromptError(
                 "prompts must be texts or lists of token ids, all of one kind"
             ) from error
+        return cls(ids, clusters=clusters)
 
     def check(self, model: TokenModel) -> None:
         """Raise if the model cannot run these prompts.
@@ -251,24 +253,28 @@ def repeats(
 
 
 def from_file(path: str | Path, model: TokenModel, *, context: int | None = None) -> Prompts:
-    """Read the texts of a file: one prompt per line, or the whole file cut to `context` tokens.
+    """Read the prompts of a file: one per line, or the whole file cut to `context` tokens.
 
     Args:
-        path: the text file, in UTF-8.
+        path: the text file in UTF-8, or a `.jsonl` file as for `read_prompt_file`.
         model: the loaded model, for its tokenizer.
         context: length of a single prompt, in tokens; by default each line is a prompt.
 
     Raises:
-        PromptError: the file is missing or empty, or the model has no tokenizer.
+        PromptError: the file is missing or empty, a line of a `.jsonl` file is not a prompt, or the
+            model has no tokenizer.
     """
-    from interp.core.prompt_file import prompt_text
+    from interp.core.prompt_file import prompt_text, read_prompt_file
 
     path = Path(path)
-    text = prompt_text(path)
     if context is None:
-        prompts = Prompts.of([line for line in text.splitlines() if line.strip()], model)
-        return replace(prompts, design=f"lines of {path.name}")
-    whole = Prompts.of([text], model)
+        return replace(Prompts.of(read_prompt_file(path), model), design=f"lines of {path.name}")
+    if path.suffix.lower() == ".jsonl":
+        raise PromptError(
+            f"{path} holds separate prompts, which --context would join; give a text file, or "
+            "leave --context out"
+        )
+    whole = Prompts.of([prompt_text(path)], model)
     if len(whole.ids[0]) < context:
         raise PromptError(
             f"{path} has {len(whole.ids[0])} tokens, fewer than --context {context}; give a "

@@ -11,9 +11,9 @@ import click
 from interp.cli.between import (
     aligned_columns,
     comparison_options,
-    lines_of,
     loaded_models,
     printed_rows,
+    prompts_of,
     voice_of,
     write_files,
 )
@@ -95,7 +95,7 @@ def compare(
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
-    prompts = lines_of(prompt_file)
+    prompts = prompts_of(prompt_file)
     asked = METRICS.expand([n for text in metrics for n in split_names(text)]) if metrics else None
     sides = [[first, *more], list(others)]
     models = loaded_models([*sides[0], *sides[1]], loading, voice)

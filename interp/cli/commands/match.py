@@ -11,9 +11,9 @@ import click
 from interp.cli.between import (
     aligned_columns,
     comparison_options,
-    lines_of,
     loaded_models,
     printed_rows,
+    prompts_of,
     voice_of,
     write_files,
 )
@@ -85,7 +85,7 @@ def match(
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
-    prompts = lines_of(prompt_file)
+    prompts = prompts_of(prompt_file)
     a, b = loaded_models([first, second], loading, voice)
     with voice.bars("matching") as tell:
         found = interp.match_heads(a, b, prompts, progress=tell, **options)

@@ -65,7 +65,8 @@ DEFAULT_OUT = Path("results")
     "--prompt-file",
     type=PromptFile("--prompt-file"),
     metavar="FILE",
-    help="File of prompts, one per line; with --context, the beginning of the file is one prompt.",
+    help='File of prompts, one per line, or .jsonl with {"prompt": ..., "cluster": ...} per line '
+    "(errors are over clusters); with --context, the beginning of the file is one prompt.",
 )
 @click.option(
     "--context",
