@@ -24,6 +24,7 @@ from interp.core.steps import Steps
 from interp.core.table import HeadTable
 
 _INDEX_SHARE = 20  # an index is at most this share of the time of the writes
+_SCAN_SHARE, _QUICK = 20, 0.005  # a folder whose scan takes longer is scanned again later
 T = TypeVar("T")
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 
@@ -102,6 +103,9 @@ class Store:
         self.prompt_values = prompt_values
         self._index_due = 0.0
         self._seen: dict[tuple, dict[str, str]] = {}  # (name, mtime, size) -> notes of the file
+        self._by_content: dict[tuple[str, str, str], Key] = {}
+        self._scanned: set[str] = set()
+        self._scan_due = 0.0
 
     def prepare(self) -> None:
         """Create the folder and write a trial file, to fail before long work; raises StoreError."""
@@ -130,19 +134,30 @@ class Store:
 
     def _renamed(self, key: Key) -> HeadTable | None:
         """Find the same numbers under another name of the model, and store them under this one."""
-        end = key.file_name.split(".")[1]
+        self._scan()
+        other = self._by_content.get(key.content)
+        if other is None or other == key or not files.exists(self.folder / other.file_name):
+            return None
+        table = self.find(other)
+        if table is None:
+            return None
+        mine = renamed(table, {other.model: key.model})
+        self.write(key, mine)
+        return mine
+
+    def _scan(self) -> None:
+        """Read the keys of files that are new; in a large folder, only now and then."""
+        if (begin := time.monotonic()) < self._scan_due:
+            return
         for path in self._names():
-            if path.name.split(".")[1] != end:
+            if path.name in self._scanned:
                 continue
-            try:
-                other = Key(**json.loads(self._notes(path)["key"]))
-            except StoreError:  # damaged; the result is computed
-                continue
-            if other.content == key.content and (table := self.find(other)) is not None:
-                mine = renamed(table, {other.model: key.model})
-                self.write(key, mine)
-                return mine
-        return None
+            self._scanned.add(path.name)
+            with contextlib.suppress(StoreError):  # damaged; the result is computed
+                key = Key(**json.loads(self._notes(path)["key"]))
+                self._by_content[key.content] = key
+        took = time.monotonic() - begin
+        self._scan_due = time.monotonic() + (_SCAN_SHARE * took if took > _QUICK else 0.0)
 
     def _has_values(self, path: Path, table: HeadTable) -> bool:
         """Tell whether the values per prompt of a result are there, or cannot exist."""
@@ -176,6 +191,8 @@ class Store:
         elif values is None:
             notes["values"] = "0:"
         files.write_atomically(path, files.to_parquet(table.to_pandas(), table.provenance, **notes))
+        self._by_content[key.content] = key
+        self._scanned.add(path.name)
         # its cost grows with the folder, so that a long run updates it only now and then
         if time.monotonic() >= self._index_due:
             begin = time.monotonic()
