@@ -17,9 +17,11 @@ from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
 from interp.heads.engine import (
+    FUSED_BYTES,
     ROUNDING,
     applies,
     batches,
+    compiled_pass_runs,
     engine_used,
     fused_is_faster,
     reduce_patterns,
@@ -165,8 +167,9 @@ def choose_engine(
 ) -> str:
     """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
-    "auto" stores patterns that the model's own code computes anyway. With `may_fuse`, for callers
-    that need nothing but the reductions, it takes "fused" where that is the fastest.
+    "auto" stores patterns that custom code computes and that cannot be recomputed. With `may_fuse`,
+    for callers that need nothing but the reductions, it takes "fused" where that is the fastest,
+    and streams smaller patterns too where the CPU's compiled pass can.
 
     Raises:
         OptionError: the engine is not available for the model. A model that runs remotely computes
@@ -188,7 +191,8 @@ def choose_engine(
     size = 4 * batch * model.n_heads * length**2
     if may_fuse and fused_is_faster(model, size):
         return "fused"
-    return "streamed" if size > STORED_BYTES else "stored"
+    least = FUSED_BYTES if may_fuse and compiled_pass_runs(model) else STORED_BYTES
+    return "streamed" if size > least else "stored"
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:

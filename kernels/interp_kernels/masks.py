@@ -98,7 +98,10 @@ def visible(
     if attention.query_padding is not None:
         seen = seen & attention.query_padding[batch, None, queries, None]
     if attention.bias is not None:
-        seen = seen & _shown(attention, bias_tile(attention, part))
+        shown = _shown(attention, bias_tile(attention, part))
+        # a bias per head and key that hides nothing must not give every head a tile of its own
+        if shown.shape[2] > 1 or not bool(shown.all()):
+            seen = seen & shown
     return seen
 
 
