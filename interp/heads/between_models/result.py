@@ -16,7 +16,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.files import write_atomically
 from interp.core.intervals import half_width, studentised_interval
-from interp.core.result import Result
+from interp.core.metric_rows import MetricRows
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable
 
@@ -31,7 +31,7 @@ _EXPLAINED = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelDifferences(Result):
+class ModelDifferences(MetricRows):
     """Difference of every head's score between two models or groups of models: B minus A.
 
     Args:
@@ -62,17 +62,6 @@ class ModelDifferences(Result):
             p = self._tested()["p"].to_numpy(float)
             object.__setattr__(self, "p_holm", tuple(holm(p).tolist()))
             object.__setattr__(self, "p_bh", tuple(benjamini_hochberg(p).tolist()))
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metric labels, in order of appearance."""
-        return tuple(dict.fromkeys(row["metric"] for row in self.rows))
-
-    @property
-    def clusters(self) -> tuple[str, ...] | None:
-        """Cluster of each prompt, in a result of one metric whose prompts share something."""
-        found = {self.labels[metric] for metric in self.metrics}
-        return found.pop() if len(found) == 1 else None
 
     def _tested(self) -> pd.DataFrame:
         """Return the rows with difference, standard error, degrees of freedom and p."""

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.files import write_atomically
-from interp.core.result import Result
+from interp.core.metric_rows import MetricRows
 from interp.core.statistics import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _EXPLAINED = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Emergence(Result):
+class Emergence(MetricRows):
     """Score of every head at every checkpoint, and the steps between which scores change.
 
     Args:
@@ -50,17 +50,6 @@ class Emergence(Result):
     provenance: Mapping[str, Any] = field(default_factory=dict)
     _per_row = ("rows", "per_prompt")
     _units = ("step", "stack", "layer", "head")
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Metric labels, in order of appearance."""
-        return tuple(dict.fromkeys(row["metric"] for row in self.rows))
-
-    @property
-    def clusters(self) -> tuple[str, ...] | None:
-        """Cluster of each prompt, in a result of one metric whose prompts share something."""
-        found = {self.labels[metric] for metric in self.metrics}
-        return found.pop() if len(found) == 1 else None
 
     def _rows(self) -> pd.DataFrame:
         """Return one row per head and checkpoint."""
