@@ -26,7 +26,6 @@ def page(name: str) -> str:
     """Return one page as Markdown."""
     part = next(p for p in method_table.SECTIONS if p.replace(" ", "_") == name)
     title, about = method_table.SECTIONS[part]
-    caption = method_pictures.CAPTIONS[name]
     rows = method_table.rows(part)
     if part not in IN_TABLE:
         rows = [replace(row, not_for="", source="") for row in rows]
@@ -34,7 +33,7 @@ def page(name: str) -> str:
         f"# {title}",
         about,
         f"![{title}](../method_pictures/{name}.svg)",
-        f"*{caption}*",
+        f"*{method_pictures.caption(name)}*",
         method_table.table(part, rows),
         "## In detail",
         *(f"::: {path}" for path in objects(part)),
