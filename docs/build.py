@@ -9,6 +9,7 @@ the reference that does not exist fails. Needs MkDocs (`pip install 'interp[docs
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -23,7 +24,8 @@ def build(out: Path) -> int:
     """
     from mkdocs.__main__ import cli
 
-    words = ["build", "--strict", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # about the theme's successor
+    words = ["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml")]
     cli([*words, "--site-dir", str(out.resolve())], standalone_mode=False)
     return sum(1 for _ in out.rglob("*.html"))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,16 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
 import method_pages  # noqa: E402 - after the line above
+import method_table  # noqa: E402
 import notebook_pages  # noqa: E402
 import reference  # noqa: E402
+import trust  # noqa: E402
+
+TABLES = {"method_table": method_table.page, "trust": trust.page}
 
 WRITTEN = (  # pages and pictures that are files
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/guides/*.md", "docs/*.png",
-    "docs/assets/*", "docs/method_pictures/*.svg", "benchmarks/*.md", "benchmarks/*.svg",
+    "docs/assets/*", "docs/method_pictures/*.svg", "benchmarks/**/*.md", "benchmarks/**/*.svg",
     "circuits/*.md",
 )  # fmt: skip
 
@@ -46,7 +49,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     nav = {name: pages for entry in config.nav or () for name, pages in entry.items()}
     nav["Methods"] += [f"docs/methods/{name}.md" for name in method_pages.names()]
     nav["Reference"] += [reference.source(name) for name in reference.PACKAGES]
-    nav["Benchmarks"] += sorted(f"benchmarks/{p.name}" for p in (ROOT / "benchmarks").glob("*.md"))
+    nav["Benchmarks"] += sorted(
+        p.relative_to(ROOT).as_posix() for p in ROOT.glob("benchmarks/**/*.md")
+    )
     nav["Benchmarks"] += ["circuits/README.md"]
     return config
 
@@ -84,7 +89,7 @@ def with_tables(path: Path) -> str:
     """Return the text of a file, with generated tables inserted at their marks."""
 
     def made(match: re.Match[str]) -> str:
-        return import_module(match[1]).page()
+        return TABLES[match[1]]()
 
     text = path.read_text(encoding="utf-8")
     return re.sub(r"<!-- tables of (\w+) -->", made, text)
