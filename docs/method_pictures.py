@@ -106,7 +106,7 @@ def _grid(values: Any, rows: Sequence[str], columns: Sequence[str], title: str) 
         columns,
         hover=hover[::-1],
         title=title,
-        unit="share of the largest",
+        unit="share",
     )
     signed = bool(np.nanmin(array) < -_ROUNDING)
     figure.data[0].update(colorscale=palette(signed), zmin=-1 if signed else 0, zmax=1)
