@@ -192,7 +192,7 @@ def _hexadecimal(scale: Sequence[tuple[float, str]]) -> list[str]:
         return [colour for _, colour in scale]
     from plotly.colors import sample_colorscale
 
-    sampled = sample_colorscale([list(end) for end in scale], 64, colortype="tuple")
+    sampled: Any = sample_colorscale([list(end) for end in scale], 64, colortype="tuple")
     return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in sampled]
 
 
