@@ -107,7 +107,8 @@ def test_what_a_reader_looks_for_is_there(site) -> None:
     first = (site / "notebooks/1_find_the_induction_heads.html").read_text(encoding="utf-8")
     assert "does not claim" in first
     assert "Figure drawn by the cell above" in first
-    assert "plotly" not in first.replace("import plotly", "")
+    assert "plotly.min.js" not in first
+    assert "application/vnd.plotly" not in first
     assert 'id="interp.score"' in (site / "reference/interp.html").read_text(encoding="utf-8")
     detectors = (site / "methods/detectors.html").read_text(encoding="utf-8")
     assert "Attend to the token after an earlier copy of the current token" in detectors
