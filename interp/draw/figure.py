@@ -155,7 +155,7 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
     low, high = scale[f"{prefix}min"], scale[f"{prefix}max"]
     low = float(np.nanmin(z)) if low is None else float(low)
     high = float(np.nanmax(z)) if high is None else float(high)
-    colours = [c for _, c in scale.colorscale]
+    colours = _hexadecimal(scale.colorscale)
     part = np.clip(np.nan_to_num((z - low) / ((high - low) or 1.0)), 0, 1)
     bins = np.where(np.isnan(z), len(colours), np.rint(part * (len(colours) - 1))).astype(np.uint8)
     ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
@@ -184,6 +184,16 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
                     fill=[*colours, _BLANK][bins[i, j]])
         )  # fmt: skip
     return parts
+
+
+def _hexadecimal(scale: Sequence[tuple[float, str]]) -> list[str]:
+    """Return the colours of a scale; those of a scale of another package are interpolated."""
+    if all(colour.startswith("#") for _, colour in scale):
+        return [colour for _, colour in scale]
+    from plotly.colors import sample_colorscale
+
+    sampled: Any = sample_colorscale([list(end) for end in scale], 64, colortype="tuple")
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in colour) for colour in sampled]
 
 
 def _level_lines(layout: Any, named: dict[str, tuple[Axis, Axis]]) -> list[Markup]:

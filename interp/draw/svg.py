@@ -46,7 +46,7 @@ def standing(svg: Markup, *, style: bool = False) -> str:
 
     Args:
         svg: The `<svg>` element.
-        style: True to include the style that a page gives to figures.
+        style: True to include the style that a page gives to pictures of the class `figure`.
     """
     start, _, rest = str(svg).partition(">")
     ground = element("rect", width="100%", height="100%", fill="#ffffff")
@@ -55,9 +55,15 @@ def standing(svg: Markup, *, style: bool = False) -> str:
     return f"{opened}>{rules}{ground}{rest}\n"
 
 
-_STYLE = (
-    "text{font:12px sans-serif;fill:#1b1f23}.soft{fill:#5b6570}.grid{stroke:#d8dde2}"
-    ".title{font-size:14px;font-weight:600}.error{stroke:#1b1f23;fill:none}"
+_STYLE = "".join(
+    f"svg.figure {rule}"  # a style inside an SVG applies to the whole page that it is put into
+    for rule in (
+        "text{font:12px sans-serif;fill:#1b1f23}",
+        ".soft{fill:#5b6570}",
+        ".grid{stroke:#d8dde2}",
+        "text.title{font-size:14px;font-weight:600}",
+        ".error{stroke:#1b1f23;fill:none}",
+    )
 )
 
 

@@ -113,7 +113,7 @@ class TreeScores(Result):
     trees.
 
     Args:
-        by_head: per stack a [layer][head] list of UUAS on the choosing sentences, NaN for none.
+        by_head: per stack a list of UUAS, `[layer][head]`, on the choosing sentences, NaN for none.
         counts: numbers of choosing and evaluation sentences, of those skipped as too long, and of
             those with words without pieces.
         notes: facts that affect the interpretation of the numbers, one line each.

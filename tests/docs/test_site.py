@@ -10,9 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
 
+import nbformat
 import pytest
+import yaml
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from report.browser import needs_browser, started
 
+NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
+griffe = pytest.importorskip("griffe", reason=NEEDED)
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
     "script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",),
@@ -49,7 +54,8 @@ class Page(HTMLParser):
 
 def problems(site: Path) -> tuple[list[str], list[str]]:
     """Dead links inside the site, and what pages load from elsewhere."""
-    read = {path: Page(path) for path in site.rglob("*.html")}
+    pages = (path for path in site.rglob("*.html") if path != site / "404.html")  # of a server
+    read = {path: Page(path) for path in pages}
     dead, fetched = [], []
     for path, page in read.items():
         for link in page.links:
@@ -71,14 +77,14 @@ def problems(site: Path) -> tuple[list[str], list[str]]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    pytest.importorskip("pdoc", reason="the site needs pdoc: pip install 'interp[docs]'")
+    pytest.importorskip("mkdocs", reason=NEEDED)
     out = tmp_path_factory.mktemp("site") / "made"
-    # of its own process: it puts functions in the place of what is declared
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "build.py"), "--without-running", "--out", str(out)],
+        [sys.executable, str(ROOT / "docs" / "build.py"), "--out", str(out)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "WARNING" not in done.stdout + done.stderr
     return out
 
 
@@ -92,29 +98,34 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site) -> None:
 @pytest.mark.slow
 def test_what_a_reader_looks_for_is_there(site) -> None:
     names = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
-    assert {"index.html", "methods.html", "commands.html", "api/index.html"} <= names
+    needed = {"index.html", "methods.html", "commands.html", "migration.html", "glossary.html"}
+    assert needed | {"reference/index.html", "reference/interp.heads.html"} <= names
     assert {f"guides/{p.stem}.html" for p in (ROOT / "docs/guides").glob("*.md")} <= names
-    stories = {f"notebooks/{p.stem}.html" for p in (ROOT / "notebooks").glob("*.ipynb")}
-    assert len(stories) >= 8
-    assert stories <= names
-    assert stories <= set(Page(site / "index.html").links)
-    told = (site / "notebooks/1_find_the_induction_heads.html").read_text(encoding="utf-8")
-    assert "Built without running" in told
-    assert "does not claim" in told
-    assert 'class="name">score<' in (site / "api" / "interp.html").read_text(encoding="utf-8")
-    detector = (site / "api/interp/heads/detectors/induction.html").read_text(encoding="utf-8")
-    assert "Attend to the token after an earlier copy of the current token" in detector
+    books = {f"notebooks/{p.stem}.html" for p in (ROOT / "notebooks").glob("*.ipynb")}
+    assert len(books) >= 9
+    assert books <= names
+    first = (site / "notebooks/1_find_the_induction_heads.html").read_text(encoding="utf-8")
+    assert "does not claim" in first
+    assert "Figure drawn by the cell above" in first
+    assert "plotly.min.js" not in first
+    assert "application/vnd.plotly" not in first
+    assert 'id="interp.score"' in (site / "reference/interp.html").read_text(encoding="utf-8")
+    detectors = (site / "methods/detectors.html").read_text(encoding="utf-8")
+    assert "Attend to the token after an earlier copy of the current token" in detectors
+    assert "method_pictures/detectors.svg" in detectors
     assert "interp score" in (site / "commands.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@needs_browser
-def test_pages_can_be_read_wide_and_narrow_light_and_dark(site) -> None:
-    from report.looking import CUT, PALE
+def test_it_is_small(site) -> None:
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 10_000_000
 
-    names = ("index.html", "methods.html", "guides/circuits.html",
+
+@pytest.mark.slow
+@needs_browser
+def test_pages_can_be_read_and_searched_from_disk(site) -> None:
+    names = ("index.html", "methods/detectors.html", "guides/circuits.html",
              "notebooks/1_find_the_induction_heads.html")  # fmt: skip
-    place = "const b = (s) => document.querySelector(s).getBoundingClientRect();"
     with started() as browser:
         for theme in ("light", "dark"):
             for width in (390, 1400):
@@ -122,14 +133,17 @@ def test_pages_can_be_read_wide_and_narrow_light_and_dark(site) -> None:
                 for name in names:
                     browser.open(site / name)
                     assert browser.log("browser") == []
-                    assert browser.run(PALE) == [], (name, theme)
-                    assert browser.run(CUT) == [], (name, width)
-                    if width == 390:  # the text first, and a way to the menu below it
-                        assert browser.run(f"{place} return b('main').bottom <= b('#pages').top")
-                        assert browser.run(f"{place} return b('a.contents').height") > 0
-                    else:
-                        assert browser.run(f"{place} return b('#pages').right <= b('main').left")
-                        assert browser.run(f"{place} return b('main').width") > 1000
+                    assert browser.run("return document.documentElement.scrollWidth") <= width, name
+                    assert all(address.startswith("file:") for address in browser.fetched())
+        browser.open(site / "index.html")
+        browser.run(
+            "const box = document.querySelector('input.md-search__input'); box.focus();"
+            "box.value = 'copy_suppression'; box.dispatchEvent(new KeyboardEvent('keyup'));"
+        )
+        found = "return [...document.querySelectorAll('.md-search-result__link')].map(x => x.href)"
+        browser.wait(f"{found}.length")
+        assert any("reference/" in address for address in browser.run(found))
+        assert browser.log("browser") == []
 
 
 def test_the_checks_see_a_dead_link_and_a_fetch(tmp_path) -> None:
@@ -149,24 +163,85 @@ def test_the_checks_see_a_dead_link_and_a_fetch(tmp_path) -> None:
     ]
 
 
-def test_every_guide_has_its_place_in_the_menu(docs) -> None:
-    pytest.importorskip("pdoc", reason="the pages need pdoc: pip install 'interp[docs]'")
-    pages = import_module("pages")
-    assert sorted(pages.READING_ORDER) == sorted(p.stem for p in docs.glob("guides/*.md"))
+def test_a_dead_link_and_a_page_without_a_place_fail(tmp_path) -> None:
+    """A copy of the settings with a hook that adds a page."""
+    pytest.importorskip("mkdocs", reason=NEEDED)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Front\n\n[gone](gone.md)\n")
+    (tmp_path / "docs" / "lost.md").write_text("# Lost\n")
+    known = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    kept = {"site_name": "copy", "strict": known["strict"], "validation": known["validation"]}
+    (tmp_path / "mkdocs.yml").write_text(yaml.safe_dump(kept | {"nav": ["index.md"]}))
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build"], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "'gone.md'" in done.stderr
+    assert "lost.md" in done.stderr
+
+
+def test_every_guide_and_notebook_has_its_place_in_the_menu(docs) -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    in_menu = re.findall(r"docs/guides/(\w+)\.md", text)
     listed = re.findall(r"guides/(\w+)\.md", (docs / "README.md").read_text(encoding="utf-8"))
-    assert tuple(listed) == pages.READING_ORDER
+    assert sorted(in_menu) == sorted(p.stem for p in docs.glob("guides/*.md"))
+    assert listed == in_menu
+    books = sorted(p.name for p in (ROOT / "notebooks").glob("*.ipynb"))
+    assert re.findall(r"notebooks/(\w+\.ipynb)", text) == books
+    assert re.findall(r"notebooks/(\w+\.ipynb)", (docs / "README.md").read_text()) == books
 
 
-def test_a_public_name_without_a_docstring_is_named(docs, tmp_path, monkeypatch) -> None:
-    pytest.importorskip("pdoc", reason="the reference needs pdoc: pip install 'interp[docs]'")
-    import pdoc.doc
+def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
+    pytest.importorskip("nbconvert", reason=NEEDED)
+    picture = '<svg xmlns="http://www.w3.org/2000/svg"></svg>'
+    figure = {"application/vnd.plotly.v1+json": {"data": []}, "image/svg+xml": picture}
+    table = "<style scoped>p{x}</style>\n<table>\n\n<tr><td>7</td></tr></table>"
+    outputs = [
+        new_output("stream", name="stdout", text="printed"),
+        new_output("display_data", data=figure),
+        new_output("display_data", data={"text/html": table}),
+    ]
+    cells = [new_markdown_cell("# 9. A story\n\nText."), new_code_cell("1 + 1", outputs=outputs)]
+    path = tmp_path / "a.ipynb"
+    nbformat.write(new_notebook(cells=cells), path)
+    text, pictures = import_module("notebook_pages").page(path)
+    assert text.startswith("# 9. A story\n\nAs a notebook: `notebooks/a.ipynb`.")
+    assert "    printed" in text
+    [(name, data)] = pictures.items()
+    assert f"![Figure drawn by the cell above]({name})" in text
+    assert data.decode().strip() == picture
+    assert '<div class="output" tabindex="0"><table>\n<tr><td>7</td></tr></table></div>' in text
+    assert "style scoped" not in text
 
-    reference = import_module("reference")
 
+def silent(package: griffe.Module) -> list[str]:
+    """Public modules, classes, functions and methods without a docstring."""
+    found, waiting = [], [package]
+    while waiting:
+        one = waiting.pop()
+        found += [] if one.has_docstring else [one.path]
+        if one.is_module or one.is_class:
+            kinds = ("is_module", "is_class", "is_function")
+            waiting += [
+                member for member in one.members.values()
+                if not member.is_alias and not member.name.startswith("_")
+                and any(getattr(member, kind) for kind in kinds)
+            ]  # fmt: skip
+    return sorted(found)
+
+
+def test_no_public_name_is_without_a_docstring() -> None:
+    for package, folder in (("interp", ROOT), ("interp_kernels", ROOT / "kernels")):
+        loaded = griffe.load(package, search_paths=[str(folder)], allow_inspection=False)
+        assert len(loaded.members) > 10
+        assert silent(loaded) == []
+
+
+def test_a_public_name_without_a_docstring_is_named(tmp_path) -> None:
     (tmp_path / "told_nothing.py").write_text(
         '"""A module."""\n\ndef spoken():\n    """Says."""\n\ndef silent():\n    pass\n\n'
         "class Mute:\n    def loud(self):\n        pass\n\n    def _own(self):\n        pass\n"
     )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = reference.undocumented(pdoc.doc.Module.from_name("told_nothing"))
-    assert found == ["told_nothing.silent", "told_nothing.Mute", "told_nothing.Mute.loud"]
+    loaded = griffe.load("told_nothing", search_paths=[str(tmp_path)], allow_inspection=False)
+    assert silent(loaded) == ["told_nothing.Mute", "told_nothing.Mute.loud", "told_nothing.silent"]

@@ -15,8 +15,8 @@ def trust(docs):
 
 
 def test_the_built_page_has_every_section(trust, docs) -> None:
-    pytest.importorskip("pdoc", reason="the site needs pdoc: pip install 'interp[docs]'")
-    built = import_module("pages").with_tables(docs / "trust.md")
+    pytest.importorskip("mkdocs", reason="the site needs MkDocs: pip install 'interp[docs]'")
+    built = import_module("site_files").with_tables(docs / "trust.md")
     assert trust.page() in built
     assert "<!-- tables of" not in built
     for heading in ("independent computations", "other libraries", "False findings", "Intervals"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -42,6 +44,24 @@ def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
         if path.suffix in kinds and path.is_file():
             needed.add(path.relative_to(ROOT).as_posix())
     assert needed <= names
+
+
+def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
+    packed = zipfile.ZipFile(wheel)
+    weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
+    assert len(weights) == 8  # four bundled models, and four checkpoints of one
+    assert sum(weights) < 4_700_000
+    assert wheel.stat().st_size - sum(weights) < 1_500_000
+    [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
+    told = email.message_from_bytes(packed.read(name))
+    assert told["Author"] == "The interp developers"
+    assert told["Description-Content-Type"] == "text/markdown"
+    assert "Typing :: Typed" in told.get_all("Classifier", [])
+    readme = str(told.get_payload())
+    assert readme.startswith("# interp")
+    extras = set(told.get_all("Provides-Extra", []))
+    table = readme.partition("| extra |")[2].partition("\n\n")[0]
+    assert extras <= set(re.findall(r"`(\w+)`", table))
 
 
 def test_it_scores_a_bundled_model_in_a_fresh_folder(wheel: Path, tmp_path: Path) -> None:

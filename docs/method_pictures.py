@@ -1,0 +1,335 @@
+"""Pictures of the pages of methods: docs/method_pictures/*.svg.
+
+    python docs/method_pictures.py [NAMES]     draws all by default
+
+Each is computed on a planted model, whose heads have known roles, or on a bundled one, so a picture
+shows what the methods find where the answer is known.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import interp
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+ZOO = ("detectors", "weights", "experiments")  # groups of metrics that score one model
+FOLDER = Path(__file__).parent / "method_pictures"
+SENTENCE = "the old dog sings and with Anna a red bird falls so"
+ANSWER = "token:she|he"
+_ROUNDING = 1e-6
+_BY_ROW = "Each row is divided by its largest absolute score."
+CAPTIONS = {
+    "detectors": (
+        "`planted:zoo`, a model with one head of each role among random heads. Rows are metrics, "
+        "columns are heads. "
+        f"{_BY_ROW}"
+    ),
+    "weights": (f"The same model, scored from its weights alone. {_BY_ROW}"),
+    "experiments": (
+        "The same model. Metrics of outliers and sinks are high for several random heads too: "
+        "compare with the null. "
+        f"{_BY_ROW}"
+    ),
+    "attribution_methods": (
+        "`bundled:deceive` answers by the name and hides it from its attention. Methods that read"
+        " the patterns alone (raw attention, rollout, flow) miss the name. Absolute scores; each "
+        "row is divided by its largest score."
+    ),
+    "importance": (
+        "`planted:backup`: L2H0 copies only if L1H0 is ablated, so ablating one head at a time "
+        "finds neither. Change of the loss in nats per token."
+    ),
+    "importance_more": (
+        "`bundled:induction`: the loss as heads are ablated one after another, least important "
+        "first, on held-out prompts, with random orders for comparison."
+    ),
+    "replacement": (
+        "`planted:induction`: the loss on repeated tokens that each kind adds when it replaces "
+        "the output of the induction head (`resample` needs prompts of one length)."
+    ),
+    "circuit_methods": (
+        "`planted:bystander`: L0H3 and L1H0 do the task; L1H2 has the same attention as L1H0, but"
+        " its output is never read; `codes` lists it nevertheless. "
+        f"{_BY_ROW}"
+    ),
+    "circuits": (
+        "`bundled:induction`: faithfulness of the first heads of a circuit, with all others "
+        "ablated, and of heads in random order."
+    ),
+    "syntax": (
+        "`bundled:induction` on the project's treebank: the best head for each relation beside "
+        "the best fixed distance. A model of random tokens has no syntax to find."
+    ),
+    "safety": (
+        "`planted:refusal`: one head causes the refusal. Its ablation lowers refusal and leaves "
+        "the loss on harmless prompts as it is."
+    ),
+    "needle": (
+        "`bundled:induction`: the share of the needle that each head copies, with the chance "
+        "level as a line."
+    ),
+    "outliers": (
+        "`planted:sink` on tokens without repeats: the attention that each head gives to its "
+        "strongest sink. L0H1 and L1H1 are the planted sinks; L1H2, an induction head, rests on "
+        "the first token where it finds no earlier copy."
+    ),
+    "lens": (
+        "`bundled:induction` on a sequence that repeats: the logit of the most likely token after"
+        " each layer. The second copy is predicted in the last layer only."
+    ),
+}
+
+
+def _grid(values: Any, rows: Sequence[str], columns: Sequence[str], title: str) -> go.Figure:
+    from interp.draw.charts import grid
+    from interp.draw.colours import palette
+
+    array = np.asarray(values, dtype=float)
+    array = array / np.maximum(np.nanmax(abs(array), axis=1, keepdims=True), 1e-12)
+    hover = [
+        [f"{row}, {column}: {array[i, j]:.2f}" for j, column in enumerate(columns)]
+        for i, row in enumerate(rows)
+    ]
+    figure = grid(
+        array[::-1],
+        rows[::-1],
+        columns,
+        hover=hover[::-1],
+        title=title,
+        unit="share",
+    )
+    signed = bool(np.nanmin(array) < -_ROUNDING)
+    figure.data[0].update(colorscale=palette(signed), zmin=-1 if signed else 0, zmax=1)
+    return figure.update_layout(height=150 + 24 * len(rows))
+
+
+def _bars(names: Sequence[str], frame: pd.DataFrame, title: str, unit: str) -> go.Figure:
+    from interp.draw.charts import bars
+
+    return bars(frame, names, title=title, unit=unit).update_layout(height=340)
+
+
+def _zoo_heads() -> dict[str, str]:
+    """Return heads of `planted:zoo` and their roles: the planted ones and some random ones."""
+    from interp.planted import build
+
+    planted, model = build("zoo"), interp.load("planted:zoo")
+    roles = {str(head): planted.role(head.layer, head.head) for head in model.heads()}
+    known = {head: role.replace("_", " ") for head, role in roles.items() if role != "noise"}
+    return known | dict.fromkeys([h for h in roles if h not in known][:4], "random")
+
+
+def caption(name: str) -> str:
+    """Return the text below a picture."""
+    if name not in ZOO:
+        return CAPTIONS[name]
+    heads = ", ".join(f"{head} {role}" for head, role in _zoo_heads().items())
+    return f"{CAPTIONS[name]} The heads: {heads}."
+
+
+def _scores(group: str) -> go.Figure:
+    from interp.core.registry import METRICS
+
+    names = [name for name, entry in METRICS.items() if entry.group == group]
+    table = interp.score("planted:zoo", names, null="none")
+    heads = [interp.Head.parse(head) for head in _zoo_heads()]
+    scored = [m for m in table.metrics if np.isfinite(table.matrix(m)).any()]
+    values = [[table.matrix(metric)[h.layer, h.head] for h in heads] for metric in scored]
+    return _grid(values, scored, [*map(str, heads)], f"{group} on planted:zoo")
+
+
+def _attribution() -> go.Figure:
+    from interp.attribution import Example, attribute
+    from interp.core.registry import ATTRIBUTION_METHODS
+
+    model = interp.load("bundled:deceive")
+    tokens = list(Example(model, SENTENCE, ANSWER).tokens)
+    rows, names = [], []
+    for name in ATTRIBUTION_METHODS:
+        scores = np.asarray(attribute(model, SENTENCE, name, ANSWER).scores)
+        if scores.shape == (len(tokens),):
+            rows.append(abs(scores[1:-1]))
+            names.append(name)
+    return _grid(rows, names, tokens[1:-1], "which word decides between she and he")
+
+
+def _importance() -> go.Figure:
+    from interp import causal
+
+    model = interp.load("planted:backup")
+    task = causal.repeats_task(model, n=4, longest=8)
+    heads = ["L0H3", "L1H0", "L2H0"]
+    found = {
+        "ablation": causal.leave_one_out(model, task, heads=heads, null="none"),
+        "shapley": causal.shapley(model, task, heads=heads),
+        "banzhaf": causal.banzhaf(model, task, heads=heads),
+    }
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for name, one in found.items():
+        rows = [f"{head}: {name}" for head in heads]
+        figure.add_bar(y=rows, x=list(one.score), name=name, orientation="h")
+    figure.update_layout(title="the task's loss shared out", template="plotly_white", height=340)
+    figure.update_layout(showlegend=False)
+    figure.update_traces(showlegend=False)
+    return figure.update_xaxes(title_text="nats/token")
+
+
+def _pruning() -> go.Figure:
+    from interp import causal
+
+    model = interp.load("bundled:induction")
+    task = causal.repeats_task(model, n=8)
+    ranked = causal.leave_one_out(model, task, null="none")
+    return causal.pruning_curve(model, task, ranked, n_random=5, n_loops=4).plot()
+
+
+def _kinds() -> go.Figure:
+    import pandas as pd
+
+    from interp import causal
+    from interp.causal.game.replacement import KINDS
+
+    model = interp.load("planted:induction")
+    task = causal.repeats_task(model, n=8, longest=8)
+    kinds = [kind for kind in KINDS if kind != "resample"]  # it needs prompts of one length
+    reference = {"mean-dataset": interp.repeats(model, n=8, longest=8, seed=1)}
+    lost = [
+        float(one.score[0])
+        for one in (
+            causal.leave_one_out(
+                model, task, heads=["L1H0"], kind=kind, null="none", reference=reference.get(kind)
+            )
+            for kind in kinds
+        )
+    ]
+    frame = pd.DataFrame({"score": lost, "low": np.nan, "high": np.nan})
+    return _bars(kinds, frame, "the induction head replaced", "nats/token")
+
+
+def _circuit_methods() -> go.Figure:
+    from interp.circuits import find_circuit, make_contrast
+    from interp.core.registry import CIRCUIT_METHODS
+
+    model = interp.load("planted:bystander")
+    task = make_contrast(model, "induction", n=8)
+    heads = [str(head) for head in model.heads()]
+    rows = []
+    for method in CIRCUIT_METHODS:
+        scores = find_circuit(model, task, method).nodes_to_pandas().set_index("node")["score"]
+        rows.append([abs(float(scores.get(head, 0.0))) for head in heads])
+    return _grid(rows, list(CIRCUIT_METHODS), heads, "heads of a planted circuit")
+
+
+def _circuit() -> go.Figure:
+    from interp.circuits import evaluate, find_circuit, make_contrast
+
+    model = interp.load("bundled:induction")
+    circuit = find_circuit(model, make_contrast(model, "induction", n=16))
+    fresh = make_contrast(model, "induction", n=16, seed=1)
+    return evaluate(model, circuit, fresh, n_random=10).plot()
+
+
+def _syntax() -> go.Figure:
+    from interp.core import resources
+    from interp.syntax import dependency_trees, read_conllu
+
+    bank = read_conllu(resources.folder("data") / "treebank.conllu")
+    return dependency_trees(interp.load("bundled:induction"), bank, controls=False).plot()
+
+
+def _safety() -> go.Figure:
+    from interp.safety import (
+        marker_sets,
+        refusal_log_odds,
+        refusal_projection_scores,
+        safety_curves,
+    )
+
+    model = interp.load("planted:refusal")
+    sets = marker_sets(model, n=8)
+    along = refusal_projection_scores(model, sets.harmful, sets.harmless)
+    refusal = refusal_log_odds(model, sets.harmful)
+    return safety_curves(model, along, refusal, sets.harmless, k=4, n_random=4).plot()
+
+
+def _needle() -> go.Figure:
+    import pandas as pd
+
+    from interp.heads import needle
+
+    model = interp.load("bundled:induction")
+    instances = needle.ids_instances(model, needles=4, lengths=[64, 128], depths=[0.0, 0.5, 1.0])
+    found = needle.copy_paste(model, instances)
+    scores = found.score()
+    frame = pd.DataFrame({"score": list(scores.values()), "low": np.nan, "high": np.nan})
+    names = [f"L{layer}H{head}" for layer, head in scores]
+    figure = _bars(names, frame, "needle copied", "share of the needle")
+    return figure.add_hline(y=float(found.chance.mean()), line={"dash": "dot", "color": "#000000"})
+
+
+def _sinks() -> go.Figure:
+    import pandas as pd
+
+    from interp.heads import outliers
+
+    model = interp.load("planted:sink")
+    texts = interp.Prompts(tuple((0, *range(2 + i, 20 + i)) for i in range(4)))
+    rows = outliers.sink_mass(model, texts).to_pandas()
+    frame = pd.DataFrame({"score": rows["score"].to_numpy(), "low": np.nan, "high": np.nan})
+    names = [f"L{r.layer}H{r.head}" for r in rows.itertuples()]
+    return _bars(names, frame, "attention to the strongest sink", "attention mass")
+
+
+def _lens() -> go.Figure:
+    model = interp.load("bundled:induction")
+    ids = list(interp.repeats(model, n=1, longest=10).ids[0])
+    return interp.logit_lens(model, ids, k=1).plot().update_layout(height=300)
+
+
+PICTURES: dict[str, Callable[[], Any]] = {
+    **{group: partial(_scores, group) for group in ZOO},
+    "attribution_methods": _attribution,
+    "importance": _importance,
+    "importance_more": _pruning,
+    "replacement": _kinds,
+    "circuit_methods": _circuit_methods,
+    "circuits": _circuit,
+    "syntax": _syntax,
+    "safety": _safety,
+    "needle": _needle,
+    "outliers": _sinks,
+    "lens": _lens,
+}
+
+
+def drawn(name: str) -> str:
+    """Return the picture of one page as a complete SVG file."""
+    from interp.draw.figure import svg
+    from interp.draw.svg import standing
+
+    return standing(svg(PICTURES[name]()), style=True)
+
+
+def main(names: Sequence[str]) -> None:
+    """Draw the named pictures."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in names or PICTURES:
+        path = FOLDER / f"{name}.svg"
+        path.write_text(drawn(name), encoding="utf-8")
+        print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,119 @@
+"""MkDocs hook: the files of the repository as the files of the site, with generated pages.
+
+A file keeps its path in the repository, so a link that works there works in the site, and MkDocs
+reports every link that does not. Generated are the pages of methods (`method_table.py`), measured
+errors (`trust.py`), commands and the reference (`reference.py`); notebooks become pages with the
+outputs that they are stored with.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+sys.path.insert(0, str(HERE))  # its neighbours, however it is called
+
+import method_pages  # noqa: E402 - after the line above
+import method_table  # noqa: E402
+import notebook_pages  # noqa: E402
+import reference  # noqa: E402
+import trust  # noqa: E402
+
+TABLES = {"method_table": method_table.page, "trust": trust.page}
+
+WRITTEN = (  # pages and pictures that are files
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/guides/*.md", "docs/*.png",
+    "docs/assets/*", "docs/method_pictures/*.svg", "benchmarks/**/*.md", "benchmarks/**/*.svg",
+    "circuits/*.md",
+)  # fmt: skip
+
+
+class _Notebook(File):
+    """A notebook, which is a page."""
+
+    def is_documentation_page(self) -> bool:
+        return True
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Complete the menu with the generated pages and the benchmarks."""
+    nav = {name: pages for entry in config.nav or () for name, pages in entry.items()}
+    nav["Methods"] += [f"docs/methods/{name}.md" for name in method_pages.names()]
+    nav["Reference"] += [reference.source(name) for name in reference.PACKAGES]
+    nav["Benchmarks"] += sorted(
+        p.relative_to(ROOT).as_posix() for p in ROOT.glob("benchmarks/**/*.md")
+    )
+    nav["Benchmarks"] += ["circuits/README.md"]
+    return config
+
+
+@event_priority(100)  # before other plugins look at the files
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Replace the files of docs/ by those of the repository and the generated ones."""
+    found = []
+    for pattern in WRITTEN:
+        for path in sorted(ROOT.glob(pattern)):
+            source = path.relative_to(ROOT).as_posix()
+            if path.suffix == ".md":
+                found.append(_file(config, source, with_tables(path)))
+            else:
+                found.append(File.generated(config, source, abs_src_path=str(path)))
+    for source, text in generated():
+        found.append(_file(config, source, text))
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        text, pictures = notebook_pages.page(path)
+        found.append(_file(config, f"notebooks/{path.name}", text, _Notebook))
+        found += [_file(config, f"notebooks/{name}", data) for name, data in pictures.items()]
+    for file in found:
+        if file.is_documentation_page():
+            file.dest_uri = file.dest_uri.removeprefix("docs/")
+    kept = [file for file in files if file.src_dir != config.docs_dir and not _unused(file)]
+    return Files([*kept, *found])
+
+
+def _unused(file: File) -> bool:
+    """Whether a file of the theme serves only other languages, or people who debug the theme."""
+    return "/lunr/" in file.src_uri or file.src_uri.endswith(".map")
+
+
+def with_tables(path: Path) -> str:
+    """Return the text of a file, with generated tables inserted at their marks."""
+
+    def made(match: re.Match[str]) -> str:
+        return TABLES[match[1]]()
+
+    text = path.read_text(encoding="utf-8")
+    return re.sub(r"<!-- tables of (\w+) -->", made, text)
+
+
+def generated() -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each generated page."""
+    yield "docs/commands.md", reference.commands()
+    yield "docs/reference/index.md", reference.index()
+    for name in reference.PACKAGES:
+        yield reference.source(name), reference.page(name)
+    for name in method_pages.names():
+        yield f"docs/methods/{name}.md", method_pages.page(name)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the search index as a script too, which a page can load from disk."""
+    folder = Path(config.site_dir) / "search"
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+
+
+def _file(config: MkDocsConfig, source: str, content: str | bytes, kind: type[File] = File) -> Any:
+    file = kind.generated(config, source, content=content)
+    if source == "docs/README.md":  # the front page is the repository's
+        file.name, file.dest_uri = "overview", "overview.html"
+    return file
