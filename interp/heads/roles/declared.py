@@ -59,6 +59,8 @@ ROLES: tuple[Role, ...] = (
             Need("active_dormant", decides=False),
         ),
         slot=5,
+        yields_to=("induction", "previous_token", "duplicate_token", "retrieval", "refusal"),
+        note="Many heads that look for something rest on the first token where they find nothing.",
     ),
     Role(
         "positional",

@@ -95,12 +95,15 @@ class Metric(TypedDict):
     high: float | None
     end: str  # "high", "low" or "both": the end of interest
     null: str | None  # what the null is
-    null_values: NotRequired[list[float]]  # its distribution: scores of null heads, sorted
+    null_values: NotRequired[list[float]]  # its distribution over heads: their nulls, sorted
     score: Column
     sem: Column
     n: Column
     null_score: Column
     null_sem: Column
+    score_low: NotRequired[Column]  # 95 % interval of the score; None where there is no error
+    score_high: NotRequired[Column]
+    null_sd: NotRequired[Column]  # spread of single heads under the null; None if it is not known
     p: Column
 
 
