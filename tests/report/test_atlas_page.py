@@ -12,10 +12,11 @@ import pytest
 from report.atlas_sample import HOSTILE, document, model, three
 
 from interp.core.errors import OptionError
+from interp.draw.colours import ink
 from interp.draw.page import asset
 from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.pack import column
-from interp.report.atlas.signs import sign_rules, signs
+from interp.report.atlas.signs import _COLOURS, _OTHERS, sign_rules, signs
 
 
 def data_of(page: str) -> dict:
@@ -83,6 +84,23 @@ def test_every_role_has_a_letter_and_a_colour_of_its_own() -> None:
     assert len(set(letters)) == len(letters) == 4
     assert len({s.colours for s in found.values()}) == len(found)
     assert "prefers-color-scheme:dark" in sign_rules(found.values())
+
+
+def luminance(colour: str) -> float:
+    parts = [x / 255 for x in bytes.fromhex(colour[1:])]
+    linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_letters_can_be_read_on_every_colour_of_a_role() -> None:
+    ids = [r["id"] for r in model("a")["legend"]]
+    one = model("a")
+    known = [*_COLOURS, *(f"other_{i}" for i in range(len(_OTHERS)))]
+    one["legend"] += [one["legend"][0] | {"id": k, "name": k} for k in known if k not in ids]  # type: ignore[operator]
+    for sign in signs(document(one)).values():
+        for colour in sign.colours:
+            pair = luminance(colour), luminance("#" + 2 * ink(colour)[1:])
+            assert (max(pair) + 0.05) / (min(pair) + 0.05) >= 4.5, (sign.role, colour)
 
 
 def test_a_large_page_leaves_out_details_and_says_which() -> None:
