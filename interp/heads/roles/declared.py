@@ -82,7 +82,7 @@ ROLES: tuple[Role, ...] = (
             "sink",
             "syntax",
             "refusal",
-        ),  # fmt: skip
+        ),
         note="Many heads that look for something attend nearby where they find nothing.",
     ),
     Role(

@@ -142,7 +142,7 @@ def _metrics(
             for s, x, h in rows[_UNITS].itertuples(index=False, name=None)
         ]
         low, high = ranges.get(name, (None, None))
-        entry = METRICS.get(name)
+        entry = METRICS[name] if name in METRICS else None  # noqa: SIM401
         null = str(about.get("null") or "none")
         kind = None if null == "none" else _NULLS.get(null, null)
         one: Metric = {
