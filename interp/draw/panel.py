@@ -148,6 +148,7 @@ def bar(
 
 def map_axes(n_layers: int, n_heads: int, cell: int) -> Markup:
     """Return the numbers of heads and layers along a map, and their names."""
+
     def every(count: int) -> range:
         return range(0, count, next(s for s in (1, 2, 4, 8, 16, 64, 256, 4096) if count / s <= 16))
 

@@ -98,7 +98,8 @@ def circuit(id: str, labels: list[str]) -> Any:
     return {
         "id": f"circuit-{id}", "kind": "circuit", "title": f"Circuit of {id}",
         "text": f"The smallest verified set is {first}, {last}.", "heads": [first, last],
-        "columns": ["node", "score"], "rows": [[name, 1.0 / (i + 1)] for i, name in enumerate(names)],
+        "columns": ["node", "score"],
+        "rows": [[name, 1.0 / (i + 1)] for i, name in enumerate(names)],
         "figure": {
             "draw": "graph", "unit": "logit", "verified": [first, last],
             "nodes": [
@@ -108,14 +109,15 @@ def circuit(id: str, labels: list[str]) -> Any:
             ],
             "edges": [("embed", f"{first}.v", 0.9), (first, f"{last}.k", 0.7),
                       (last, "logits", 1.1), (labels[1], "logits", -0.1)],
-            "curves": {"draw": "curves", "x": "heads", "y": "faithfulness", "lines": [line, random]},
+            "curves": {"draw": "curves", "x": "heads", "y": "faithfulness",
+                       "lines": [line, random]},
         },
     }  # fmt: skip
 
 
 def difference(a: Model, b: Model) -> Any:
     n = len(a["heads"])
-    change: list[float | None] = [0.0] * n
+    change = [0.0] * n
     change[-1] = -0.6
     return {
         "id": "change", "a": a["id"], "b": b["id"],

@@ -47,7 +47,9 @@ def wide(browser, request):
 def mouse(browser, x: float, y: float) -> None:
     where = {"type": "pointerMove", "duration": 0, "x": round(x), "y": round(y)}
     actions = [where, {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
-    browser.call("POST", "/actions", {"actions": [{"type": "pointer", "id": "m", "actions": actions}]})
+    browser.call(
+        "POST", "/actions", {"actions": [{"type": "pointer", "id": "m", "actions": actions}]}
+    )
 
 
 def hash_of(browser) -> str:

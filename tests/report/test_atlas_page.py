@@ -14,20 +14,19 @@ from report.atlas_sample import HOSTILE, document, model, three
 from interp.core.errors import OptionError
 from interp.draw.colours import ink
 from interp.draw.page import asset
-from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.pack import column
+from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.signs import _COLOURS, _OTHERS, sign_rules, signs
 
 
 def data_of(page: str) -> dict:
-    return json.loads(re.search(r'<script type="application/json" id="atlas">(.*?)</script>', page)[1])  # type: ignore[index]
+    found = re.search(r'<script type="application/json" id="atlas">(.*?)</script>', page)
+    return json.loads(found[1])  # type: ignore[index]
 
 
 def numbers(packed: str) -> list[float]:
     raw = b64decode(packed)
-    return [
-        struct.unpack(">f", raw[at : at + 3] + b"\0")[0] for at in range(0, len(raw), 3)
-    ]
+    return [struct.unpack(">f", raw[at : at + 3] + b"\0")[0] for at in range(0, len(raw), 3)]
 
 
 def test_without_scripts_the_page_says_what_was_found() -> None:

@@ -37,7 +37,8 @@ def graph_figure(figure: Graph, part: str, title: str) -> Markup:
     what = "smallest verified set" if figure["verified"] else f"first {len(nodes)} nodes"
     told = ", ".join(node["id"] for node in nodes[:12])
     return svg_picture(
-        width, height, *named, *_edges(edges, at, figure["unit"]), *_nodes(nodes, at, figure["unit"]),
+        width, height, *named, *_edges(edges, at, figure["unit"]),
+        *_nodes(nodes, at, figure["unit"]),
         class_="figure graph", role="img", aria_label=f"{title}, {what}: {told}",
         data_graph=part,
     )  # fmt: skip
@@ -56,7 +57,7 @@ def _owner(end: str) -> str:
 
 
 def level(node: str) -> float:
-    """Return the height of a node: a layer's heads, then its MLP; embeddings below, logits above."""
+    """Return the height of a node: heads, then the layer's MLP; embeddings below, logits above."""
     found = re.match(r"(L|mlp)(\d+)", node)
     if found:
         return int(found[2]) + (0.5 if found[1] == "mlp" else 0.0)
@@ -94,8 +95,9 @@ def _edges(
         bend = (y0 - y1) / 2
         width = 1.0 if score is None else 0.7 + 4.3 * abs(score) / size
         said = f"{a} to {b}" + ("" if score is None else f": {score:.4g} {unit}")
+        kind = "edge minus" if (score or 0) < 0 else "edge"
         out.append(
-            element("path", element("title", said), class_="edge minus" if (score or 0) < 0 else "edge",
+            element("path", element("title", said), class_=kind,
                     d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {y0 - bend:.0f} {x1:.0f} {y1 + bend:.0f} "
                     f"{x1:.0f} {y1:.0f}", stroke_width=round(width, 1),
                     data_from=_owner(a), data_to=_owner(b))

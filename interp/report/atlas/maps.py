@@ -58,8 +58,9 @@ def class_map(
         ]  # fmt: skip
     size = LEFT + heads * cell + 2, TOP + layers * cell + 2
     drawn = element("g", *body, class_="cells", aria_hidden="true")
-    return svg_picture(*size, map_axes(layers, heads, cell), drawn, class_="map", role="img",
-                       data_cell=cell, data_layers=layers, data_heads=heads, **attributes)  # fmt: skip
+    attributes |= {"data_cell": cell, "data_layers": layers, "data_heads": heads}
+    axes = map_axes(layers, heads, cell)
+    return svg_picture(*size, axes, drawn, class_="map", role="img", **attributes)
 
 
 def _square(place: Place, cell: int) -> str:
@@ -74,7 +75,7 @@ def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
     for at, stack in enumerate(model["stacks"]):
         own = [i for i, place in enumerate(model["heads"]) if place["stack"] == at]
         roles = [model["roles"][i] for i in own]
-        classes = [signs[r].class_ if r in signs else "none" for r in roles]
+        classes = [signs[r].class_ if r is not None and r in signs else "none" for r in roles]
         places = [model["heads"][i] for i in own]
         drawn = class_map(
             places, classes, (stack["layers"], stack["heads"]), letters=letters,

@@ -1,4 +1,4 @@
-"""The atlas as one HTML file: a document drawn so that it needs no network, and no script to read."""
+"""The atlas as one HTML file, which needs no network and can be read without scripts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def atlas_page(
     found = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
-        "notes": document.get("notes", []), "legend": legend(found, document["models"]), "rules": rule_table(document, found),
+        "notes": document.get("notes", []), "legend": legend(found, document["models"]),
+        "rules": rule_table(document, found),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],
@@ -65,7 +66,8 @@ def atlas_page(
     for cut, left in enumerate(CUTS):
         page = render(
             "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left,
-            budget=f"{budget / 1e6:g}", data=Markup(packed(document, found, cut, dict(views or {}))),
+            budget=f"{budget / 1e6:g}",
+            data=Markup(packed(document, found, cut, dict(views or {}))),
             **shown,
         )  # fmt: skip
         if len(page.encode()) <= budget:
