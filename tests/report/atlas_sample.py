@@ -98,8 +98,8 @@ def circuit(id: str, labels: list[str]) -> Any:
     return {
         "id": f"circuit-{id}", "kind": "circuit", "title": f"Circuit of {id}",
         "text": f"The smallest verified set is {first}, {last}.", "heads": [first, last],
-        "columns": ["node", "score"],
-        "rows": [[name, 1.0 / (i + 1)] for i, name in enumerate(names)],
+        "columns": ["node", "score", *(f"column_{i}" for i in range(30))],
+        "rows": [[name, 1.0 / (i + 1), *[0.12345] * 30] for i, name in enumerate(names)],
         "figure": {
             "draw": "graph", "unit": "logit", "verified": [first, last],
             "nodes": [

@@ -17,6 +17,7 @@ from interp.report.atlas.page import atlas_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
+A4 = 718  # CSS pixels between margins of one centimetre
 MAP = "svg.map[data-model=base]"
 CARDS = "return [...document.querySelectorAll('.cards h2')].map((h) => h.textContent)"
 # Where the middle of a cell lies in the window.
@@ -242,6 +243,21 @@ def test_everything_can_be_read(browser, atlas, theme, width) -> None:
     assert browser.run(PALE) == []
     assert browser.run(CUT) == []
     assert browser.run(SQUEEZED) == []
+
+
+def test_nothing_is_cut_off_on_paper(browser, atlas) -> None:
+    browser.emulate("light", A4)
+    asked = {"cmd": "Emulation.setEmulatedMedia", "params": {"media": "print"}}
+    browser.call("POST", "/goog/cdp/execute", asked)
+    try:
+        browser.open(atlas)
+        assert browser.run("return matchMedia('print').matches")
+        browser.run("for (const d of document.querySelectorAll('.part details')) d.open = true")
+        assert browser.run(CUT) == []
+        assert browser.run("return document.querySelector('.not').getClientRects().length") == 1
+    finally:
+        asked["params"] = {"media": ""}
+        browser.call("POST", "/goog/cdp/execute", asked)
 
 
 def test_three_models_make_a_short_page(browser, atlas) -> None:
