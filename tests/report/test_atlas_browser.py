@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from report.atlas_sample import HOSTILE, document, model, three
 from report.browser import DOWN, ENTER, ESCAPE, RIGHT, needs_browser
+from report.large import view
 from report.looking import CUT, PALE, SQUEEZED
 
 from interp.report.atlas.page import atlas_page
@@ -123,6 +124,18 @@ def test_links_lead_to_cards_and_back(browser, atlas) -> None:
     assert browser.wait(f"const c = (() => {{ {CARDS} }})(); return c[0] === 'L1H1 hub/base'")
     browser.call("POST", "/url", {"url": f"{atlas.as_uri()}#nobody/L99H1"})
     assert browser.run(CARDS) == []
+
+
+def test_a_card_leads_to_the_attention_of_its_head(browser, tmp_path) -> None:
+    path = tmp_path / "atlas.html"
+    path.write_text(atlas_page(document(model("a", 12, 12)), views={"a": "view.html"}))
+    view(tmp_path / "view.html", 8)
+    browser.open(path)
+    browser.run("openHead('a', 'L11H11')")
+    browser.click(".bar-row a")
+    assert browser.wait(
+        "return document.querySelector('.panel h3')?.textContent.includes('L11H11')"
+    )
 
 
 def test_search_by_head_role_and_token(wide, atlas) -> None:

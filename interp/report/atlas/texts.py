@@ -80,7 +80,7 @@ def _linked(model: str, one: Statement) -> Markup:
         return text
     more = f" and {len(rest) - _NAMED} more" if len(rest) > _NAMED else ""
     links = Markup(", ").join(head_link(model, label) for label in rest[:_NAMED])
-    return text + Markup(" ") + element("span", links, more, class_="heads")
+    return text + Markup(" ") + element("span", "(", links, more, ")", class_="heads")
 
 
 def role_table(model: Model, signs: Mapping[str, Sign]) -> Markup:
