@@ -16,7 +16,7 @@ from interp.report.atlas.document import Atlas, Role
 _COLOURS = {
     "induction": ("#0072b2", "#3fa7e6"), "previous_token": ("#d55e00", "#f08a3c"),
     "duplicate_token": ("#009e73", "#2cc59a"), "copying": ("#cc79a7", "#e39cc4"),
-    "retrieval": ("#b58900", "#e6b422"), "sink": ("#77828c", "#8b97a3"),
+    "retrieval": ("#b58900", "#e6b422"), "sink": ("#66717b", "#96a2ae"),
     "positional": ("#56b4e9", "#9ad4f7"), "syntax": ("#882255", "#d0669b"),
     "refusal": ("#6a3d9a", "#b08be0"),
 }  # fmt: skip
