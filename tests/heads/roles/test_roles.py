@@ -14,9 +14,9 @@ from interp import planted
 from interp.core.errors import OptionError, UnknownName
 from interp.core.table import HeadTable
 from interp.heads.causal_check.result import CausalCheck, Confirmation
+from interp.heads.roles.decide import roles
 from interp.heads.roles.declaration import Need, Role
 from interp.heads.roles.declared import LEGEND, ROLES, role_named
-from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRoles
 from interp.heads.roles.statements import statements
 
