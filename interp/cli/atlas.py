@@ -81,7 +81,7 @@ def atlas_options(name: str) -> Callable[[Callable], Callable]:
         show_default=True,
         metavar="FILE",
         help=f"File of the page (.html is added to a name without it), or a folder for {name}; its "
-        "scores are written beside it, as .csv and .json of the same name.",
+        "numbers are written beside it, as .csv and .json of the same name.",
     )
 
     def add(function: Callable) -> Callable:
@@ -163,7 +163,7 @@ def write_atlas(
     if files:
         table.to_csv(numbers[0])
         table.to_json(numbers[1])
-    written = f"; its scores in {' and '.join(files)}" if files else ""
+    written = f"; its numbers in {' and '.join(files)}" if files else ""
     voice.note(f"{out}: {len(page) / _MB:.2f} MB{written}")
     return int(bool(batch is not None and batch.failed))
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp import __version__
 from interp.core.columns import with_error
+from interp.core.errors import OptionError
 from interp.core.registry import METRICS
 from interp.heads.roles.checks import verdicts
 from interp.heads.roles.declaration import ENDS, Need, Role
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from interp.heads.causal_check.result import Confirmation
 
 Place = tuple[str, int, int]  # stack, layer, head
+Check = Any
+"""A `Confirmation`, a table of ablations, or an `Importance` that holds one."""
 
 
 def roles(
     table: HeadTable,
-    checks: Iterable[Confirmation | HeadTable] = (),
+    checks: Check | Iterable[Check] = (),
     *,
     evidence: Mapping[tuple[str, str, int, int], Sequence[Evidence]] | None = None,
     declared: Sequence[Role] = ROLES,
@@ -44,7 +48,8 @@ def roles(
 
     Args:
         table: scores of heads, with their nulls.
-        checks: causal checks of `interp.confirm`, and tables of `interp.ablate`, on these models.
+        checks: causal checks of `interp.confirm`, and results or tables of `interp.ablate`, on
+            these models; one or several.
         evidence: deciding evidence of other kinds, such as dependency relations, by model, stack,
             layer and head; it is corrected by whoever found it.
         declared: the roles to look for.
@@ -53,7 +58,7 @@ def roles(
         One row per head: its role ("several" and "unclear" included), or None where no score of the
         head has a null; with its evidence.
     """
-    ranges, checks = METRICS.ranges(), tuple(checks)
+    ranges, checks = METRICS.ranges(), as_checks(checks)
     assigned, tests = [], {}
     for model in table.models:
         own = table.where(model=model)
@@ -73,11 +78,32 @@ def roles(
             mine = [*found.get(at, []), *said.get(at, [])]
             assigned.append(_decided(model, at, mine, at in judged, declared))
     made = {
-        "made_by": "interp.roles", "level": LEVEL, "tests": tests,
-        "roles": {role.id: role.rule for role in declared},
+        "made_by": "interp.roles", "model": ", ".join(table.models), "level": LEVEL, "tests": tests,
+        "versions": {"interp": __version__}, "roles": {role.id: role.rule for role in declared},
         "scores": {f"{m} {metric}": about for (m, metric), about in table.provenance.items()},
     }  # fmt: skip
     return HeadRoles(tuple(assigned), made)
+
+
+def as_checks(given: Check | Iterable[Check]) -> tuple[Confirmation | HeadTable, ...]:
+    """Return checks and tables of ablations as a tuple.
+
+    Raises:
+        OptionError: one of them is neither.
+    """
+    from interp.core.table import HeadTable
+    from interp.heads.causal_check.result import Confirmation
+
+    alone = isinstance(given, (Confirmation, HeadTable)) or hasattr(given, "table")
+    found = []
+    for one in (given,) if alone else given:
+        table = getattr(one, "table", one)
+        if not isinstance(table, (Confirmation, HeadTable)):
+            raise OptionError(
+                f"{one!r} is not a causal check; give results of interp.confirm or interp.ablate"
+            )
+        found.append(table)
+    return tuple(found)
 
 
 def base_name(label: str) -> str:

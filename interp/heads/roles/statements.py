@@ -169,7 +169,7 @@ def _of_role(
             f"{metric} is {head} {_score(row['score'], low, high)}."
         )
         return Statement(text=text, judged=False, **about)
-    but = [x for x in found.assigned if role.id in x.yielded]
+    but = [x for x in found.assigned if role.id in x.yielded and x.roles]
     score = f"{head} {_score(row['score'], low, high)}, null {_null(row)}"
     if but:
         also = dict.fromkeys(role_named(r).name for x in but for r in x.roles)

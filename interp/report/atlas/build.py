@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
-from interp.core.merge import merged, ordered, told_apart
-from interp.core.registry import METRICS
+from interp.core.merge import merged, told_apart
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 from interp.heads.roles.result import HeadRole, HeadRoles
@@ -24,7 +23,7 @@ from interp.report.atlas.between_models import (
 )
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
-from interp.report.atlas.folder import Contents, read_folder
+from interp.report.atlas.folder import Contents, by_metric, read_folder
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import Found, anchor
 from interp.report.atlas.scores import model_of
@@ -218,7 +217,7 @@ def _told_apart(
     for some in (parts[: len(found.scores)], parts[len(found.scores) :]):
         table, more = merged(some)
         notes += more
-        table = ordered(table, list(METRICS))
+        table = by_metric(table)
         tables.append({name: table.where(model=name) for name in table.models})
     return names, tables[0], tables[1], [*found.notes, *(f"{x}." for x in notes)]
 

@@ -7,6 +7,7 @@ that cannot be read becomes a note for the page.
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -69,10 +70,9 @@ class Contents:
     @property
     def table(self) -> HeadTable:
         """All scores as one table; models of one name and different weights are told apart."""
-        from interp.core.merge import merged, ordered
-        from interp.core.registry import METRICS
+        from interp.core.merge import merged
 
-        return ordered(merged(self.scores)[0], list(METRICS))
+        return by_metric(merged(self.scores)[0])
 
 
 def read_folder(folder: Path, into: Contents | None = None) -> Contents:
@@ -90,7 +90,9 @@ def read_folder(folder: Path, into: Contents | None = None) -> Contents:
         raise StoreError(f"{folder} is not a folder of results; give one that --out wrote")
     failed: list[str] = []
     before = len(found.notes)
+    first = len(found.scores)
     _read_scores(folder, found, failed)
+    found.scores[first:] = sorted(found.scores[first:], key=_models)  # stable: the oldest first
     for path in _files(folder):
         if path.suffix == ".parquet":
             _guarded(path, folder, failed, lambda path=path: _read_parquet(path, found))
@@ -101,6 +103,23 @@ def read_folder(folder: Path, into: Contents | None = None) -> Contents:
         shown.append(f"{len(failed) - MANY} more files of {folder} could not be read.")
     found.notes[before:before] = shown
     return found
+
+
+def by_metric(table: HeadTable) -> HeadTable:
+    """Return the rows with the models in their order and the metrics in that of `METRICS`."""
+    from interp.core.merge import ordered
+    from interp.core.registry import METRICS
+
+    each = [ordered(table.where(model=model), list(METRICS)) for model in table.models]
+    return HeadTable.concat(each)
+
+
+def _models(table: HeadTable) -> list[list[tuple[int, str]]]:
+    """Return the names of a table's models so that numbers in them sort as numbers."""
+    return [
+        [(int(x), "") if x.isdecimal() else (-1, x) for x in re.split(r"(\d+)", name)]
+        for name in table.models
+    ]
 
 
 def holds_results(folder: Path) -> bool:
