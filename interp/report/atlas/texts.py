@@ -56,7 +56,7 @@ def _without(model: Model, one: Statement) -> Markup:
     if not effects:
         return Markup("")
     how = effects[0]["intervention"]
-    text = f" Without {one['heads'][0]}: {effect_text(effects[0])} ({how})."
+    text = f" Without {one['heads'][0]}: {effect_sentence(effects[0])} ({how})."
     return element("span", text, class_="without")
 
 
@@ -102,14 +102,14 @@ def _head_row(model: Model, label: str, sign: Sign | None) -> list[Any]:
     card: Card = model["cards"].get(label, {})
     name = element("span", badge(sign), " ", sign.name) if sign else ""
     evidence = "; ".join(x["text"] for x in card.get("evidence", [])[:2])
-    effects = "; ".join(effect_text(x) for x in card.get("effects", [])[:2])
+    effects = "; ".join(effect_sentence(x) for x in card.get("effects", [])[:2])
     link = head_link(model["id"], label)
     return [
         element("th", link, scope="row", id=address(model["id"], label)), name, evidence, effects,
     ]  # fmt: skip
 
 
-def effect_text(one: Effect) -> str:
+def effect_sentence(one: Effect) -> str:
     """Return an effect with its interval, as in "copy_loss +0.31 nats [0.22, 0.40]"."""
     between = ""
     if one["low"] is not None and one["high"] is not None:
