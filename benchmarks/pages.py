@@ -36,12 +36,20 @@ import interp
 from interp.core.table import HeadTable
 from interp.heads.patterns import View, long_view, view
 from interp.report import heads_page
+from interp.report.atlas.build import build_atlas
+from interp.report.atlas.page import atlas_page
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests drive
 
 LENGTHS = (32, 128, 512)
 LONG = 16_384
+PAGES = ("interp report", "interp atlas")  # pages of scores
+METRICS = (
+    "induction", "previous_token", "duplicate_token", "first_token", "recency", "local_window",
+    "streaming", "attention_distance", "entropy", "largest_weight", "current_token", "sink",
+    "retrieval", "ov_copying", "copying_score", "ov_norm", "qk_norm", "ov_rank", "qk_rank", "echo",
+)  # fmt: skip
 LIMIT = 60  # seconds that a page may keep the browser busy
 # What a page has drawn once it shows something.
 DRAWN = {
@@ -128,7 +136,9 @@ def timed(browser: Any, path: Path, tool: str, repeats: int) -> dict[str, Any]:
         "drawn": bool(drawn),
         "wants": sorted(url for url in browser.fetched() if not url.startswith("file:")),
     }
-    if tool == "interp" and browser.run("return typeof panel !== 'undefined'"):
+    if browser.run("return typeof openHead !== 'undefined'"):
+        row["open_ms"] = statistics.median(card_opened(browser, i) for i in range(repeats))
+    elif tool == "interp" and browser.run("return typeof panel !== 'undefined'"):
         row["open_ms"] = statistics.median(head_opened(browser) for _ in range(repeats))
     return row
 
@@ -139,6 +149,15 @@ def head_opened(browser: Any) -> float:
         "open(0, 5).then(() => requestAnimationFrame(() => done(performance.now() - t)));"
     )
     return browser.call("POST", "/execute/async", {"script": script, "args": []})
+
+
+def card_opened(browser: Any, at: int) -> float:
+    script = (
+        "const done = arguments[1], t = performance.now(), model = atlas.models[0];"
+        "openHead(model.id, model.labels[arguments[0]]);"
+        "requestAnimationFrame(() => done(performance.now() - t));"
+    )
+    return browser.call("POST", "/execute/async", {"script": script, "args": [at]})
 
 
 def attention_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
@@ -186,6 +205,26 @@ def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
         table = HeadTable.concat(tables)
         shown = f"{layers * heads:,} heads x {metrics} metrics"
         yield "interp", "interp report", shown, 0, lambda t=table: heads_page(t)
+
+
+def atlas_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
+    """Atlases of scores with errors and nulls; a few heads of each metric stand out."""
+    rng = np.random.default_rng(0)
+    for layers, heads in ((12, 12), (32, 32), (100, 100)):
+        tables = []
+        for metric in METRICS:
+            score = rng.uniform(0.02, 0.08, (layers, heads))
+            score[rng.integers(layers, size=4), rng.integers(heads, size=4)] = 0.9
+            null = rng.uniform(0.04, 0.06, (layers, heads))
+            tables.append(
+                HeadTable.from_scores(
+                    model="random", metric=metric, score=score, sem=0.01, n=16, null=null,
+                    null_sem=0.004, unit="fraction", provenance={},
+                )
+            )  # fmt: skip
+        table = HeadTable.concat(tables)
+        shown = f"{layers * heads:,} heads x {len(METRICS)} metrics"
+        yield "interp", "interp atlas", shown, 0, lambda t=table: atlas_page(build_atlas(t))
 
 
 def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
@@ -279,15 +318,15 @@ def main() -> None:
         name = browser.run("return navigator.userAgent")
     before = json.loads((HERE / "pages.json").read_text())
     if options.only == "report":
-        rows = [row for row in before["rows"] if row["page"] != "interp report"]
-        rows += measure(options.repeats, [score_pages()])
+        rows = [row for row in before["rows"] if row["page"] not in PAGES]
+        rows += measure(options.repeats, [score_pages(), atlas_pages()])
     elif options.only:
-        sources = attention_pages(), score_pages()
+        sources = attention_pages(), score_pages(), atlas_pages()
         ours = [(row for row in source if row[0] == "interp") for source in sources]
         measured = iter(measure(options.repeats, ours))
         rows = [next(measured) if row["tool"] == "interp" else row for row in before["rows"]]
     else:
-        rows = measure(options.repeats, [attention_pages(), score_pages()])
+        rows = measure(options.repeats, [attention_pages(), score_pages(), atlas_pages()])
     number = name.partition("Chrome/")[2].partition(".")[0]
     write(rows, options.repeats, f"Chromium {number}", before["about"] if options.only else {})
 

@@ -23,6 +23,7 @@ from .heads.causal_check.check import confirm
 from .heads.checkpoints.emergence import emergence
 from .heads.declaration import detector, experiment, statistic, weights
 from .heads.patterns.capturing import view
+from .heads.roles.decide import roles
 from .heads.scoring import score
 from .lens.direct import direct_logit_attribution
 from .lens.logit import logit_lens
@@ -78,6 +79,7 @@ __all__ = [
     "repeats",
     "repeats_task",
     "resample",
+    "roles",
     "score",
     "set_pattern",
     "set_z",

@@ -71,12 +71,13 @@ def test_the_best_copier_and_the_most_negative_head_are_both_printed(run) -> Non
     printed = run("score", "bundled:induction", "-m", "ov_copying", "--top", "2", "--quiet").stdout
     table = interp.score(interp.load("bundled:induction"), "ov_copying", null="none").to_pandas()
     best, worst = table.loc[table["score"].idxmax()], table.loc[table["score"].idxmin()]
+    printed = printed.partition("\n\n")[2]  # the list, after what was found
     heads = re.findall(r"L\dH\d", printed)
     assert heads == [f"L{x['layer']}H{x['head']}" for x in (best, worst)]
     assert "the lowest" in printed
     lowest = run("score", "bundled:induction", "-m", "ov_copying", "--top", "1", "--by", "lowest",
                  "--null", "none", "--quiet").stdout  # fmt: skip
-    assert re.findall(r"L\dH\d", lowest) == heads[1:]
+    assert re.findall(r"L\dH\d", lowest.partition("\n\n")[2]) == heads[1:]
 
 
 def test_silent_heads_are_listed_first_where_silence_is_meant() -> None:

@@ -22,9 +22,7 @@ def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
     assert "its numbers in page.csv and page.json" in result.stderr
     text = page.read_text()
     assert "<h1>My heads</h1>" in text
-    # the declared range of the metric, as in the page that `interp score` writes
-    assert ">0</span>" in text
-    assert ">1</span>" in text
+    assert "induction head" in text
     kept = HeadTable.read(tmp_path / "r" / "table.parquet")
     # the folder is read by file name, entropy first
     for name in ("page.json", "page.csv"):
@@ -48,7 +46,8 @@ def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> N
     run("report", tmp_path / "r", llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
         "--keep", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
-    assert 'id="beside"' in (tmp_path / "p.html").read_text()
+    text = (tmp_path / "p.html").read_text()
+    assert text.index("planted:bystander") < text.index("llama")
 
 
 def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:

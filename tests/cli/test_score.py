@@ -50,7 +50,7 @@ def test_csv_on_stdout_is_the_table_and_nothing_else(run, llama_folder, tmp_path
 def test_top_heads_are_printed_with_error_and_null(run, llama_folder) -> None:
     result = run("score", llama_folder, "-m", "previous_token", "--top", 2)
     best = interp.score(interp.load(llama_folder), "previous_token").top(2).to_pandas()
-    lines = result.stdout.splitlines()
+    lines = result.stdout.partition("\n\n")[2].splitlines()  # after what was found
     assert lines[0] == "llama"
     for line, row in zip(lines[2:4], best.to_dict("records"), strict=True):
         cells = line.removeprefix("  previous_token").split()
@@ -235,7 +235,10 @@ def test_planted_models_are_scored_and_their_head_comes_out_first(run) -> None:
     result = run("score", "planted:induction", "-m", "induction", "--top", 1)
 
     [(layer, head)] = planted.build("induction").roles["induction"]
-    assert result.stdout.splitlines()[2].split()[1] == f"L{layer}H{head}"
+    assert result.stdout.startswith("planted:induction: 8 heads")
+    assert f"1 induction head: L{layer}H{head} induction 1.000" in result.stdout
+    listed = result.stdout.partition("\n\n")[2]
+    assert listed.splitlines()[2].split()[1] == f"L{layer}H{head}"
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         model(), "planted:bystander", prompts(), n_null=9, n_boot=9
     ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
+    "interp.heads.roles.result.HeadRoles": lambda: interp.roles(table()),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),

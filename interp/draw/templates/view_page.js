@@ -161,4 +161,14 @@ window.addEventListener("resize", () => {
   if (opened && opened.redraw && window.innerWidth !== width) opened.redraw();
   width = window.innerWidth;
 });
-if (page.open) open(...page.open, null, false);
+// The address `#L5H4` opens that head, so that other pages can link to it.
+function linked() {
+  for (const [s, stack] of page.stacks.entries()) {
+    const h = stack.heads.findIndex((head) => location.hash === `#${encodeURIComponent(head.name)}`);
+    if (h >= 0) return [s, h];
+  }
+  return null;
+}
+addEventListener("hashchange", () => { const found = linked(); if (found) open(...found); });
+const first = linked() ?? page.open;
+if (first) open(...first, null, false);

@@ -1,0 +1,278 @@
+"""The atlas document, built from tables of scores, from results folders, and from models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError
+from interp.core.merge import merged, told_apart
+from interp.core.table import HeadTable
+from interp.heads.roles.decide import roles
+from interp.heads.roles.result import HeadRole, HeadRoles
+from interp.heads.roles.statements import NAMED
+from interp.report.atlas.between_models import (
+    comparison_of,
+    difference_part,
+    emergence_part,
+    match_part,
+    matched,
+    sides,
+    untested_comparison,
+)
+from interp.report.atlas.cards import card_of, nearest_heads
+from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
+from interp.report.atlas.folder import Contents, by_metric, read_folder
+from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
+from interp.report.atlas.rows import Found, anchor
+from interp.report.atlas.scores import model_of
+from interp.report.atlas.texts_and_trees import (
+    attribution_parts,
+    faithfulness_part,
+    safety_part,
+    syntax_evidence,
+    tree_part,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from interp.model.model import Model as LoadedModel
+
+VERSION = 1
+MANY = 4  # models of which every pair is compared
+PAGES = ("comparison", "match", "faithfulness")  # parts that are not about one model's heads
+
+
+def build_atlas(
+    *sources: HeadTable | str | os.PathLike,
+    models: Sequence[LoadedModel] = (),
+    title: str = "Attention heads",
+    command: str | None = None,
+    notes: Sequence[str] = (),
+) -> Atlas:
+    """Return the atlas document of tables of scores and of results folders.
+
+    Args:
+        *sources: tables of scores, files of them (.parquet, .csv, .json), and folders that
+            `interp` commands wrote to.
+        models: loaded models, found in the results by their weights. They add to each card of their
+            heads the strongest examples, the tokens that the head writes, and nearest patterns.
+        title: title of the page.
+        command: the command line that made the page.
+        notes: sentences to show on the page.
+
+    Raises:
+        StoreError: a file cannot be read, or a folder does not exist.
+        OptionError: there is nothing to show: no results at all.
+    """
+    found = contents_of(sources)
+    found.notes += notes
+    atlas = atlas_of(found, title=title, command=command)
+    for model in models:
+        from interp.report.atlas.from_model import add_model
+
+        add_model(atlas, model)
+    return atlas
+
+
+def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
+    """Return what tables, files of them and results folders hold together.
+
+    Raises:
+        StoreError: a file cannot be read, or a folder does not exist.
+    """
+    found = Contents()
+    for source in sources:
+        if isinstance(source, HeadTable):
+            found.scores.append(source)
+        elif (path := Path(source).expanduser()).is_file():
+            found.scores.append(HeadTable.load(path))
+        else:
+            read_folder(path, found)
+        if not isinstance(source, HeadTable):
+            found.named.append(str(source))
+    return found
+
+
+def atlas_of(
+    found: Contents,
+    *,
+    title: str = "Attention heads",
+    command: str | None = None,
+    named: int = NAMED,
+) -> Atlas:
+    """Return the atlas document of the contents of folders.
+
+    Args:
+        found: the contents.
+        title: title of the page.
+        command: the command line that made the page.
+        named: number of heads to name in a sentence.
+
+    Raises:
+        OptionError: there is nothing to show.
+    """
+    names, scores, causal, notes = _told_apart(found)
+    assigned = _roles(found, scores, causal, names)
+    ids: set[str] = set()
+    models: dict[str, Model] = {}
+    for name in dict.fromkeys([*scores, *causal]):
+        own = None if name not in scores else assigned.of(name)
+        tables = scores.get(name), causal.get(name)
+        models[name] = model_of(name, anchor(name, ids), *tables, own, named)
+    pages, by_model = _placed(_parts(found), models, names)
+    if not models and not pages:
+        given = ", ".join(found.named) or "the table"
+        read = f" {' '.join(notes)}" if notes else ""
+        raise OptionError(
+            f"there are no results in {given}; give a folder that a command wrote with --out, such "
+            f"as `interp score MODEL --out results`.{read}"
+        )
+    near = _near(found, models)
+    for name, model in models.items():
+        own = assigned.of(name).assigned if name in scores else ()
+        _add_cards(model, own, by_model[name], near)
+    return {
+        "version": VERSION, "title": title, "models": list(models.values()),
+        "comparisons": _comparisons(found, models), "pages": pages, "command": command,
+        "notes": list(dict.fromkeys(notes)),
+    }  # fmt: skip
+
+
+def _placed(
+    parts: Sequence[Found], models: Mapping[str, Model], names: Mapping[tuple[str, str], str]
+) -> tuple[list[Part], dict[str, list[Found]]]:
+    """Give every part an id and its place: with its model, or among the pages.
+
+    Returns:
+        The parts that belong to no model with heads, and the others by the name of their model.
+    """
+    pages: list[Part] = []
+    by_model: dict[str, list[Found]] = {name: [] for name in models}
+    taken: set[str] = set()
+    for one in parts:
+        one.part["id"] = anchor(f"{one.part['kind']}-{one.part['title']}"[:60], taken)
+        name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
+        shared = one.part["kind"] in PAGES
+        if name in models and not shared:
+            models[name]["results"].append(one.part)
+            by_model[name].append(one)
+            continue
+        if one.model and name not in models and not shared:
+            one.part["title"] = f"{one.part['title']}, {one.model}"
+        pages.append(one.part)
+    return pages, by_model
+
+
+def _near(found: Contents, models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nearest]]:
+    """Return the nearest heads of each head: by its matches in another model, and by its scores."""
+    near = nearest_heads(models)
+    for match in found.matches:
+        first, second, pairs = matched(match)
+        if first not in models:
+            continue
+        other = models[second]["id"] if second in models else second
+        for label, one in pairs.items():
+            if first != second or label != one["label"]:
+                here = near.setdefault((models[first]["id"], label), [])
+                here.insert(0, {**one, "model": other})
+    return near
+
+
+def _add_cards(
+    model: Model,
+    own: Sequence[HeadRole],
+    parts: Sequence[Found],
+    near: Mapping[tuple[str, str], Sequence[Nearest]],
+) -> None:
+    """Add a card for every head of which more than scores is known."""
+    by_place = {(x.stack, x.layer, x.head): x for x in own}
+    names = [stack["name"] for stack in model["stacks"]]
+    for at, place in enumerate(model["heads"]):
+        role = by_place.get((names[place["stack"]], place["layer"], place["head"]))
+        card = card_of(model, at, role, parts, near.get((model["id"], place["label"]), ()))
+        if card:
+            model["cards"][place["label"]] = card
+
+
+def _told_apart(
+    found: Contents,
+) -> tuple[dict[tuple[str, str], str], dict[str, HeadTable], dict[str, HeadTable], list[str]]:
+    """Give models of one name and different weights different names, and merge their tables.
+
+    Returns:
+        The shown name by name and weights; scores and causal tables by shown name; notes.
+    """
+    every = [*found.scores, *found.causal]
+    parts, notes = told_apart(every)
+    names: dict[tuple[str, str], str] = {}
+    for before, after in zip(every, parts, strict=True):
+        for (old, _), (new, metric) in zip(before.provenance, after.provenance, strict=True):
+            weights = str(after.provenance[new, metric].get("content_hash") or "")
+            names[old, weights] = new
+            names.setdefault((old, ""), new)
+    tables = []
+    for some in (parts[: len(found.scores)], parts[len(found.scores) :]):
+        table, more = merged(some)
+        notes += more
+        table = by_metric(table)
+        tables.append({name: table.where(model=name) for name in table.models})
+    return names, tables[0], tables[1], [*found.notes, *(f"{x}." for x in notes)]
+
+
+def _roles(
+    found: Contents,
+    scores: Mapping[str, HeadTable],
+    causal: Mapping[str, HeadTable],
+    names: Mapping[tuple[str, str], str],
+) -> HeadRoles:
+    """Decide the roles of all models, with their checks, ablations and dependency relations."""
+    if not scores:
+        return HeadRoles((), {})
+    evidence: dict[Any, list] = {}
+    for trees in found.trees:
+        weights = str(trees.provenance.get("content_hash") or "")
+        name = names.get((trees.model, weights))
+        if name is not None:
+            for key, more in syntax_evidence(trees, name).items():
+                evidence.setdefault(key, []).extend(more)
+    checks = [*found.checks, *causal.values()]
+    return roles(HeadTable.concat(scores.values()), checks, evidence=evidence)
+
+
+def _parts(found: Contents) -> list[Found]:
+    """Return the parts of all results, in the order in which the page shows them."""
+    parts = [circuit_part(circuit, evaluation) for circuit, evaluation in found.circuits]
+    parts += [part for checks in found.checks for part in check_parts(checks)]
+    parts += [pruning_part(curve) for curve in found.curves]
+    parts += [agreement_part(one) for one in found.agreements]
+    parts += [tree_part(one) for one in found.trees]
+    parts += [safety_part(one) for one in found.safety]
+    parts += [part for one in found.attributions for part in attribution_parts(one)]
+    parts += [faithfulness_part(one) for one in found.faithfulness]
+    parts += [difference_part(one) for one in found.differences]
+    parts += [match_part(one) for one in found.matches]
+    return parts + [emergence_part(one) for one in found.emergence]
+
+
+def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:
+    """Return stored differences of models, and untested ones of models of one shape."""
+    out: list[Comparison] = []
+    done: set[frozenset[str]] = set()
+    for one in found.differences:
+        pair = sides(str(one.provenance.get("model", "")), list(models))
+        if pair is not None:
+            a, b = models[pair[0]], models[pair[1]]
+            out.append(comparison_of(one, a, b, f"{a['id']}..{b['id']}"))
+            done.add(frozenset(pair))
+    order = list(models)
+    for at, first in enumerate(order):
+        for second in order[at + 1 :]:
+            if frozenset((first, second)) in done or len(order) > MANY:
+                continue
+            a, b = models[first], models[second]
+            made = untested_comparison(a, b, f"{a['id']}..{b['id']}")
+            out += [] if made is None else [made]
+    return out
