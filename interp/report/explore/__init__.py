@@ -1,0 +1,1 @@
+"""A page with a model behind it: type a prompt, see every head, zoom, ablate."""
