@@ -24,19 +24,23 @@ ROWS = 1_000  # of a table on a page
 CSV = 400_000  # bytes of a table as data in a page
 
 
-def render(template: str, title: str, *, scripts: Sequence[str] = (), **context: Any) -> str:
+def render(
+    template: str, title: str, *, scripts: Sequence[str] = (), styles: str = "", **context: Any
+) -> str:
     """Fill a template that extends `page.jinja2`, which escapes all texts.
 
     Args:
         template: The name of a file in the folder `templates`, without its suffix.
         title: The title of the page.
         scripts: Names of files in that folder, in order; without them the page has no script.
+        styles: Style rules after those of every page.
         context: The values of the template. The shell prints `command`, `beside` (files in the
-            same folder) and `made` (the provenance).
+            same folder) and `made` (the provenance). `live` is data and a script of a page that
+            may ask its own server.
     """
     context = _DEFAULTS | context
     script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
-    context |= {"title": title, "style": Markup(_style()), "script": script}
+    context |= {"title": title, "style": Markup(_style() + styles), "script": script}
     return _templates().get_template(f"{template}.jinja2").render(context)
 
 
@@ -47,6 +51,7 @@ def phrased(name: str, *values: Any) -> Markup:
 
 _DEFAULTS: dict[str, Any] = {
     "command": None, "beside": (), "made": None, "about": "", "warnings": (), "figure": None,
+    "live": None,
 }  # fmt: skip
 
 

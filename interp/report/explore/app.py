@@ -49,7 +49,7 @@ PAGE_HEADERS = {k: v for k, v in HEADERS.items() if k != "Content-Security-Polic
 
 
 def application(
-    page: Callable[[], str],
+    page: Callable[[str], str],
     session: Session | None,
     token: str,
     port: int,
@@ -58,7 +58,7 @@ def application(
     """Return the application for one page and, where there is a model, one session.
 
     Args:
-        page: Returns the page; called for every request of it.
+        page: Returns the page, given the token; called for every request of it.
         session: The model and its prompt, or None where only results are shown.
         token: The token that every request must carry.
         port: The port that the Host header must name, against DNS rebinding.
@@ -88,7 +88,7 @@ def application(
         return endpoint
 
     async def show(request: Request) -> Response:
-        return HTMLResponse(await run_in_threadpool(page), headers=PAGE_HEADERS)
+        return HTMLResponse(await run_in_threadpool(page, token), headers=PAGE_HEADERS)
 
     async def results(request: Request) -> Response:
         if atlas is None:

@@ -6,6 +6,7 @@ import secrets
 import socket
 import webbrowser
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
@@ -54,7 +55,7 @@ def listening(port: int) -> socket.socket:
 
 
 def serve(
-    page: Callable[[], str],
+    page: Callable[[str], str],
     session: Session | None,
     *,
     atlas: Mapping[str, Any] | None = None,
@@ -65,7 +66,7 @@ def serve(
     """Serve a page and its session until Ctrl-C.
 
     Args:
-        page: Returns the page.
+        page: Returns the page, given the token of its requests.
         session: The model and its prompt, or None where only results are shown.
         atlas: The atlas as data, if there are results.
         port: The port; 0 is any free one.
@@ -91,7 +92,16 @@ def serve(
         tell(address)
         if browser:
             webbrowser.open(address)
+        server = uvicorn.Server(config)
+        ended = server.handle_exit
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if session is not None:
+                session.stop()  # a pass over a long prompt would keep the server waiting
+            ended(number, frame)
+
+        server.handle_exit = stop
         try:
-            uvicorn.Server(config).run(sockets=[opened])
+            server.run(sockets=[opened])
         except KeyboardInterrupt:  # raised again by uvicorn after its clean end
             return

@@ -71,6 +71,10 @@ class Session:
         self._turns, self._count = Turns(), 0
         self._asked: _Asked | None = None
 
+    def stop(self) -> None:
+        """End every request, at its next step."""
+        self._turns.stop()
+
     def about(self) -> dict[str, Any]:
         """Return what a page needs to know of the model before a prompt is typed."""
         model = self.model

@@ -28,6 +28,11 @@ class Turns:
         self._model, self._numbers = threading.Lock(), threading.Lock()
         self._newest: dict[str, int] = dict.fromkeys(LANES, 0)
         self._prompts = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End every waiting, running and later request."""
+        self._stopped = True
 
     @contextmanager
     def taken(self, lane: str, turn: int | None = None) -> Iterator[GoingOn]:
@@ -52,6 +57,8 @@ class Turns:
 
         def going_on() -> None:
             newer = mine is not None and self._newest.get(lane, 0) > mine
+            if self._stopped:
+                raise Replaced("the server stops")
             if newer or self._prompts > prompts:
                 raise Replaced("a newer request replaced this one; ask again if it is still needed")
 
