@@ -40,7 +40,7 @@ def render(
     """
     context = _DEFAULTS | context
     script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
-    context |= {"title": title, "style": Markup(_style() + styles), "script": script}
+    context |= {"title": title, "style": Markup(style_sheet() + styles), "script": script}
     return _templates().get_template(f"{template}.jinja2").render(context)
 
 
@@ -112,7 +112,7 @@ def asset(name: str) -> str:
 
 
 @cache
-def _style() -> str:
+def style_sheet() -> str:
     """Return the style sheet with the colours of both themes; print is always on white."""
     from interp.draw.colours import rules
 

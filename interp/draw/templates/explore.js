@@ -178,16 +178,16 @@ async function ablate() {
 function compared(found) {
   if (found.why) { logits.replaceChildren(make("p", { class: "note" }, found.why)); return; }
   const after = Boolean(found.intervention), part = (x) => `${(100 * x).toFixed(x < 0.001 ? 3 : 1)} %`;
-  const heads = after ? ["token", "before", "", "after", "", "change of the logit", "rank"] : ["token", "probability", "", "logit"];
-  const rows = found.tokens.map(({ token, before, after: now }) => {
-    const cells = [visible(token), part(before.probability), weightBar(before.probability)];
-    if (!after) return row(...cells, before.logit.toFixed(2));
-    const change = now.logit - before.logit;
-    return row(...cells, part(now.probability), weightBar(now.probability), `${change > 0 ? "+" : ""}${change.toFixed(2)}`,
-      before.rank === now.rank ? String(now.rank) : `${before.rank} → ${now.rank}`);
+  const moves = found.tokens.map((one) => (after ? one.after.logit - one.before.logit : 0)), most = largest(moves);
+  const heads = after ? ["token", "change of the logit", "", "logit", "probability", "rank"] : ["token", "logit", "probability", ""];
+  const rows = found.tokens.map(({ token, before, after: now }, i) => {
+    if (!after) return row(visible(token), before.logit.toFixed(2), part(before.probability), weightBar(before.probability));
+    const change = `${moves[i] > 0 ? "+" : ""}${moves[i].toFixed(2)}`;
+    return row(visible(token), change, signedBar(moves[i], most), `${before.logit.toFixed(2)} → ${now.logit.toFixed(2)}`,
+      `${part(before.probability)} → ${part(now.probability)}`, `${before.rank} → ${now.rank}`);
   });
   const said = after ? `${found.intervention}: KL divergence ${spoken(found.kl)} nats.` : "No head is ablated.";
-  logits.replaceChildren(make("h3", {}, `Next token after ${found.position}: ${visible(found.token)}`), make("p", { class: "named" }, said),
+  logits.replaceChildren(make("h3", {}, `Next token after position ${found.position}, “${visible(found.token)}”`), make("p", { class: "named" }, said),
     make("div", { class: "scroll", tabindex: 0 }, table("", heads, rows)));
 }
 
@@ -213,7 +213,7 @@ function begin() {
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
   place.append(form, status, make("div", { class: "explored" }, make("div", {}, maps), make("div", {}, ablation, logits)));
   window.addEventListener("hashchange", linked);
-  if (page.first) show(page.first);
   if (page.text) text.value = page.text;
+  if (page.first) show(page.first);
 }
 begin();

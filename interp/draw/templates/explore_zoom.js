@@ -14,7 +14,7 @@ class Zoom {
     this.said = make("output", { "aria-live": "polite" });
     this.level = make("p", { class: "note level" });
     this.body = make("figure", { class: "zoom" },
-      make("figcaption", {}, "Queries down, keys across. Drag to move; double-click, + and − zoom; so does the wheel once the map has the focus."),
+      make("p", { class: "note" }, "Queries down, keys across. Drag to move; double-click, + and − zoom; so does the wheel once the map has the focus."),
       this.buttons(), this.canvas, this.level, this.said);
     this.whole();
   }

@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
 from interp.heads.patterns.capturing import sequences_of, stack_tokens
+from interp.heads.patterns.stack import Stack
 from interp.model.hooks.calls import Call, RecordedCall
 from interp.model.hooks.kernel_call import to_attention
 from interp.model.locate.sites import Site
@@ -116,6 +117,16 @@ class KeptPrompt:
         small = sum(x.nbytes for x in (*self.means.values(), *self._tiles.values()))
         rows = sum(x.nbytes for x in self._lse.values())
         return small + rows + sum(layer.bytes for layer in self._layers.values())
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """Return the coarsest maps of all heads, with the first tokens of each block."""
+        found = []
+        for name, texts in self.texts.items():
+            sides = (tuple(side[:: self.block]) for side in texts)
+            maps = {head: map for (stack, head), map in self.means.items() if stack == name}
+            sizes = {"n_queries": len(texts[0]), "n_keys": len(texts[1])}
+            found.append(Stack(name, maps, *sides, block=self.block, **sizes))
+        return tuple(found)
 
     def _require_room(self, n: int) -> None:
         size = self.model.dtype.itemsize

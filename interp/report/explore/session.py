@@ -13,6 +13,7 @@ from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.prompts import Prompts, text_of
 from interp.heads.patterns.capturing import refuse_elsewhere, view
 from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack
 from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.report.explore import encoded
@@ -115,6 +116,15 @@ class Session:
             found = encoded.prompt(asked.shown, self._count, asked.tokens, self._notes(asked))
             found["predictions"] = self._predictions(asked)
             return found
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """Return the patterns of the latest prompt, in blocks where it is long.
+
+        Raises:
+            OptionError: There is no prompt yet.
+        """
+        shown = self._latest(self._count).shown
+        return shown.stacks if isinstance(shown, View) else shown.stacks()
 
     def pattern(self, prompt: int, head: str) -> dict[str, Any]:
         """Return all weights of one head over a short prompt, and the terms of its scores.
