@@ -234,6 +234,13 @@ class Session:
         if isinstance(text, str):
             if not text.strip():
                 raise PromptError("the text is empty")
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise PromptError(
+                    f"the text holds a lone surrogate at character {error.start}, which is no "
+                    "text; remove it"
+                ) from error
             limit = self.model.limit
             if limit is not None and len(text) > _CHARACTERS * limit:
                 raise PromptError(
