@@ -104,40 +104,72 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
     p must be below `LEVEL` divided by the number of heads times the number of judged metrics
     (Bonferroni).
     """
-    frame: Any = table.to_pandas()
-    frame = frame[frame["n"] > 0]
-    kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
-    drawn = frame["metric"].map(kinds) == "random-init"
-    with_null: Any = frame[frame["null"].notna()]
-    judged: Any = frame[frame["null"].notna() & (frame["p"].notna() | ~drawn)]
+    frame = judged_rows(table, {m: (None, end) for m, end in (ends or {}).items()})
+    judged: Any = frame[frame["judged"]]
     tests = len(judged)
-    special: list[Special] = []
-    for (metric, stack), rows in judged.groupby(["metric", "stack"], sort=False):
-        exact = bool(rows["sem"].isna().all())
-        distance = _distances(rows, exact)
-        score = rows["score"].to_numpy()
-        apart = _apart(score)
-        p = np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact))
-        share = _share(rows, (ends or {}).get(str(metric)))
-        # a head below its null but above the others is not a finding: both must agree in sign
-        far = (np.abs(apart) > APART) & (np.sign(apart) == np.sign(distance))
-        stands = (p < LEVEL / tests) & (far | (share > HALF))
-        for at in np.flatnonzero(stands):
-            row = rows.iloc[int(at)]
-            special.append(
-                Special(
-                    str(stack), int(row["layer"]), int(row["head"]), str(metric),
-                    float(row["score"]), float(row["sem"]), float(row["null"]),
-                    float(row["null_sem"]), int(row["n"]), int(row["clusters"]),
-                    float(distance[at]), float(p[at]), LEVEL / tests, float(share[at]),
-                    float(apart[at]), exact,
-                )
-            )  # fmt: skip
+    special = [
+        Special(
+            str(row["stack"]), int(row["layer"]), int(row["head"]), str(row["metric"]),
+            float(row["score"]), float(row["sem"]), float(row["null"]), float(row["null_sem"]),
+            int(row["n"]), int(row["clusters"]), float(row["distance"]), float(row["p"]),
+            LEVEL / tests, float(row["share"]), float(row["apart"]), bool(row["exact"]),
+        )
+        for row in judged[(judged["p"] < LEVEL / max(tests, 1)) & large(judged)].to_dict("records")
+    ]  # fmt: skip
     heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
-    has_null, has_test = set(with_null["metric"]), set(judged["metric"])
+    has_null, has_test = set(frame.loc[frame["null"].notna(), "metric"]), set(judged["metric"])
     missing = tuple(m for m in table.metrics if m not in has_null)
     one_draw = tuple(m for m in table.metrics if m in has_null - has_test)
     return Catalogue(tuple(special), tests, heads, missing, one_draw)
+
+
+def large(rows: pd.DataFrame, share: float = HALF) -> pd.Series:
+    """Tell which rows of `judged_rows` differ from their null by enough to be a finding.
+
+    Args:
+        rows: the rows.
+        share: the part of the way from the null to the end of the range that is enough.
+    """
+    # a head below its null but above the others is not a finding: both must agree in sign
+    far = (rows["apart"].abs() > APART) & (np.sign(rows["apart"]) == np.sign(rows["distance"]))
+    return far | (rows["share"] > share)
+
+
+def judged_rows(
+    table: HeadTable, ranges: Mapping[str, tuple[float | None, float | None]] | None = None
+) -> pd.DataFrame:
+    """Return the scored rows of one model with what is needed to judge each of them.
+
+    Added columns: `judged` (there is a null that allows a test), `exact` (no sampling error),
+    `distance` from the null in spreads or errors, `apart` from the model's other heads, `share` of
+    the way from the null to the upper end of the range and `share_low` to the lower end, and `p`
+    filled in where the table has none. All are NaN in rows that are not judged.
+
+    Args:
+        table: scores of one model.
+        ranges: lower and upper end of each metric's range.
+    """
+    frame: Any = table.to_pandas()
+    frame = frame[frame["n"] > 0].reset_index(drop=True)
+    kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
+    drawn = frame["metric"].map(kinds) == "random-init"
+    frame["judged"] = frame["null"].notna() & (frame["p"].notna() | ~drawn)
+    frame["exact"] = False
+    for name in ("distance", "apart", "share", "share_low"):
+        frame[name] = math.nan
+    groups: Any = frame[frame["judged"]].groupby(["metric", "stack"], sort=False)
+    for (metric, _), rows in groups:
+        exact = bool(rows["sem"].isna().all())
+        distance = _distances(rows, exact)
+        low, high = (ranges or {}).get(str(metric)) or (None, None)
+        found = {
+            "exact": exact, "distance": distance, "apart": _apart(rows["score"].to_numpy()),
+            "share": _share(rows, high), "share_low": _share(rows, low, below=True),
+            "p": np.where(rows["p"].notna(), rows["p"], _p(distance, rows, exact)),
+        }  # fmt: skip
+        for name, values in found.items():
+            frame.loc[rows.index, name] = values
+    return frame
 
 
 def _distances(rows: pd.DataFrame, exact: bool) -> np.ndarray:
@@ -163,13 +195,14 @@ def _p(distance: np.ndarray, rows: pd.DataFrame, exact: bool) -> np.ndarray:
     return 2 * student.sf(np.abs(distance), np.maximum(freedom, 1))
 
 
-def _share(rows: pd.DataFrame, end: float | None) -> np.ndarray:
-    """Return the share of the distance from the null to the end of the range."""
+def _share(rows: pd.DataFrame, end: float | None, *, below: bool = False) -> np.ndarray:
+    """Return the share of the distance from the null to an end of the range."""
     score, null = rows["score"].to_numpy(), rows["null"].to_numpy()
     if end is None or not math.isfinite(end):
         return np.full(len(rows), math.nan)
+    inside = null > end if below else null < end
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(null < end, (score - null) / (end - null), math.nan)
+        return np.where(inside, (score - null) / (end - null), math.nan)
 
 
 def _apart(score: np.ndarray) -> np.ndarray:

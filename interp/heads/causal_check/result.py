@@ -237,3 +237,28 @@ class Confirmation(Result):
             lines += [f"  {doubt}" for doubt in c.doubts()]
         lines += [f"{metric}: {note}" for metric, note in self.notes.items()]
         return "\n".join(lines)
+
+
+def confirmation_of(told: Mapping[str, Any]) -> Confirmation:
+    """Restore checks from the output of `Confirmation.to_json`.
+
+    Raises:
+        StoreError: the data is not of causal checks, or is damaged.
+    """
+    from interp.core.errors import StoreError
+
+    number = {f.name for f in fields(CausalCheck) if f.type == "float"}
+    try:
+        checks = [
+            CausalCheck(
+                **{
+                    name: tuple(row[name]) if name == "heads"
+                    else math.nan if name in number and row[name] is None else row[name]
+                    for name in _CHECKED
+                }
+            )
+            for row in told["checks"]
+        ]  # fmt: skip
+        return Confirmation(tuple(checks), dict(told["provenance"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"not the causal checks of a model, or damaged: {error}") from error

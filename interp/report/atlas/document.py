@@ -21,6 +21,7 @@ class Atlas(TypedDict):
     comparisons: list[Comparison]
     pages: list[Part]  # results that are not about single heads: faithfulness, safety, checks
     command: str | None
+    notes: NotRequired[list[str]]  # to be seen: files that could not be read, models of one name
 
 
 class Model(TypedDict):
@@ -65,6 +66,7 @@ class Role(TypedDict):
     text: str  # what a head of this role does, in one sentence
     rule: str  # the scores, nulls and checks that decide it
     count: int
+    slot: NotRequired[int]  # place of its colour in the palette of roles, from 0
 
 
 class Statement(TypedDict):
@@ -79,6 +81,7 @@ class Statement(TypedDict):
     high: float | None
     null: float | None
     found: bool
+    judged: NotRequired[bool]  # False where there is no null, so that nothing is claimed
 
 
 class Metric(TypedDict):
@@ -92,12 +95,15 @@ class Metric(TypedDict):
     high: float | None
     end: str  # "high", "low" or "both": the end of interest
     null: str | None  # what the null is
-    null_values: NotRequired[list[float]]  # its distribution: scores of null heads, sorted
+    null_values: NotRequired[list[float]]  # its distribution over heads: their nulls, sorted
     score: Column
     sem: Column
     n: Column
     null_score: Column
     null_sem: Column
+    score_low: NotRequired[Column]  # 95 % interval of the score; None where there is no error
+    score_high: NotRequired[Column]
+    null_sd: NotRequired[Column]  # spread of single heads under the null; None if it is not known
     p: Column
 
 
@@ -175,14 +181,72 @@ class Part(TypedDict):
     """A result that is shown as a whole."""
 
     id: str
-    kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check"
+    kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
+    # "importance", "comparison", "match", "emergence"
     title: str
     text: str  # what it says, in one or two sentences
     heads: list[str]
     columns: list[str]
     rows: list[list]
-    figure: NotRequired[dict]  # drawn by its kind: nodes and edges, a curve, a tree
+    figure: NotRequired[Graph | Curves | Sentences | Tokens]  # told apart by its `draw`
     provenance: NotRequired[dict]
+
+
+class Graph(TypedDict):
+    """A circuit: nodes, edges, and the smallest set of nodes that was verified."""
+
+    draw: str  # "graph"
+    nodes: list[Node]  # the largest score first
+    edges: list[tuple[str, str, float | None]]  # from, to, score; empty if only nodes were scored
+    verified: list[str]  # the nodes of the smallest set whose faithfulness was measured
+    unit: str
+    curves: NotRequired[Curves]  # faithfulness over the number of heads
+
+
+class Node(TypedDict):
+    """A node of a circuit; `layer` and `head` are None for embeddings, MLPs and the logits."""
+
+    id: str
+    layer: int | None
+    head: int | None
+    score: float | None
+    sem: float | None
+    role: str
+
+
+class Curves(TypedDict):
+    """Lines over one axis, such as a task against the number of removed heads."""
+
+    draw: str  # "curves"
+    x: str  # title of the axis, with its unit
+    y: str
+    lines: list[Line]
+
+
+class Line(TypedDict):
+    """One line with its band; `kind` is "result", "random" or "head"."""
+
+    name: str
+    kind: str
+    x: list[float | None]
+    y: list[float | None]
+    low: list[float | None]  # empty without a band
+    high: list[float | None]
+
+
+class Sentences(TypedDict):
+    """Sentences with gold and predicted arcs of dependency trees."""
+
+    draw: str  # "sentences"
+    sentences: list[dict]  # words, heads, relations, predicted, directed, as in `trees.json`
+
+
+class Tokens(TypedDict):
+    """Scores of the tokens of one text, one row per method."""
+
+    draw: str  # "tokens"
+    tokens: list[str]
+    rows: list[tuple[str, list[float | None]]]  # name of the method, a score per token
 
 
 class Comparison(TypedDict):

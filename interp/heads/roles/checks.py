@@ -1,0 +1,118 @@
+"""What causal checks say about roles: they confirm a role, contradict it, or leave it open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.columns import score_text, with_error
+from interp.core.head import Head
+from interp.core.statistics import holm
+from interp.core.table import HeadTable
+from interp.heads.causal_check.result import CausalCheck
+from interp.heads.roles.declaration import NOTHING, Role
+from interp.heads.roles.result import Evidence
+from interp.heads.special import LEVEL
+
+if TYPE_CHECKING:
+    from interp.heads.causal_check.result import Confirmation
+
+Place = tuple[str, int, int]
+_HALF = 0.5  # share of random sets that do at least as much damage
+
+
+def verdicts(
+    model: str, checks: Sequence[Confirmation | HeadTable], declared: Sequence[Role]
+) -> dict[Place, list[Evidence]]:
+    """Return what the checks of one model say about the roles of its heads, by head.
+
+    A check of the top heads of a score speaks for the roles that the score decides; its p is
+    corrected over the checks by Holm's method. A table of ablations speaks for the roles whose task
+    it used.
+    """
+    found: dict[Place, list[Evidence]] = {}
+    rows = [c for one in checks if not isinstance(one, HeadTable) for c in one if c.model == model]
+    for place, one in [*_of_sets(rows, declared), *_of_ablations(model, checks, declared)]:
+        found.setdefault(place, []).append(one)
+    return found
+
+
+def _of_sets(
+    checks: Sequence[CausalCheck], declared: Sequence[Role]
+) -> Iterator[tuple[Place, Evidence]]:
+    """Yield what checks of the top heads of a score say."""
+    import numpy as np
+
+    own = [c for c in checks if c.purpose == "own"]
+    usable = [(c, p) for c in own if (p := _usable_p(c)) is not None]
+    corrected = holm(np.array([p for _, p in usable])) if usable else []
+    for (check, p), p_holm in zip(usable, corrected, strict=True):
+        for role in declared:
+            if not any(
+                n.metric == check.metric.partition(":")[0] and n.decides for n in role.needs
+            ):
+                continue
+            kind = "confirms" if p_holm <= LEVEL else ""
+            if not kind and role.causal and p >= _HALF:
+                kind = "contradicts"
+            if not kind:
+                continue
+            heads = ", ".join(check.heads)
+            more = "more" if kind == "confirms" else "no more"
+            text = (
+                f"Ablating {heads} changes {check.task} from {score_text(check.clean)} to "
+                f"{score_text(check.out)} {check.unit}, {more} than random sets of as many heads "
+                f"(p {p:.1g})."
+            )
+            for name in check.heads:
+                head = Head.parse(name)
+                place = (head.stack or "decoder", head.layer, head.head)
+                yield place, Evidence(
+                    role.id, text, f"check of {check.metric}", p=float(p), n=check.n_prompts,
+                    clusters=check.n_clusters, unit=check.unit, kind=kind, size=0.0,
+                )  # fmt: skip
+
+
+def _usable_p(check: CausalCheck) -> float | None:
+    """Return the p of a check that could have shown an effect; None if it could not."""
+    if check.at_chance:
+        return None
+    if check.n_random and check.least_p <= LEVEL:
+        return check.p
+    return check.any_p if check.any_least_p <= LEVEL else None
+
+
+def _of_ablations(
+    model: str, checks: Sequence[Confirmation | HeadTable], declared: Sequence[Role]
+) -> Iterator[tuple[Place, Evidence]]:
+    """Yield the heads whose own ablation changes nothing in the task of a role."""
+    for table in checks:
+        if not isinstance(table, HeadTable) or model not in table.models:
+            continue
+        for role in (role for role in declared if role.causal and role.task):
+            frame: Any = table.where(model=model).to_pandas()
+            mine: Any = frame[[_is_ablation(m, role.task) for m in frame["metric"]]]
+            largest = float(mine["score"].abs().max()) if len(mine) else 0.0
+            if not largest > 0:
+                continue
+            for row in mine.to_dict("records"):
+                ends = [abs(row[end]) for end in ("low", "high") if not math.isnan(row[end])]
+                if not ends or max(ends) >= NOTHING * largest:
+                    continue
+                text = (
+                    f"Ablating it alone changes {role.task} by {with_error(row['score'], row['sem'])}"
+                    f" {row['unit'].partition(' (')[0]}: nothing beside the {score_text(largest)} of "
+                    "the head that matters most."
+                )  # fmt: skip
+                place = (str(row["stack"]), int(row["layer"]), int(row["head"]))
+                yield place, Evidence(
+                    role.id, text, str(row["metric"]), float(row["score"]), float(row["sem"]),
+                    int(row["n"]), int(row["clusters"]), unit=str(row["unit"]),
+                    kind="contradicts", size=0.0,
+                )  # fmt: skip
+
+
+def _is_ablation(metric: str, task: str) -> bool:
+    name, _, options = metric.partition(":")
+    return name == "ablation" and f"task={task}" in options.split(",")

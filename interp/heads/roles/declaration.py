@@ -1,0 +1,98 @@
+"""Declaration of a role: its name, its sentence, and the scores that decide it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from interp.heads.special import APART, HALF, LEVEL
+
+ENDS = {"high": "above", "low": "below"}
+NOTHING = 1e-3  # an ablation effect below this share of the largest effect of any head is none
+CONTRADICTED = (
+    "A causal check contradicts it: ablating the head and others like it does no more damage to "
+    "their own task than half of the random sets of heads, or the interval of the head's own "
+    f"ablation effect lies within {NOTHING:.1%} of the largest effect of any head."
+)
+
+
+@dataclass(frozen=True)
+class Need:
+    """A score that speaks for a role.
+
+    Args:
+        metric: name of the metric, without options.
+        end: side of the null on which a head of this role scores.
+        share: part of the way from the null to this end of the range that is a large effect.
+        decides: False for a score that is shown as evidence but gives no role by itself.
+    """
+
+    metric: str
+    end: Literal["high", "low"] = "high"
+    share: float = HALF
+    decides: bool = True
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role that a head can have; one entry of `interp.heads.roles.declared.ROLES`.
+
+    Args:
+        id: short name for tables, links and files.
+        name: name in sentences, such as "induction".
+        text: one sentence on what a head of this role does.
+        needs: the scores that speak for it; one that decides is enough.
+        slot: place of its colour in the palette of roles, from 0.
+        yields_to: roles that are the more exact name of what a head does; a head that has one of
+            them too is called that.
+        causal: True if the role is about what a head does for the model, so that a causal check
+            can contradict it.
+        task: name of the task on which the ablation of single heads is such a check.
+        note: an addition to the rule, if it needs one.
+    """
+
+    id: str
+    name: str
+    text: str
+    needs: tuple[Need, ...] = ()
+    slot: int = 0
+    yields_to: tuple[str, ...] = ()
+    causal: bool = False
+    task: str = ""
+    note: str = ""
+
+    @property
+    def noun(self) -> str:
+        """The name with "head", as in "induction head"."""
+        return f"{self.name} head"
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        if not self.needs:
+            return self.note
+        said = [_told(self.needs, decides=True)]
+        if any(not need.decides for need in self.needs):
+            names = ", ".join(need.metric for need in self.needs if not need.decides)
+            said.append(f"Shown as further evidence: {names}.")
+        if self.yields_to:
+            others = " or ".join(x.replace("_", " ") for x in self.yields_to)
+            said.append(f"A head that is also {others} is called that.")
+        if self.causal:
+            said.append(CONTRADICTED)
+        return " ".join([*said, self.note]).strip()
+
+
+def _told(needs: tuple[Need, ...], *, decides: bool) -> str:
+    chosen = [need for need in needs if need.decides == decides]
+    groups: dict[tuple[str, float], list[str]] = {}
+    for need in chosen:
+        groups.setdefault((need.end, need.share), []).append(need.metric)
+    sides = [
+        f"{' or '.join(names)} {ENDS[end]} its null (p < {LEVEL:g}, corrected over all heads and all "
+        f"scores that decide roles) by a large effect: more than {share:.0%} of the way from the null "
+        f"to the end of the range, or more than {APART:g} robust standard deviations from the other "
+        "heads of the model"
+        for (end, share), names in groups.items()
+    ]  # fmt: skip
+    return f"{'; or '.join(sides)}."

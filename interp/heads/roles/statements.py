@@ -1,0 +1,244 @@
+"""Sentences on the roles of one model: what was found, and what was looked for and not found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from interp.core.clusters import interval
+from interp.core.columns import score_text, with_error
+from interp.core.order import first
+from interp.core.registry import METRICS
+from interp.heads.roles.decide import base_name
+from interp.heads.roles.declaration import Role
+from interp.heads.roles.declared import ROLES, role_named
+from interp.heads.roles.result import HeadRole, HeadRoles
+from interp.heads.special import LEVEL, catalogue_of, judged_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.core.table import HeadTable
+
+NAMED = 4  # heads named in a sentence
+OTHERS = 4  # further metrics named in the last sentence
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence about a role, or about metrics that decide none.
+
+    Args:
+        role: id of the role; None for metrics that decide none.
+        text: the sentence; it names heads, score, interval and null.
+        heads: labels of the heads it is about, the strongest first; of nothing found, the best one.
+        metric: the metric of the numbers.
+        score, low, high, null: of the first head; NaN where there is none.
+        found: True if heads were found with significance.
+        judged: False if there is no null, so that nothing is claimed.
+    """
+
+    role: str | None
+    text: str
+    heads: tuple[str, ...]
+    metric: str
+    score: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    null: float = math.nan
+    found: bool = False
+    judged: bool = True
+
+
+def statements(
+    table: HeadTable, found: HeadRoles, declared: Sequence[Role] = ROLES
+) -> tuple[Statement, ...]:
+    """Return a sentence per role for which the table of one model has a score, and one on the rest.
+
+    Args:
+        table: the scores of one model.
+        found: its roles, as `interp.roles` decided them.
+        declared: the roles, in the order of the sentences.
+    """
+    names = HeadNames(table.stacks)
+    ranges = METRICS.ranges()
+    known = {m: ranges.get(base_name(m), (None, None)) for m in table.metrics}
+    frame = judged_rows(table, known)
+    ends = {metric: made.get("end") for (_, metric), made in table.provenance.items()}
+    said = [_of_role(role, frame, found, ends, names) for role in declared]
+    deciding = {need.metric for role in declared for need in role.needs}
+    rest = _others(table, deciding, names)
+    return tuple(one for one in [*said, rest] if one is not None)
+
+
+@dataclass(frozen=True)
+class HeadNames:
+    """Labels of heads, with the stack where there are several."""
+
+    stacks: tuple[str, ...]
+
+    def __call__(self, stack: str, layer: int, head: int) -> str:
+        """Return L5H4, or `encoder L5H4` where the model has several stacks."""
+        label = f"L{layer}H{head}"
+        return label if len(self.stacks) == 1 else f"{stack} {label}"
+
+    def of(self, one: Any) -> str:
+        """Return the label of anything with stack, layer and head."""
+        return self(one.stack, int(one.layer), int(one.head))
+
+
+def listed(names: Iterable[str], limit: int = NAMED) -> str:
+    """Join names, with the number of those that are left out."""
+    names = list(names)
+    more = len(names) - limit
+    if more > 0:
+        return f"{', '.join(names[:limit])} and {more} more"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def in_order(
+    role: Role, frame: pd.DataFrame, heads: Sequence[HeadRole], ends: Mapping[str, str | None]
+) -> list[HeadRole]:
+    """Return the heads of a role in the displayed order of the first of its scores that found them.
+
+    Args:
+        role: the role.
+        frame: the rows of the model's scores.
+        heads: the heads of the role.
+        ends: the end of each metric that is displayed; see `interp.core.order`.
+    """
+    left = {(x.stack, x.layer, x.head): x for x in heads}
+    out: list[HeadRole] = []
+    for need in role.needs:
+        for metric in dict.fromkeys(m for m in frame["metric"] if base_name(m) == need.metric):
+            rows: Any = frame[frame["metric"] == metric]
+            ordered = first(rows, len(rows), "end", ends.get(metric))
+            for place in ordered[["stack", "layer", "head"]].itertuples(index=False, name=None):
+                head = left.get(place)
+                if head is not None and any(
+                    e.kind == "decides" and e.role == role.id and e.metric == metric
+                    for e in head.evidence
+                ):
+                    out.append(left.pop(place))
+    return [*out, *left.values()]
+
+
+def _of_role(
+    role: Role,
+    frame: pd.DataFrame,
+    found: HeadRoles,
+    ends: Mapping[str, str | None],
+    names: HeadNames,
+) -> Statement | None:
+    """Return the sentence about one role; None if no score speaks for it."""
+    heads = in_order(role, frame, [x for x in found.assigned if role.id in x.roles], ends)
+    if heads:
+        return _of_heads(role, heads, names)
+    deciding = [need.metric for need in role.needs if need.decides]
+    rows: Any = frame[frame["metric"].map(base_name).isin(deciding)]
+    if not len(rows):
+        return None
+    judged: Any = rows[rows["judged"]]
+    some = judged if len(judged) else rows
+    rank = {name: at for at, name in enumerate(deciding)}
+    metric = min(some["metric"].unique(), key=lambda m: rank[base_name(m)])
+    own = some[some["metric"] == metric]
+    row = first(own, 1, "score").iloc[0]
+    head = names(str(row["stack"]), int(row["layer"]), int(row["head"]))
+    low, high = _ends(row)
+    about = {
+        "role": role.id, "heads": (head,), "metric": str(metric), "score": float(row["score"]),
+        "low": low, "high": high, "null": float(row["null"]),
+    }  # fmt: skip
+    if not len(judged):
+        text = (
+            f"{role.noun.capitalize()}s: not judged, because the scores have no null; the highest "
+            f"{metric} is {head} {_score(row['score'], low, high)}."
+        )
+        return Statement(text=text, judged=False, **about)
+    but = [x for x in found.assigned if role.id in x.yielded]
+    score = f"{head} {_score(row['score'], low, high)}, null {_null(row)}"
+    if but:
+        also = dict.fromkeys(role_named(r).name for x in but for r in x.roles)
+        of = f"the {listed(also)} head{'s' * (len(but) != 1)} {listed(names.of(x) for x in but)}"
+        text = f"No {role.noun} other than {of}; highest {metric}: {score}."
+        return Statement(text=text, **about)
+    small = (
+        "; above its null, but by less than the rule asks for"
+        if row["p"] < LEVEL / len(judged)
+        else ""
+    )
+    against = [x for x in found.assigned for e in x.evidence
+               if e.role == role.id and e.kind == "contradicts"]  # fmt: skip
+    if against:
+        small = f"; a causal check contradicts {listed(dict.fromkeys(map(names.of, against)))}"
+    return Statement(text=f"No {role.noun}: best {metric} {score}{small}.", **about)
+
+
+def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statement:
+    """Return the sentence about the heads of a role that was found."""
+    rank = {need.metric: at for at, need in enumerate(role.needs)}
+    deciding = (e for e in heads[0].evidence if e.role == role.id and e.kind == "decides")
+    one = min(deciding, key=lambda e: rank.get(base_name(e.metric), 0))
+    between = interval(one.score, one.sem, one.clusters)
+    low, high = between or (math.nan, math.nan)
+    labels = tuple(map(names.of, heads))
+    metrics = list(dict.fromkeys(
+        base_name(e.metric) for x in heads for e in x.evidence
+        if e.role == role.id and e.kind in ("decides", "supports")
+    ))  # fmt: skip
+    by = f" ({', '.join(metrics)})" if len(metrics) > 1 else ""
+    count = f"{len(heads)} {role.noun}{'s' * (len(heads) != 1)}{by}"
+    null = f", null {with_error(one.null, one.null_sem)}" if not math.isnan(one.null) else ""
+    text = f"{count}: {labels[0]} {one.metric} {_score(one.score, low, high)}{null}"
+    if len(labels) > 1:
+        text += f"; also {listed(labels[1:])}"
+    checks = dict.fromkeys(
+        e.text for x in heads for e in x.evidence if e.role == role.id and e.kind == "confirms"
+    )
+    text = " ".join([f"{text}.", *checks])
+    return Statement(role.id, text, labels, one.metric, one.score, low, high, one.null, found=True)
+
+
+def _others(table: HeadTable, deciding: set[str], names: HeadNames) -> Statement | None:
+    """Return one sentence on the metrics that decide no role and in which heads stand out."""
+    ends = {m: METRICS.ranges().get(base_name(m), (None, None))[1] for m in table.metrics}
+    best: dict[str, Any] = {}
+    count: dict[str, int] = {}
+    for one in sorted(catalogue_of(table, ends).special, key=lambda x: -x.size):
+        if base_name(one.metric) not in deciding:
+            best.setdefault(one.metric, one)
+            count[one.metric] = count.get(one.metric, 0) + 1
+    if not best:
+        return None
+    shown = list(best.values())[:OTHERS]
+    told = [
+        f"{x.metric} {names.of(x)} {score_text(x.score)} (null {score_text(x.null)})"
+        + (f" and {count[x.metric] - 1} more" if count[x.metric] > 1 else "")
+        for x in shown
+    ]
+    more = len(best) - len(shown)
+    text = f"Scores without a role in which heads stand out: {'; '.join(told)}"
+    text += f"; and {more} more metric{'s' * (more != 1)}." if more else "."
+    x = shown[0]
+    low, high = interval(x.score, x.sem, x.clusters) or (math.nan, math.nan)
+    heads = tuple(dict.fromkeys(map(names.of, shown)))
+    return Statement(None, text, heads, x.metric, x.score, low, high, x.null, found=True)
+
+
+def _ends(row: Any) -> tuple[float, float]:
+    return float(row["low"]), float(row["high"])
+
+
+def _score(score: float, low: float, high: float) -> str:
+    """Format a score with its 95 % interval, if it has one."""
+    between = "" if math.isnan(low) else f" [{score_text(low)}, {score_text(high)}]"
+    return f"{score_text(score)}{between}"
+
+
+def _null(row: Any) -> str:
+    """Format a null with the spread of one head under it, or the error of its mean."""
+    spread = row["null_sd"]
+    return with_error(row["null"], row["null_sem"] if math.isnan(spread) else spread)

@@ -1,0 +1,186 @@
+"""Parts of the atlas on several models: differences, matches, and scores over checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.heads.special import LEVEL
+from interp.report.atlas.document import Comparison, Curves, Difference, Line, Model, Nearest
+from interp.report.atlas.rows import Found, made_of, plain, rows_of, shorter, weights_of
+from interp.report.atlas.scores import number
+
+if TYPE_CHECKING:
+    from interp.heads.between_models.matches import HeadMatches
+    from interp.heads.between_models.result import ModelDifferences
+    from interp.heads.checkpoints.result import Emergence
+
+LINES = 6  # curves of heads per metric
+NAMED = 4
+
+
+def difference_part(found: ModelDifferences) -> Found:
+    """Return the differences of two models as a table, the largest first."""
+    frame: Any = found.to_pandas()
+    order = frame["score"].abs().sort_values(ascending=False, kind="stable").index
+    changed: Any = frame.loc[order][frame.loc[order, "p_holm"] < LEVEL]
+    labels = [
+        f"L{layer}H{head}" for layer, head in zip(changed["layer"], changed["head"], strict=True)
+    ]
+    told = [
+        f"{label} {row['metric']} {row['score']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        for label, row in zip(labels[:NAMED], changed.to_dict("records"), strict=False)
+    ]
+    name = _name(found)
+    text = (
+        f"{len(changed)} of {len(frame)} scores differ (p below {LEVEL:g}, corrected by Holm): "
+        f"{'; '.join(told)}{' and others' if len(changed) > len(told) else ''}."
+        if len(changed)
+        else f"No score differs significantly among {len(frame)} (p corrected by Holm)."
+    )
+    part: Any = {
+        "id": "", "kind": "comparison", "title": f"What changed: {name}", "text": text,
+        "heads": list(dict.fromkeys(labels)), **rows_of(frame.loc[order], ("model", "null")),
+        "provenance": made_of(found.provenance),
+    }  # fmt: skip
+    return Found(part, name)
+
+
+def _name(found: Any) -> str:
+    return str(found.provenance.get("model") or found.provenance.get("model_id") or "two models")
+
+
+def comparison_of(found: ModelDifferences, a: Model, b: Model, id: str) -> Comparison:
+    """Return stored differences as columns in the order of the heads of the first model."""
+    frame: Any = found.to_pandas()
+    stacks = [stack["name"] for stack in a["stacks"]]
+    at = {(stacks[p["stack"]], p["layer"], p["head"]): i for i, p in enumerate(a["heads"])}
+    metrics: list[Difference] = []
+    groups: Any = frame.groupby("metric", sort=False)
+    for metric, rows in groups:
+        one: dict[str, list] = {x: [None] * len(at) for x in ("difference", "low", "high", "p")}
+        for row in rows.to_dict("records"):
+            place = at.get((row["stack"], int(row["layer"]), int(row["head"])))
+            if place is not None:
+                one["difference"][place] = number(row["score"])
+                one["low"][place], one["high"][place] = number(row["low"]), number(row["high"])
+                one["p"][place] = number(row["p_holm"])
+        unit = str(rows["unit"].iloc[0])
+        metrics.append({"metric": str(metric), "unit": unit, **one})  # type: ignore[typeddict-item]
+    text = difference_part(found).part["text"]
+    return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
+
+
+def untested_comparison(a: Model, b: Model, id: str) -> Comparison | None:
+    """Return the differences of the scores of two models of one shape; None for other shapes.
+
+    They have no interval and no p, because the models were not scored on paired prompts.
+    """
+    if a["stacks"] != b["stacks"] or [p["label"] for p in a["heads"]] != [
+        p["label"] for p in b["heads"]
+    ]:
+        return None
+    mine, other = ({m["name"]: m for m in x["metrics"]} for x in (a, b))
+    shared = [name for name in mine if name in other and mine[name]["group"] != "causal"]
+    if not shared:
+        return None
+    none: list[float | None] = [None] * len(a["heads"])
+    metrics: list[Difference] = [
+        {
+            "metric": name, "unit": mine[name]["unit"],
+            "difference": [
+                None if x is None or y is None else y - x
+                for x, y in zip(mine[name]["score"], other[name]["score"], strict=True)
+            ],
+            "low": list(none), "high": list(none), "p": list(none),
+        }
+        for name in shared
+    ]  # fmt: skip
+    text = (
+        f"{b['name']} minus {a['name']}, score by score, without a test: the models were scored "
+        "one by one. `interp compare` pairs the prompts and tests each difference."
+    )
+    return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
+
+
+def match_part(found: HeadMatches) -> Found:
+    """Return which heads of two models do alike."""
+    frame: Any = found.to_pandas()
+    name = _name(found)
+    sure = frame[frame["p_bh"] < LEVEL] if "p_bh" in frame else frame.iloc[:0]
+    whole = "" if found.p_all is None else f" The whole assignment: p = {shorter(found.p_all)}."
+    part: Any = {
+        "id": "", "kind": "match", "title": f"Heads that do alike: {name}",
+        "text": f"{len(sure)} of {len(frame)} heads have a match with a p below {LEVEL:g} "
+        f"(Benjamini and Hochberg), by {found.metric}.{whole}",
+        "heads": [], **rows_of(frame, ("model",)), "provenance": made_of(found.provenance),
+    }  # fmt: skip
+    return Found(part, name)
+
+
+def matched(found: HeadMatches) -> tuple[str, str, dict[str, Nearest]]:
+    """Return both models, and the match of each head of the first."""
+    a, _, b = _name(found).partition(" to ")
+    rows: Any = found.to_pandas()
+    near: dict[str, Nearest] = {
+        f"L{row['layer']}H{row['head']}": {
+            "model": b, "label": str(row["head_b"]), "similarity": float(row["score"]),
+            "how": f"{found.metric}, {row['unit']}",
+        }
+        for row in rows.to_dict("records")
+        if row["head_b"] and number(row["score"]) is not None
+    }  # fmt: skip
+    return a, b, near
+
+
+def emergence_part(found: Emergence) -> Found:
+    """Return scores over the checkpoints of a training run, and when they changed."""
+    changes: Any = found.change_points()
+    sure = changes[changes["p_holm"] < LEVEL] if len(changes) else changes
+    frame: Any = found.to_pandas()
+    name = _name(found)
+    lines: list[Line] = []
+    for metric in found.metrics:
+        rows = frame[frame["metric"] == metric]
+        spread = rows.groupby(["stack", "layer", "head"])["score"].agg(lambda x: x.max() - x.min())
+        for stack, layer, head in spread.sort_values(ascending=False).index[:LINES]:
+            own = rows[(rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)]
+            lines.append(
+                {
+                    "name": f"{metric} L{layer}H{head}", "kind": "head",
+                    "x": plain(own["step"].tolist()), "y": plain(own["score"].tolist()),
+                    "low": plain(own["low"].tolist()), "high": plain(own["high"].tolist()),
+                }
+            )  # fmt: skip
+    figure: Curves = {"draw": "curves", "x": "training step", "y": "score", "lines": lines}
+    told = [
+        f"{row['metric']} {_at(row)} {row['size']:+.3f}"
+        for row in sure.head(NAMED).to_dict("records")
+    ]
+    text = f"{len(sure)} changes with a p below {LEVEL:g} (Holm) over {frame['step'].nunique()} checkpoints"
+    heads = list(dict.fromkeys(_at(row) for row in sure.head(LINES).to_dict("records")))
+    part: Any = {
+        "id": "", "kind": "emergence", "title": f"Over training: {name}",
+        "text": f"{text}: {'; '.join(told)}." if told else f"{text}.", "heads": heads,
+        **rows_of(changes), "figure": figure, "provenance": made_of(found.provenance),
+    }  # fmt: skip
+    return Found(part, name, weights_of(found.provenance))
+
+
+def _at(row: Any) -> str:
+    return f"L{int(row['layer'])}H{int(row['head'])}"
+
+
+def sides(name: str, models: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first and the second model of a difference "B - A", if both are known.
+
+    Args:
+        name: name of the difference.
+        models: names of known models.
+    """
+    for found in re.finditer(" - ", name):
+        second, first = name[: found.start()], name[found.end() :]
+        if first in models and second in models:
+            return first, second
+    return None

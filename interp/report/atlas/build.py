@@ -1,0 +1,224 @@
+"""The atlas document, built from tables of scores, from results folders, and from models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError
+from interp.core.merge import merged, ordered, told_apart
+from interp.core.registry import METRICS
+from interp.core.table import HeadTable
+from interp.heads.roles.decide import roles
+from interp.heads.roles.result import HeadRoles
+from interp.report.atlas.between_models import (
+    comparison_of,
+    difference_part,
+    emergence_part,
+    match_part,
+    matched,
+    sides,
+    untested_comparison,
+)
+from interp.report.atlas.cards import card_of, nearest_heads
+from interp.report.atlas.document import Atlas, Comparison, Model, Part
+from interp.report.atlas.folder import Contents, read_folder
+from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
+from interp.report.atlas.rows import Found, anchor
+from interp.report.atlas.scores import model_of
+from interp.report.atlas.texts_and_trees import (
+    attribution_parts,
+    faithfulness_part,
+    safety_part,
+    syntax_evidence,
+    tree_part,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    from interp.model.model import Model as LoadedModel
+
+VERSION = 1
+MANY = 4  # models of which every pair is compared
+PAGES = ("comparison", "match", "faithfulness")  # parts that are not about one model's heads
+
+
+def build_atlas(
+    *sources: HeadTable | str | os.PathLike,
+    models: Sequence[LoadedModel] = (),
+    title: str = "Attention heads",
+    command: str | None = None,
+    notes: Sequence[str] = (),
+) -> Atlas:
+    """Return the atlas document of tables of scores and of results folders.
+
+    Args:
+        *sources: tables of scores, files of them (.parquet, .csv, .json), and folders that
+            `interp` commands wrote to.
+        models: loaded models, found in the results by their weights. They add to each card of their
+            heads the strongest examples, the tokens that the head writes, and nearest patterns.
+        title: title of the page.
+        command: the command line that made the page.
+        notes: sentences to show on the page.
+
+    Raises:
+        StoreError: a file cannot be read, or a folder does not exist.
+        OptionError: there is nothing to show: no results at all.
+    """
+    found = Contents(notes=list(notes))
+    for source in sources:
+        if isinstance(source, HeadTable):
+            found.scores.append(source)
+        elif (path := Path(source).expanduser()).is_file():
+            found.scores.append(HeadTable.load(path))
+        else:
+            read_folder(path, found)
+    atlas = atlas_of(found, title=title, command=command)
+    for model in models:
+        from interp.report.atlas.from_model import add_model
+
+        add_model(atlas, model)
+    if not atlas["models"] and not atlas["pages"]:
+        names = ", ".join(str(x) for x in sources if not isinstance(x, HeadTable)) or "the table"
+        read = f" {' '.join(found.notes)}" if found.notes else ""
+        raise OptionError(
+            f"there are no results in {names}; give a folder that a command wrote with --out, such "
+            f"as `interp score MODEL --out results`.{read}"
+        )
+    return atlas
+
+
+def atlas_of(
+    found: Contents, *, title: str = "Attention heads", command: str | None = None
+) -> Atlas:
+    """Return the atlas document of the contents of folders."""
+    names, scores, causal, notes = _told_apart(found)
+    assigned = _roles(found, scores, causal, names)
+    ids: set[str] = set()
+    models: dict[str, Model] = {}
+    for name in dict.fromkeys([*scores, *causal]):
+        own = None if name not in scores else assigned.of(name)
+        models[name] = model_of(name, anchor(name, ids), scores.get(name), causal.get(name), own)
+    pages: list[Part] = []
+    parts = _parts(found)
+    taken: set[str] = set()
+    by_model: dict[str, list[Found]] = {name: [] for name in models}
+    for one in parts:
+        one.part["id"] = anchor(f"{one.part['kind']}-{one.part['title']}"[:60], taken)
+        name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
+        if name in models and one.part["kind"] not in PAGES:
+            models[name]["results"].append(one.part)
+            by_model[name].append(one)
+        else:
+            if one.model and name not in models and one.part["kind"] not in PAGES:
+                one.part["title"] = f"{one.part['title']}, {one.model}"
+            pages.append(one.part)
+    near = nearest_heads(models)
+    for match in found.matches:
+        first, second, pairs = matched(match)
+        mine = models.get(first)
+        if mine is not None:
+            other = models[second]["id"] if second in models else second
+            for label, one in pairs.items():
+                if first == second and label == one["label"]:
+                    continue
+                near.setdefault((mine["id"], label), []).insert(0, {**one, "model": other})
+    for name, model in models.items():
+        own = assigned.of(name).assigned if name in scores else ()
+        evidence = {(x.stack, x.layer, x.head): x for x in own}
+        for place in model["heads"]:
+            stack = model["stacks"][place["stack"]]["name"]
+            head = evidence.get((stack, place["layer"], place["head"]))
+            card = card_of(
+                model, place, head, by_model[name], near.get((model["id"], place["label"]), [])
+            )
+            if card:
+                model["cards"][place["label"]] = card
+    return {
+        "version": VERSION, "title": title, "models": list(models.values()),
+        "comparisons": _comparisons(found, models), "pages": pages, "command": command,
+        "notes": list(dict.fromkeys(notes)),
+    }  # fmt: skip
+
+
+def _told_apart(
+    found: Contents,
+) -> tuple[dict[tuple[str, str], str], dict[str, HeadTable], dict[str, HeadTable], list[str]]:
+    """Give models of one name and different weights different names, and merge their tables.
+
+    Returns:
+        The shown name by name and weights; scores and causal tables by shown name; notes.
+    """
+    every = [*found.scores, *found.causal]
+    parts, notes = told_apart(every)
+    names: dict[tuple[str, str], str] = {}
+    for before, after in zip(every, parts, strict=True):
+        for (old, _), (new, metric) in zip(before.provenance, after.provenance, strict=True):
+            weights = str(after.provenance[new, metric].get("content_hash") or "")
+            names[old, weights] = new
+            names.setdefault((old, ""), new)
+    tables = []
+    for some in (parts[: len(found.scores)], parts[len(found.scores) :]):
+        table, more = merged(some)
+        notes += more
+        table = ordered(table, list(METRICS))
+        tables.append({name: table.where(model=name) for name in table.models})
+    return names, tables[0], tables[1], [*found.notes, *(f"{x}." for x in notes)]
+
+
+def _roles(
+    found: Contents,
+    scores: Mapping[str, HeadTable],
+    causal: Mapping[str, HeadTable],
+    names: Mapping[tuple[str, str], str],
+) -> HeadRoles:
+    """Decide the roles of all models, with their checks, ablations and dependency relations."""
+    if not scores:
+        return HeadRoles((), {})
+    evidence: dict[Any, list] = {}
+    for trees in found.trees:
+        weights = str(trees.provenance.get("content_hash") or "")
+        name = names.get((trees.model, weights))
+        if name is not None:
+            for key, more in syntax_evidence(trees, name).items():
+                evidence.setdefault(key, []).extend(more)
+    checks = [*found.checks, *causal.values()]
+    return roles(HeadTable.concat(scores.values()), checks, evidence=evidence)
+
+
+def _parts(found: Contents) -> list[Found]:
+    """Return the parts of all results, in the order in which the page shows them."""
+    parts = [circuit_part(circuit, evaluation) for circuit, evaluation in found.circuits]
+    parts += [part for checks in found.checks for part in check_parts(checks)]
+    parts += [pruning_part(curve) for curve in found.curves]
+    parts += [agreement_part(one) for one in found.agreements]
+    parts += [tree_part(one) for one in found.trees]
+    parts += [safety_part(one) for one in found.safety]
+    parts += [part for one in found.attributions for part in attribution_parts(one)]
+    parts += [faithfulness_part(one) for one in found.faithfulness]
+    parts += [difference_part(one) for one in found.differences]
+    parts += [match_part(one) for one in found.matches]
+    return parts + [emergence_part(one) for one in found.emergence]
+
+
+def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:
+    """Return stored differences of models, and untested ones of models of one shape."""
+    out: list[Comparison] = []
+    done: set[frozenset[str]] = set()
+    for one in found.differences:
+        pair = sides(str(one.provenance.get("model", "")), list(models))
+        if pair is not None:
+            a, b = models[pair[0]], models[pair[1]]
+            out.append(comparison_of(one, a, b, f"{a['id']}..{b['id']}"))
+            done.add(frozenset(pair))
+    order = list(models)
+    for at, first in enumerate(order):
+        for second in order[at + 1 :]:
+            if frozenset((first, second)) in done or len(order) > MANY:
+                continue
+            a, b = models[first], models[second]
+            made = untested_comparison(a, b, f"{a['id']}..{b['id']}")
+            out += [] if made is None else [made]
+    return out

@@ -1,0 +1,103 @@
+"""Rows of results as plain data, and the names and ids under which the atlas shows them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from interp.report.atlas.document import Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass
+class Found:
+    """A result as a part of the atlas, with the model that it belongs to.
+
+    Args:
+        part: the part, whose `id` is set when all parts are known.
+        model: name of the model in the result.
+        weights: content hash of the model, if the result states it.
+        notes: text of the link from a head's card, by the head's label; others link to the title.
+    """
+
+    part: Part
+    model: str
+    weights: str = ""
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def plain(value: Any) -> Any:
+    """Return a value as plain JSON data: None for a number that does not exist."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int, bool)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple, set, range)):
+        return [plain(v) for v in value]
+    return str(value)
+
+
+def rows_of(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the columns and rows of a frame for a part, without columns that hold nothing.
+
+    Args:
+        frame: the frame.
+        drop: names of further columns to leave out.
+    """
+    kept = [
+        name
+        for name in frame.columns
+        if name not in drop and bool((frame[name].notna() & (frame[name] != "")).any())
+    ]
+    rows = [[plain(x) for x in row] for row in frame[kept].itertuples(index=False, name=None)]
+    return {"columns": [str(name) for name in kept], "rows": rows}
+
+
+def rows_of_dicts(rows: Sequence[Mapping[str, Any]], drop: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the columns and rows of mappings for a part."""
+    import pandas as pd
+
+    return rows_of(pd.DataFrame(list(rows)), drop)
+
+
+def weights_of(made: Mapping[str, Any]) -> str:
+    """Return the content hash that a provenance states, or nothing."""
+    return str(made.get("content_hash") or "")
+
+
+def anchor(text: str, taken: set[str]) -> str:
+    """Return a name for links that is not taken yet, and take it: letters, digits, `.`, `_`, `-`."""
+    base = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "x"
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}-{number}", number + 1
+    taken.add(name)
+    return name
+
+
+def shorter(value: Any) -> str:
+    """Format a number for a sentence with three significant digits; "none" if there is none."""
+    value = plain(value)
+    return "none" if value is None else f"{value:.3g}"
+
+
+def between(low: Any, high: Any) -> str:
+    """Format an interval for a sentence, with a space before it; nothing if there is none."""
+    low, high = plain(low), plain(high)
+    return "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
+
+
+def made_of(made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a provenance as plain data, without the texts of all prompts."""
+    return {k: plain(v) for k, v in made.items() if k not in ("task_detail", "pairs")}

@@ -1,0 +1,187 @@
+"""The part of the atlas that comes from tables of scores: heads, metrics, roles and statements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.core.order import end_of
+from interp.core.registry import METRICS
+from interp.heads.roles.decide import base_name
+from interp.heads.roles.declared import LEGEND
+from interp.heads.roles.statements import HeadNames, Statement, statements
+from interp.report.atlas.document import Column, Metric, Model, Place, Role, Stack
+from interp.report.atlas.document import Statement as Sentence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.core.table import HeadTable
+    from interp.heads.roles.result import HeadRoles
+
+_NULLS = {
+    "shuffled-tokens": "the same heads on shuffled tokens",
+    "random-init": "heads of the same model with random weights",
+}
+_CAUSAL = "causal"
+_UNITS = ["stack", "layer", "head"]
+NULL_VALUES = 200  # of the distribution of a metric's null, at most
+
+
+def number(x: Any) -> float | None:
+    """Return a number as plain data: None if it does not exist."""
+    if x is None:
+        return None
+    value = float(x)
+    return value if math.isfinite(value) else None
+
+
+def model_of(
+    name: str, id: str, scores: HeadTable | None, causal: HeadTable | None, roles: HeadRoles | None
+) -> Model:
+    """Return one model without cards and results.
+
+    Args:
+        name: name of the model.
+        id: its part of a deep link.
+        scores: its scores.
+        causal: its ablations and other importances of heads.
+        roles: the roles of its heads; None without scores.
+    """
+    tables = [table for table in (scores, causal) if table is not None and len(table)]
+    frames = [table.to_pandas() for table in tables]
+    places, stacks = _places(frames)
+    metrics = [
+        metric
+        for table, frame in zip(tables, frames, strict=True)
+        for metric in _metrics(table, frame, places, table is causal)
+    ]
+    by_place: dict[tuple[str, int, int], str | None] = {}
+    said: tuple[Statement, ...] = ()
+    if roles is not None and scores is not None:
+        by_place = {(x.stack, x.layer, x.head): x.role for x in roles.assigned}
+        said = statements(scores, roles)
+    names = [stack["name"] for stack in stacks]
+    heads = [(names[place["stack"]], place["layer"], place["head"]) for place in places]
+    return {
+        "id": id, "name": name, "stacks": stacks, "heads": places,
+        "roles": [by_place.get(place) for place in heads],
+        "legend": legend([by_place.get(place) for place in heads]),
+        "statements": [sentence(one) for one in said], "metrics": metrics, "cards": {},
+        "results": [], "provenance": _provenance(tables),
+    }  # fmt: skip
+
+
+def legend(roles: Sequence[str | None]) -> list[Role]:
+    """Return all roles in their order, with the number of heads of each."""
+    return [
+        {
+            "id": role.id, "name": role.name, "text": role.text, "rule": role.rule,
+            "count": sum(x == role.id for x in roles), "slot": role.slot,
+        }
+        for role in LEGEND
+    ]  # fmt: skip
+
+
+def sentence(one: Statement) -> Sentence:
+    """Return a statement as plain data."""
+    return {
+        "role": one.role, "text": one.text, "heads": list(one.heads), "metric": one.metric,
+        "score": number(one.score), "low": number(one.low), "high": number(one.high),
+        "null": number(one.null), "found": one.found, "judged": one.judged,
+    }  # fmt: skip
+
+
+def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
+    """Return all heads, by stack in order of appearance, layer and number, and their stacks."""
+    import pandas as pd
+
+    kept = [frame[[*_UNITS, "kv_head"]] for frame in frames]
+    rows: Any = pd.concat(kept).drop_duplicates(_UNITS)
+    order = {stack: at for at, stack in enumerate(rows["stack"].unique())}
+    rows = rows.assign(at=rows["stack"].map(order)).sort_values(["at", "layer", "head"])
+    sizes: Any = rows.groupby("stack")[["layer", "head"]].max() + 1
+    stacks: list[Stack] = [
+        {"name": str(s), "layers": int(sizes.loc[s, "layer"]), "heads": int(sizes.loc[s, "head"])}
+        for s in order
+    ]
+    label = HeadNames(tuple(order))
+    places: list[Place] = [
+        {
+            "label": label(stack, int(layer), int(head)), "stack": int(at), "layer": int(layer),
+            "head": int(head), "kv_head": int(kv),
+        }
+        for stack, layer, head, kv, at in rows.itertuples(index=False, name=None)
+    ]  # fmt: skip
+    return places, stacks
+
+
+def _metrics(
+    table: HeadTable, frame: pd.DataFrame, places: Sequence[Place], causal: bool
+) -> list[Metric]:
+    """Return the columns of every metric of one table, in its order."""
+    ranges, made = METRICS.ranges(), {m: about for (_, m), about in table.provenance.items()}
+    stacks = list(dict.fromkeys(frame["stack"]))
+    at = {(p["stack"], p["layer"], p["head"]): i for i, p in enumerate(places)}
+    names = {stack: place for place, stack in enumerate(stacks)}
+    out: list[Metric] = []
+    groups: Any = frame.groupby("metric", sort=False)
+    for metric, rows in groups:
+        name, about = base_name(str(metric)), made[str(metric)]
+        index = [
+            at[names[s], int(x), int(h)]
+            for s, x, h in rows[_UNITS].itertuples(index=False, name=None)
+        ]
+        low, high = ranges.get(name, (None, None))
+        entry = METRICS[name] if name in METRICS else None
+        null = str(about.get("null") or "none")
+        kind = None if null == "none" else _NULLS.get(null, null)
+        one: Metric = {
+            "name": str(metric),
+            "text": entry.summary if entry else str(about.get("sign") or ""),
+            "unit": str(rows["unit"].iloc[0]),
+            "group": _CAUSAL if causal else entry.group if entry else "user-supplied",
+            "low": number(low), "high": number(high),
+            "end": end_of(rows["score"], about.get("end")),
+            "null": kind if rows["null"].notna().any() else None,
+            "score": _column(rows["score"], index, len(places)),
+            "sem": _column(rows["sem"], index, len(places)),
+            "n": _column(rows["n"], index, len(places)),
+            "null_score": _column(rows["null"], index, len(places)),
+            "null_sem": _column(rows["null_sem"], index, len(places)),
+            "null_sd": _column(rows["null_sd"], index, len(places)),
+            "score_low": _column(rows["low"], index, len(places)),
+            "score_high": _column(rows["high"], index, len(places)),
+            "p": _column(rows["p"], index, len(places)),
+        }  # fmt: skip
+        values = np.sort(rows["null"].dropna().to_numpy(float))
+        if len(values):
+            some = np.linspace(0, len(values) - 1, min(len(values), NULL_VALUES)).round()
+            one["null_values"] = [float(x) for x in values[some.astype(int)]]
+        out.append(one)
+    return out
+
+
+def _column(values: Any, index: Sequence[int], size: int) -> Column:
+    out: Column = [None] * size
+    for at, value in zip(index, values.to_numpy(), strict=True):
+        out[at] = number(value)
+    return out
+
+
+def _provenance(tables: Sequence[HeadTable]) -> dict:
+    """Return what all metrics of a model share, and what differs, by metric."""
+    each = {m: about for table in tables for (_, m), about in table.provenance.items()}
+    shared: dict[str, Any] = {}
+    differing: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(name for about in each.values() for name in about):
+        values = {m: about[name] for m, about in each.items() if name in about}
+        first = next(iter(values.values()))
+        if len(values) == len(each) and all(x == first for x in values.values()):
+            shared[name] = first
+        else:
+            differing[name] = values
+    return shared | ({"by metric": differing} if differing else {})
