@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-_LEFT, _TOP = 44, 34  # margins for the numbers of layers and heads, and for their names
+LEFT, TOP = 44, 34  # margins for the numbers of layers and heads, and for their names
 _NO_SCORE = {"light": "#b9b9b9", "dark": "#5a5f66"}
 _KEYS = "; arrow keys move from head to head, Enter opens a head's card"
 
@@ -88,16 +88,16 @@ def head_map(
     n_layers, n_heads = bins.shape
     # large enough for a finger; two maps of 64 heads fit side by side
     cell = 24 if n_heads <= 16 and n_layers <= 24 else 16 if n_heads <= 32 else 9
-    size = _LEFT + n_heads * cell + 2, _TOP + n_layers * cell + 2
+    size = LEFT + n_heads * cell + 2, TOP + n_layers * cell + 2
     if titles is None:
         body = _images(bins, signed, cell)
     else:
         body = Markup("\n").join(
-            element("rect", element("title", told), x=_LEFT + head * cell, y=_TOP + layer * cell,
+            element("rect", element("title", told), x=LEFT + head * cell, y=TOP + layer * cell,
                     width=cell - 1, height=cell - 1, class_=colour_class(bins[layer, head], signed))
             for (layer, head), told in titles.items()
         )  # fmt: skip
-    axes = _axes(n_layers, n_heads, cell)
+    axes = map_axes(n_layers, n_heads, cell)
     return svg_picture(*size, axes, body, class_="map", aria_label=what, data_cell=cell,
                    data_heads=n_heads, data_layers=n_layers, **attributes)  # fmt: skip
 
@@ -146,15 +146,16 @@ def bar(
                    height=14, aria_hidden="true")  # fmt: skip
 
 
-def _axes(n_layers: int, n_heads: int, cell: int) -> Markup:
+def map_axes(n_layers: int, n_heads: int, cell: int) -> Markup:
+    """Return the numbers of heads and layers along a map, and their names."""
     def every(count: int) -> range:
         return range(0, count, next(s for s in (1, 2, 4, 8, 16, 64, 256, 4096) if count / s <= 16))
 
-    xs = [element("text", h, x=_LEFT + (h + 0.5) * cell, y=_TOP - 6) for h in every(n_heads)]
-    ys = [element("text", y, x=_LEFT - 6, y=_TOP + (y + 0.5) * cell + 4, class_="y")
+    xs = [element("text", h, x=LEFT + (h + 0.5) * cell, y=TOP - 6) for h in every(n_heads)]
+    ys = [element("text", y, x=LEFT - 6, y=TOP + (y + 0.5) * cell + 4, class_="y")
           for y in every(n_layers)]  # fmt: skip
-    turn = f"translate(12 {_TOP + n_layers * cell / 2:g}) rotate(-90)"
-    head = element("text", "head", class_="axis", x=_LEFT + n_heads * cell / 2, y=_TOP - 22)
+    turn = f"translate(12 {TOP + n_layers * cell / 2:g}) rotate(-90)"
+    head = element("text", "head", class_="axis", x=LEFT + n_heads * cell / 2, y=TOP - 22)
     layer = element("text", "layer", class_="axis", transform=turn)
     return element("g", head, layer, *xs, *ys, aria_hidden="true")
 
@@ -162,7 +163,7 @@ def _axes(n_layers: int, n_heads: int, cell: int) -> Markup:
 def _images(bins: np.ndarray, signed: bool, cell: int) -> Markup:
     n_layers, n_heads = bins.shape
     themes: tuple[Theme, ...] = ("light", "dark")
-    box = {"x": _LEFT, "y": _TOP, "width": n_heads * cell, "height": n_layers * cell}
+    box = {"x": LEFT, "y": TOP, "width": n_heads * cell, "height": n_layers * cell}
     images = []
     for theme in themes:
         colours = [*palette(signed, theme), _NO_SCORE[theme]]

@@ -1,6 +1,14 @@
 // A prompt, all heads on it, and the logits with and without some of them.
-const place = root.getElementById("live"), WIDE = 42, HIGH = 24;
+const WIDE = 42, HIGH = 24, place = root.getElementById("live") ?? placed();
 const state = { prompt: null, out: new Set(), turn: 0, zoom: null };
+
+// The part of the atlas for prompts: below its maps, with a link in its head.
+function placed() {
+  const part = make("section", { id: "live" }, make("h2", {}, "Try a prompt"));
+  (root.querySelector("main > .models") ?? root.querySelector("main").lastElementChild).after(part);
+  root.querySelector("header").append(make("p", {}, make("a", { href: "#live" }, "Try a prompt"), page.about ? ` on ${page.about.name}` : ""));
+  return part;
+}
 
 function drawn(tag, attributes, ...children) { // elements of a picture that `make` does not know
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);

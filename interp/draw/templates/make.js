@@ -1,7 +1,7 @@
 // Elements, tables and arrow keys, for the scripts after this one.
 "use strict";
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-const DRAWN = ["svg", "rect", "path", "title"];
+const DRAWN = ["svg", "rect", "path", "title", "text", "g", "circle"];
 
 function make(tag, attributes = {}, ...children) {
   const element = DRAWN.includes(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag)

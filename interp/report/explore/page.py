@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from markupsafe import Markup
 
 from interp.draw.colours import palette
 from interp.draw.page import asset, render
+from interp.report.atlas.document import Atlas
 from interp.report.explore.answers import NO_MODEL
 from interp.report.explore.session import Session
 from interp.report.view_page import as_json
@@ -61,15 +62,31 @@ def model_page(session: Session, token: str) -> str:
 
 
 def explore_page(
-    results: Sequence[Path], session: Session | None
+    results: Sequence[Path], session: Session | None, command: str | None = None
 ) -> tuple[Callable[[str], str], Mapping[str, Any] | None]:
     """Return a function of the token that makes the page, and the atlas as data.
 
     Args:
         results: Folders and tables of results.
         session: The model, or None where only results are shown.
+        command: The command line that made the page.
+
+    Raises:
+        StoreError: A file cannot be read.
+        OptionError: There is nothing to show.
     """
     if not results:
         assert session is not None, "there are results or a model"
         return partial(model_page, session), None
-    raise NotImplementedError
+    from interp.report.atlas.build import build_atlas
+
+    models = [] if session is None else [session.model]
+    atlas = build_atlas(*results, models=models, command=command)
+    return partial(results_page, atlas, session), cast(Mapping[str, Any], atlas)
+
+
+def results_page(atlas: Atlas, session: Session | None, token: str) -> str:
+    """Return the atlas of results, with the live view where there is a model."""
+    from interp.report.atlas.page import atlas_page
+
+    return atlas_page(atlas, live=live_part(session, token))

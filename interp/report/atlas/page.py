@@ -1,0 +1,128 @@
+"""The atlas as one HTML file: a document drawn so that it needs no network, and no script to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from interp.core.errors import OptionError
+from interp.draw.page import asset, csv_link, render, stored
+from interp.draw.svg import element
+from interp.report.atlas.document import Atlas, Comparison, Model, Part
+from interp.report.atlas.figures import figure_of
+from interp.report.atlas.maps import difference_map, legend, role_maps
+from interp.report.atlas.pack import CUTS, packed
+from interp.report.atlas.signs import Sign, sign_rules, signs
+from interp.report.atlas.texts import (
+    change_table,
+    part_rows,
+    role_table,
+    rule_table,
+    statement_list,
+)
+
+BUDGET = 10_000_000  # bytes of a page that browsers open and mail servers accept
+ROWS = 60  # of a result's table on the page
+_CSV = 200_000  # bytes of a result's rows as a link
+SCRIPTS = ("atlas_data", "atlas_map", "atlas_card", "atlas_find", "atlas_compare", "atlas_graph")
+
+
+def atlas_page(
+    document: Atlas,
+    *,
+    budget: int = BUDGET,
+    beside: Sequence[str] = (),
+    views: Mapping[str, str] | None = None,
+    scripts: Sequence[str] = (),
+    live: Mapping[str, Markup] | None = None,
+) -> str:
+    """Return the atlas as one HTML page. Equal documents give equal bytes.
+
+    Args:
+        document: What the page shows.
+        budget: The largest size in bytes. A larger page leaves out details, and states which.
+        beside: Names of files in the same folder that the page links to.
+        views: Addresses of attention views by the `id` of their model, which cards link to.
+        scripts: Names of further scripts in the folder of templates, which run after the page's.
+        live: Data and script of the view of a local server, which the page may then ask.
+
+    Raises:
+        OptionError: The document has no heads, or the page exceeds the budget with the least
+            detail.
+    """
+    if not any(model["heads"] for model in document["models"]):
+        raise OptionError("The atlas has no heads to show. Give results with at least one head.")
+    found = signs(document)
+    shown: dict[str, Any] = {
+        "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
+        "legend": legend(found, document["models"]), "rules": rule_table(document, found),
+        "models": [_model(model, found) for model in document["models"]],
+        "comparisons": [_comparison(document, one) for one in document["comparisons"]],
+        "pages": [_part(part) for part in document["pages"]],
+    }  # fmt: skip
+    styles = asset("atlas.css") + sign_rules(found.values()) + (asset("explore.css") if live else "")
+    page = ""
+    for cut, left in enumerate(CUTS):
+        page = render(
+            "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left, live=live,
+            budget=f"{budget / 1e6:g}", data=Markup(packed(document, found, cut, dict(views or {}))),
+            **shown,
+        )  # fmt: skip
+        if len(page.encode()) <= budget:
+            return page
+    raise OptionError(
+        f"This atlas takes {len(page.encode()) / 1e6:.3g} MB with the least detail, more than"
+        f" {budget / 1e6:g} MB. Give fewer models or metrics, or a larger budget."
+    )
+
+
+def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
+    n = len(model["heads"])
+    return {
+        "id": model["id"], "name": model["name"],
+        "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
+        "statements": statement_list(model, found), "roles": role_table(model, found),
+        "results": [_part(part) for part in model["results"]],
+        "made": stored(model["provenance"]),
+    }  # fmt: skip
+
+
+def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
+    models = {model["id"]: model for model in document["models"]}
+    a, b = models[one["a"]], models[one["b"]]
+    several = len(a["stacks"]) > 1
+    maps = [
+        element("figure", element("figcaption", stack["name"]) if several else "",
+                difference_map(one, a, at), element("output", aria_live="polite"))
+        for at, stack in enumerate(a["stacks"])
+    ]  # fmt: skip
+    return {
+        "id": one["id"], "title": f"{a['name']} and {b['name']}", "text": one["text"],
+        "maps": maps if one["metrics"] else [], "table": change_table(document, one),
+        "metric": one["metrics"][0]["metric"] if one["metrics"] else "", "b": b["name"],
+        "a": a["name"],
+    }  # fmt: skip
+
+
+def _part(part: Part) -> dict[str, Any]:
+    rows, made = part["rows"], part.get("provenance")
+    drawn = figure_of(part)
+    listed = part_rows(part["columns"], rows[:ROWS]) if rows else ""
+    return {
+        "id": part["id"], "kind": part["kind"], "title": part["title"], "text": part["text"],
+        "figure": drawn, "rows": listed, "n": len(rows), "more": max(len(rows) - ROWS, 0),
+        "csv": _csv(part) if len(rows) > ROWS else "", "made": stored(made) if made else "",
+    }  # fmt: skip
+
+
+def _csv(part: Part) -> Markup | str:
+    """Return all rows of a result as a link, or nothing where they are too many."""
+    import csv
+    import io
+
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([part["columns"], *part["rows"]])
+    content = out.getvalue()
+    return csv_link(content, part["id"]) if len(content.encode()) <= _CSV else ""

@@ -1,0 +1,87 @@
+"""Colour and letter of every role: a role is never told by its colour alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from interp.draw.colours import ink
+from interp.draw.svg import element
+from interp.report.atlas.document import Atlas, Role
+
+# Colours of Okabe and Ito 2008 and of Tol 2021, which differ for every common kind of colour
+# blindness as far as so many can, on white and (the second of a pair) on black.
+_COLOURS = {
+    "induction": ("#0072b2", "#3fa7e6"), "previous_token": ("#d55e00", "#f08a3c"),
+    "duplicate_token": ("#009e73", "#2cc59a"), "copying": ("#cc79a7", "#e39cc4"),
+    "retrieval": ("#b58900", "#e6b422"), "sink": ("#77828c", "#8b97a3"),
+    "positional": ("#56b4e9", "#9ad4f7"), "syntax": ("#882255", "#d0669b"),
+    "refusal": ("#6a3d9a", "#b08be0"),
+}  # fmt: skip
+_ALIKE = {"duplicate": "duplicate_token", "previous": "previous_token", "no_op": "sink"}
+_OTHERS = (
+    ("#117a8b", "#4fc3d4"), ("#8c5a2b", "#cf9a68"), ("#7a7a00", "#c6c645"),
+    ("#a02c2c", "#ee8078"), ("#332288", "#9a8cf0"), ("#44803f", "#8fcf88"),
+)  # fmt: skip
+_SEVERAL, _UNCLEAR = ("#1b1f23", "#e4e8ec"), ("#dfe4e8", "#2c343b")
+UNCLEAR, SEVERAL = "unclear", "several"
+
+
+class Sign(NamedTuple):
+    """How a role is drawn."""
+
+    role: str  # its `id`
+    name: str
+    letter: str  # one letter, "" for heads whose role is unclear
+    class_: str  # of its colour
+    colours: tuple[str, str]  # on a light and on a dark page
+
+
+def signs(document: Atlas) -> dict[str, Sign]:
+    """Return the sign of each role of a document by its `id`, in the order of the legends."""
+    roles: dict[str, Role] = {}
+    for model in document["models"]:
+        for role in model["legend"]:
+            roles.setdefault(role["id"], role)
+    found: dict[str, Sign] = {}
+    taken: set[str] = set()
+    spare = 0
+    for at, (name, role) in enumerate(roles.items()):
+        if name == UNCLEAR:
+            colours, letter = _UNCLEAR, ""
+        elif name == SEVERAL:
+            colours, letter = _SEVERAL, "+"
+        else:
+            letter = _letter(role["name"], taken)
+            known = _COLOURS.get(_ALIKE.get(name, name))
+            colours = known or _OTHERS[spare % len(_OTHERS)]
+            spare += known is None
+        taken.add(letter)
+        found[name] = Sign(name, role["name"], letter, f"role{at}", colours)
+    return found
+
+
+def _letter(name: str, taken: set[str]) -> str:
+    """Return the first letter of a name that no other role has, then any free letter."""
+    free = (c for c in name.upper() if c.isalnum() and c.isascii() and c not in taken)
+    rest = (c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" if c not in taken)
+    return next(free, None) or next(rest, "*")
+
+
+def sign_rules(found: Iterable[Sign]) -> str:
+    """Return the style rules of the colours: `--c`, and `--i`, which is readable on it."""
+    light, dark = (
+        "".join(
+            f".{sign.class_}{{--c:{sign.colours[at]};--i:{ink(sign.colours[at])}}}"
+            for sign in found
+        )
+        for at in (0, 1)
+    )
+    return f"{light}@media screen and (prefers-color-scheme:dark){{{dark}}}"
+
+
+def badge(sign: Sign) -> Markup:
+    """Return the letter of a role on its colour; the name stands beside it or in its title."""
+    return element("i", sign.letter, class_=f"badge {sign.class_}", aria_hidden="true")
