@@ -52,7 +52,7 @@ def weights_of(item):
     return flat.reshape(item["n"])
 
 
-ROUTES = ("/", "/api/atlas", "/api/pattern", "/api/tile", "/nothing")
+ROUTES = ("/", "/api/atlas", "/api/progress", "/api/pattern", "/api/tile", "/nothing")
 
 
 @pytest.mark.parametrize("path", ROUTES)
@@ -61,8 +61,8 @@ def test_without_the_token_nothing_is_answered(client, path):
         answer = client.get(path, headers=headers)
         assert answer.status == 403
         assert TOKEN not in answer.body.decode()
-    for path in ("/api/prompt", "/api/ablate"):
-        assert client.post(path, {}, headers={"x-interp-token": "ä"}).status == 403
+    for posted in ("/api/prompt", "/api/ablate"):
+        assert client.post(posted, {}, headers={"x-interp-token": "ä"}).status == 403
 
 
 def test_the_token_in_the_address_opens_the_page(client):
@@ -267,11 +267,12 @@ def test_a_newer_request_replaces_an_older_one():
     started, released = threading.Event(), threading.Event()
 
     def first():
-        with pytest.raises(Replaced), turns.taken("prompt") as going_on:
+        with turns.taken("prompt") as going_on:
             started.set()
             released.wait(5)
-            going_on()
-            order.append("the first one ended")
+            with pytest.raises(Replaced):
+                going_on()
+            order.append("first")
 
     def second():
         with turns.taken("prompt"):
@@ -286,7 +287,7 @@ def test_a_newer_request_replaces_an_older_one():
     released.set()
     for thread in threads:
         thread.join(5)
-    assert order == ["second"]
+    assert order == ["first", "second"]
 
 
 def test_tiles_of_an_earlier_view_are_replaced_and_others_are_not():

@@ -67,10 +67,13 @@ def head(browser, h):
 
 
 def settled(browser):
-    browser.wait(
-        "const l = document.querySelector('.panel .level'); return l && l.dataset.missing === '0'", 60
-    )
+    level = "document.querySelector('.panel .level')"
+    browser.wait(f"return {level} && {level}.dataset.missing === '0'", 60)
     return browser.run("return Number(document.querySelector('.panel .level').dataset.block)")
+
+
+def named(browser, begin):
+    browser.wait(f"return document.querySelector('.named').textContent.startsWith('{begin}')")
 
 
 def test_type_a_prompt_open_a_head_and_ablate_it(live):
@@ -85,7 +88,7 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
     live.click(".panel canvas")
     live.wait("return document.querySelector('.pair h4')")
     live.click(".panel .ablate")
-    live.wait("return document.querySelector('.named').textContent.startsWith('zero(decoder L1H3)')")
+    named(live, "zero(decoder L1H3)")
     rows = live.run(
         "return [...document.querySelectorAll('.logits tbody tr')]"
         ".map(r => [...r.cells].map(c => c.textContent))"
@@ -102,10 +105,10 @@ def test_a_click_ablates_when_it_is_told_to(live):
              "s.value = 'ablate'; s.dispatchEvent(new Event('change'))")  # fmt: skip
     for h in (2, 11):
         head(live, h)
-    live.wait("return document.querySelector('.named').textContent.startsWith('zero(decoder L0H2, L1H3)')")
+    named(live, "zero(decoder L0H2, L1H3)")
     live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
              "s.value = 'uniform-attention'; s.dispatchEvent(new Event('change'))")  # fmt: skip
-    live.wait("return document.querySelector('.named').textContent.startsWith('uniform-attention(')")
+    named(live, "uniform-attention(")
     assert live.run("return document.querySelectorAll('rect.pick.out').length") == 2
     live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
              "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))")  # fmt: skip
@@ -155,7 +158,7 @@ def test_on_a_screen_everything_can_be_read(live, theme, width):
     head(live, 11)
     live.wait("return document.querySelector('.panel canvas')")
     live.click(".panel .ablate")
-    live.wait("return document.querySelector('.named').textContent.startsWith('zero')")
+    named(live, "zero")
     time.sleep(0.2)
     for complaint in (PALE, CUT, SQUEEZED, CROWDED):
         assert live.run(complaint) == []

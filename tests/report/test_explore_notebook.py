@@ -83,10 +83,12 @@ const model = {
   send: (asked) => {
     const found = answers[asked.name];
     window.asked = asked;
-    setTimeout(() => heard.forEach((heed) => heed(found ? { id: asked.id, found } : { id: asked.id, error: "none" })), 5);
+    const answer = { id: asked.id, ...(found ? { found } : { error: "none" }) };
+    setTimeout(() => heard.forEach((heed) => heed(answer)), 5);
   },
 };
-import("data:text/javascript;base64,%s").then((module) => module.default.render({ model, el: document.getElementById("cell") }));
+const el = document.getElementById("cell");
+import("data:text/javascript;base64,%s").then((one) => one.default.render({ model, el }));
 </script>"""
 
 
@@ -114,7 +116,8 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
     browser.wait(f"return {inside}.querySelector('.named').textContent.startsWith('zero(')")
     asked = browser.run("return window.asked")
     assert asked["given"]["heads"] == ["L1H3"]
-    colour = browser.run(f"return getComputedStyle({inside}.querySelector('.panel')).borderTopColor")
+    style = f"getComputedStyle({inside}.querySelector('.panel'))"
+    colour = browser.run(f"return {style}.borderTopColor")
     assert colour != "rgba(0, 0, 0, 0)"
     assert browser.log("browser") == []
 
@@ -126,10 +129,7 @@ def test_the_picture_survives_nbconvert():
     from nbclient import NotebookClient
     from nbconvert import HTMLExporter
 
-    code = (
-        "from interp.report.explore import Explorer\n"
-        f"Explorer('bundled:induction', {TEXT!r})"
-    )
+    code = f"from interp.report.explore import Explorer\nExplorer('bundled:induction', {TEXT!r})"
     cells = [nbformat.v4.new_code_cell(code)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

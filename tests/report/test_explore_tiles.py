@@ -73,7 +73,9 @@ def test_tiles_of_every_kind_of_mask_and_bias(loaded, family, attention):
     compare_all(session, found, patterns_of(model, ids))
 
 
-def test_a_dropped_layer_is_captured_again(bundled_induction):
+@pytest.mark.parametrize("fused_from", [0, 10**12])
+def test_a_dropped_layer_is_captured_again(bundled_induction, monkeypatch, fused_from):
+    monkeypatch.setattr("interp.heads.engine.FUSED_BYTES", fused_from)
     model, ids = bundled_induction, ids_of(bundled_induction, 700)
     one = 700 * 4 * 16 * (8 + 4)  # queries and keys of one layer
     session = Session(model, memory=one + 200_000)
@@ -100,6 +102,20 @@ def test_memory_grows_with_the_length_and_not_with_its_square(bundled_induction)
     )  # fmt: skip
     assert largest <= 8_192 * 8 * 16
     assert kept.bytes <= 60_000_000
+
+
+def test_a_fused_pass_gives_the_same_tiles_and_the_next_token(bundled_induction, monkeypatch):
+    model, ids = bundled_induction, ids_of(bundled_induction, 700)
+    monkeypatch.setattr("interp.heads.engine.FUSED_BYTES", 0)
+    session = Session(model)
+    found = session.prompt(ids)
+    assert session._asked.shown.fused
+    assert session.progress() == {"done": 2, "of": 2}
+    compare_all(session, found, patterns_of(model, ids))
+    logits = model.run([ids]).detach()[0, -1]
+    top = found["predictions"]["tokens"][0]
+    assert top["id"] == int(logits.argmax())
+    assert top["before"]["logit"] == pytest.approx(float(logits.max()), abs=1e-4)
 
 
 def test_pieces_of_a_row_sum_to_one(bundled_induction):
@@ -136,7 +152,7 @@ def test_tiles_that_do_not_exist_are_refused(bundled_induction, more, says):
 
 def test_a_prompt_beyond_the_memory_limit_is_refused_before_it_runs(bundled_induction):
     session = Session(bundled_induction, memory=1_000_000)
-    with pytest.raises(PromptError, match="more than the limit of 0.00 GB; shorten it"):
+    with pytest.raises(PromptError, match="more than the limit of"):
         session.prompt(ids_of(bundled_induction, 5_000))
     with pytest.raises(OptionError, match="no prompt yet"):
         session.tile(1, "L0H0", 1, 0, 0)

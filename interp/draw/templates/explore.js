@@ -40,6 +40,7 @@ async function start(event) {
   const turn = ++state.turn, begun = performance.now();
   const given = page.about.text ? { text: text.value } : { ids: text.value.split(/[\s,]+/).filter(Boolean).map(Number) };
   status.textContent = "Running …";
+  const ticks = page.linked ? setInterval(() => reported(turn), 1000) : 0; // a kernel answers one call at a time
   try {
     const found = await call("prompt", given);
     if (turn !== state.turn) return;
@@ -47,7 +48,14 @@ async function start(event) {
     status.textContent = `${found.tokens.length.toLocaleString()} tokens in ${((performance.now() - begun) / 1000).toFixed(2)} s. ${found.notes.join(" ")}`;
   } catch (error) {
     if (turn === state.turn && !error.replaced) status.textContent = error.message;
+  } finally {
+    clearInterval(ticks);
   }
+}
+
+async function reported(turn) {
+  const { done, of } = await call("progress").catch(() => ({}));
+  if (of && turn === state.turn && status.textContent.startsWith("Running")) status.textContent = `Running … ${done} of ${of} layers`;
 }
 
 function show(found) {

@@ -1,10 +1,10 @@
 // Asks the server; a kernel is asked with the same names by another `call`.
-const READS = ["pattern", "tile"];
+const READS = ["pattern", "tile", "progress"];
 
 async function call(name, given) {
   const headers = { "X-Interp-Token": page.token };
   const asked = READS.includes(name)
-    ? fetch(`/api/${name}?${new URLSearchParams(given)}`, { headers })
+    ? fetch(`/api/${name}?${new URLSearchParams(given ?? {})}`, { headers })
     : fetch(`/api/${name}`, { method: "POST", headers, body: JSON.stringify(given) });
   let answer, found;
   try {

@@ -1,11 +1,4 @@
-"""A view with a model behind it: type a prompt, see every head, zoom, ablate.
-
-    session     the model and the latest prompt                  session.py, turns.py
-    maps        tiles of long prompts from queries and keys      kept.py
-    ablation    the logits with and without some heads           ablated.py
-    server      `interp explore`: page, API, address             server.py, app.py, page.py
-    notebook    `Explorer`, the same view in a notebook          notebook.py, widget.py
-"""
+"""A view with a model behind it: type a prompt, see every head, zoom, ablate."""
 
 import lazy_loader
 

@@ -116,12 +116,23 @@ def logits_at(
         )
     with torch.no_grad(), model.edited(*edits):
         out = model.read(inputs, lambda site, call, real: None, last=last, streamed=True)
+    return logits_of(model, out, n - position)
+
+
+def logits_of(
+    model: Model, out: Float[Tensor, "1 pos d_vocab"], from_end: int
+) -> Float[Tensor, "d_vocab"]:
+    """Return one position of a run's output, counted from 1 at its end.
+
+    Raises:
+        PromptError: The output is no logits over tokens.
+    """
     if out.dim() != 3 or out.shape[-1] != model.d_vocab:
         raise PromptError(
             f"{model.name} returns {list(out.shape)}, not one logit per token; load it with its "
             "language-model head to see the effect of an ablation"
         )
-    return out[0, -(n - position)].float().cpu()
+    return out[0, -from_end].detach().float().cpu()
 
 
 def moved(

@@ -18,6 +18,7 @@ _TILE = _PATTERN | {"block": int, "row": int, "column": int}
 TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
     "pattern": (_PATTERN, {}),
     "tile": (_TILE, {"turn": int}),
+    "progress": ({}, {}),
 }
 """Needed and optional fields of the calls that are queries."""
 
@@ -27,7 +28,7 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
 
     Args:
         session: The model and its prompt, or None where only results are shown.
-        call: `prompt`, `pattern`, `tile` or `ablate`, the methods of `Session`.
+        call: `prompt`, `progress`, `pattern`, `tile` or `ablate`, the methods of `Session`.
         given: The arguments, not yet checked.
 
     Raises:
@@ -40,5 +41,7 @@ def answer(session: Session | None, call: str, given: Any) -> dict[str, Any]:
     if call == "ablate":
         return session.ablate(**ablation_of(given))
     if call not in TYPES:
-        raise OptionError(f"no call {str(call)[:60]!r}; known: prompt, pattern, tile, ablate")
+        raise OptionError(
+            f"no call {str(call)[:60]!r}; known: prompt, progress, pattern, tile, ablate"
+        )
     return getattr(session, call)(**fields(given, *TYPES[call]))

@@ -5,6 +5,7 @@
 | `GET /` | the page |
 | `GET /api/atlas` | the atlas as data (`interp.report.atlas.document`), or its absence as 400 |
 | `POST /api/prompt` | `{"text": ...}` or `{"ids": [...]}`: every head; see `Session.prompt` |
+| `GET /api/progress` | the layers that a running prompt has passed; `Session.progress` |
 | `GET /api/pattern?prompt=&head=` | all weights of a head over a short prompt; `Session.pattern` |
 | `GET /api/tile?prompt=&head=&block=&row=&column=&turn=` | a tile of a long one; `Session.tile` |
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
@@ -135,6 +136,7 @@ def application(
             Route("/api/prompt", guarded(body("prompt")), methods=["POST"]),
             Route("/api/ablate", guarded(body("ablate")), methods=["POST"]),
             Route("/api/pattern", guarded(query("pattern")), methods=["GET"]),
+            Route("/api/progress", guarded(query("progress")), methods=["GET"]),
             Route("/api/tile", guarded(query("tile")), methods=["GET"]),
             Route("/{other:path}", guarded(_missing)),
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, StatisticsError
 from interp.core.head import Head
+from interp.heads.engine import fused_is_faster
 from interp.heads.patterns.capturing import sequences_of, stack_tokens
 from interp.heads.patterns.stack import Stack
 from interp.model.hooks.calls import Call, RecordedCall
@@ -28,7 +30,7 @@ from interp_kernels import attention_statistics
 from interp_kernels.errors import KernelError
 from interp_kernels.pooled_tile import pooled_tile
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import LogSumExp, PooledMap
+from interp_kernels.reductions import LogSumExp, Output, PooledMap, Reduction
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -79,6 +81,7 @@ class KeptPrompt:
         n: The tokens of the prompt.
         memory: The largest number of bytes of kept queries, keys and maps.
         going_on: Called before each layer; what it raises ends the pass.
+        advance: Called after each layer with the layers done and their number.
 
     Raises:
         PromptError: The maps, or queries and keys of one layer, exceed `memory`.
@@ -86,7 +89,13 @@ class KeptPrompt:
     """
 
     def __init__(
-        self, model: Model, inputs: Mapping[str, Any], n: int, memory: int, going_on: GoingOn
+        self,
+        model: Model,
+        inputs: Mapping[str, Any],
+        n: int,
+        memory: int,
+        going_on: GoingOn,
+        advance: Callable[[int, int], None] = lambda done, of: None,
     ):
         self.model, self.inputs, self.memory = model, inputs, memory
         self.block = coarsest(n, sum(site.n_heads for site in model.sites), memory)
@@ -97,14 +106,18 @@ class KeptPrompt:
         self._layers: OrderedDict[Place, KeptLayer] = OrderedDict()
         self._tiles: OrderedDict[tuple, Map] = OrderedDict()
         sequences = sequences_of(model, inputs)
+        largest = 4 * n * n * max(site.n_heads for site in model.sites)
+        self.fused = fused_is_faster(model, largest)
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             going_on()
             shape = call.z.shape[2], call.v.shape[2]
             self.texts.setdefault(site.stack, stack_tokens(site.stack, sequences, shape))
             self._hold(site, self._captured(site, call, real, self._maps(site)))
+            advance(len(self._lse), len(model.sites))
 
-        model.read(inputs, visit, last=1, streamed=True)
+        # the log-sum-exp of a layer that is captured again is that of the same activations
+        self.out = model.read(inputs, visit, last=1, fused=self.fused, streamed=not self.fused)
 
     @property
     def blocks(self) -> list[int]:
@@ -124,8 +137,9 @@ class KeptPrompt:
         for name, texts in self.texts.items():
             sides = (tuple(side[:: self.block]) for side in texts)
             maps = {head: map for (stack, head), map in self.means.items() if stack == name}
-            sizes = {"n_queries": len(texts[0]), "n_keys": len(texts[1])}
-            found.append(Stack(name, maps, *sides, block=self.block, **sizes))
+            queries, keys = sides
+            sizes = {"block": self.block, "n_queries": len(texts[0]), "n_keys": len(texts[1])}
+            found.append(Stack(name, maps, queries, keys, **sizes))
         return tuple(found)
 
     def _require_room(self, n: int) -> None:
@@ -154,7 +168,8 @@ class KeptPrompt:
     ) -> KeptLayer:
         """Return a layer, and pass its sums over the coarsest blocks to `keep`."""
         place = site.stack, site.layer
-        self.model.require_finite(call, site)
+        if not self.fused:
+            self.model.require_finite(call, site)
         if isinstance(call, RecordedCall):  # such code stores its pattern itself
             pattern = call.pattern()[0].float()
             if pattern.nbytes > self.memory:
@@ -167,9 +182,13 @@ class KeptPrompt:
             return KeptLayer(None, pattern.clone(), None)
         try:
             found = to_attention(call, real, None)
+            asked: list[Reduction] = [Output()] if self.fused else []
+            asked += [] if keep is None else [PooledMap(self.block), LogSumExp()]
+            values: Any = attention_statistics(found, asked, backend="auto") if asked else {}
+            if self.fused:
+                call.z = values["output"]
+                self.model.require_finite(call, site)
             if keep is not None:
-                asked = [PooledMap(self.block), LogSumExp()]
-                values: Any = attention_statistics(found, asked, backend="auto")
                 keep(values["pooled_map"][0].float().cpu().numpy())
                 self._lse[place] = values["lse"].clone()
             # copies: a view would keep the activations of all heads, and values are not needed
@@ -197,14 +216,16 @@ class KeptPrompt:
 
             def visit(site: Site, call: Call, real: Tensor) -> None:
                 going_on()
-                if (site.stack, site.layer) == (stack, layer):
-                    self._hold(site, self._captured(site, call, real, None))
+                asked = (site.stack, site.layer) == (stack, layer)
+                captured = self._captured(site, call, real, None) if asked or self.fused else None
+                if asked and captured is not None:
+                    self._hold(site, captured)
                     raise _Enough
 
-            try:
-                self.model.read(self.inputs, visit, last=1, streamed=True)
-            except _Enough:
-                pass
+            with suppress(_Enough):
+                self.model.read(
+                    self.inputs, visit, last=1, fused=self.fused, streamed=not self.fused
+                )
         self._layers.move_to_end((stack, layer))
         return self._layers[stack, layer]
 

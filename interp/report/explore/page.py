@@ -29,9 +29,11 @@ def scripts(root: str, page: str, call: Sequence[str]) -> str:
         call: Names of the files before them that define `call`, or its definition.
     """
     opening = f"const root = {root}, page = {page};\n"
-    return "(() => {\n" + "".join(
-        [asset("make.js"), opening, *call, *(asset(f"{name}.js") for name in SCRIPTS)]
-    ) + "})();\n"
+    return (
+        "(() => {\n"
+        + "".join([asset("make.js"), opening, *call, *(asset(f"{name}.js") for name in SCRIPTS)])
+        + "})();\n"
+    )
 
 
 def live_data(session: Session | None, **more: Any) -> dict[str, Any]:

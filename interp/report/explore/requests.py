@@ -23,7 +23,7 @@ def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
         OptionError: It is no object, or a field is missing, unknown or of another type.
     """
     if not isinstance(given, Mapping):
-        raise OptionError("the body must be a JSON object, such as {\"text\": \"The cat sat\"}")
+        raise OptionError('the body must be a JSON object, such as {"text": "The cat sat"}')
     known = dict(needed) | dict(optional)
     unknown = [str(name) for name in given if name not in known]
     if unknown:
@@ -83,5 +83,5 @@ def ablation_of(given: Any) -> dict[str, Any]:
     optional = {"intervention": str, "position": int, "reference": str}
     found = fields(given, {"prompt": int, "heads": list}, optional)
     if not all(isinstance(head, str) for head in found["heads"]):
-        raise OptionError("heads must be a list of names, such as [\"L1H3\"]")
+        raise OptionError('heads must be a list of names, such as ["L1H3"]')
     return found

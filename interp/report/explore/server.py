@@ -95,10 +95,10 @@ def serve(
         server = uvicorn.Server(config)
         ended = server.handle_exit
 
-        def stop(number: int, frame: FrameType | None) -> None:
+        def stop(sig: int, frame: FrameType | None) -> None:
             if session is not None:
                 session.stop()  # a pass over a long prompt would keep the server waiting
-            ended(number, frame)
+            ended(sig, frame)
 
         server.handle_exit = stop
         try:

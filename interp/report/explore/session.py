@@ -17,7 +17,7 @@ from interp.heads.patterns.stack import Stack
 from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.report.explore import encoded
-from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved
+from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, logits_of, moved
 from interp.report.explore.kept import TILE, KeptPrompt
 from interp.report.explore.turns import GoingOn, Turns
 
@@ -71,6 +71,7 @@ class Session:
         self.model, self.memory, self.short = model, memory, short
         self._turns, self._count = Turns(), 0
         self._asked: _Asked | None = None
+        self._progress = {"done": 0, "of": len(model.sites)}
 
     def stop(self) -> None:
         """End every request, at its next step."""
@@ -92,6 +93,10 @@ class Session:
             "interventions": dict(INTERVENTIONS),
         }
 
+    def progress(self) -> dict[str, int]:
+        """Return how many layers of the latest prompt are `done`, and `of` how many."""
+        return self._progress
+
     def prompt(self, text: str | Sequence[int]) -> dict[str, Any]:
         """Run the model on a prompt and return all heads, coarsely where the prompt is long.
 
@@ -110,6 +115,7 @@ class Session:
         """
         prompts = self._checked(text)
         with self._turns.taken("prompt") as going_on:
+            self._advance(0, len(self.model.sites))
             self._asked = None  # its memory is free before the next one's is taken
             asked = self._within_memory(lambda: self._run(prompts, going_on))
             self._asked = asked
@@ -215,9 +221,7 @@ class Session:
             before = self._clean(asked, at)
             going_on()
             after = (
-                self._within_memory(
-                    lambda: logits_at(self.model, asked.inputs, asked.n, at, edits)
-                )
+                self._within_memory(lambda: logits_at(self.model, asked.inputs, asked.n, at, edits))
                 if edits
                 else None
             )
@@ -262,8 +266,11 @@ class Session:
         if n <= self.short and dense <= DENSE:
             shown: View | KeptPrompt = view(model, prompts.ids[0])
         else:
-            shown = KeptPrompt(model, inputs, n, self.memory, going_on)
+            shown = KeptPrompt(model, inputs, n, self.memory, going_on, self._advance)
         return _Asked(self._count, prompts, inputs, tokens, shown, {})
+
+    def _advance(self, done: int, of: int) -> None:
+        self._progress = {"done": done, "of": of}
 
     def _latest(self, number: int) -> _Asked:
         if self._asked is None:
@@ -285,7 +292,10 @@ class Session:
     def _predictions(self, asked: _Asked) -> dict[str, Any]:
         at = asked.n - 1
         try:
-            found = moved(self.model, self._clean(asked, at), None)
+            # a long prompt's pass has them already; an ablation compares two runs of one kind
+            kept = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
+            logits = self._clean(asked, at) if kept is None else logits_of(self.model, kept, 1)
+            found = moved(self.model, logits, None)
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}
         return {"position": at, "token": asked.tokens[at], **found}

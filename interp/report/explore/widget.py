@@ -14,7 +14,10 @@ from interp.report.explore.answers import answer
 from interp.report.explore.page import scripts
 from interp.report.explore.session import Session
 
-_INSIDE = ":host{display:block;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,sans-serif}"
+_INSIDE = (
+    ":host{display:block;background:var(--page);color:var(--ink);"
+    "font:15px/1.5 system-ui,sans-serif}"
+)
 
 
 def module() -> str:
@@ -52,7 +55,7 @@ class Live(anywidget.AnyWidget):
         if not isinstance(content, dict) or "id" not in content:
             return
         try:
-            found = answer(self._session, content.get("name"), content.get("given"))
+            found = answer(self._session, str(content.get("name")), content.get("given"))
         except InterpError as error:
             kind = type(error).__name__
             self.send({"id": content["id"], "error": str(error), "kind": kind})
