@@ -20,7 +20,7 @@ _COLOURS = {
     "positional": ("#56b4e9", "#9ad4f7"), "syntax": ("#882255", "#d0669b"),
     "refusal": ("#6a3d9a", "#b08be0"),
 }  # fmt: skip
-_ALIKE = {"duplicate": "duplicate_token", "previous": "previous_token", "no_op": "sink"}
+_ALIKE = {"previous": "previous_token", "no_op": "sink"}
 _OTHERS = (
     ("#117a8b", "#4fc3d4"), ("#8c5a2b", "#cf9a68"), ("#7a7a00", "#c6c645"),
     ("#a02c2c", "#ee8078"), ("#332288", "#9a8cf0"), ("#44803f", "#8fcf88"),

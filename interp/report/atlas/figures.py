@@ -1,0 +1,170 @@
+"""Figures of results without a script: curves with bands, circuits by layer, trees, tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from interp.core.columns import score_text
+from interp.draw.colours import COLOURS, Scale
+from interp.draw.panel import colour_class
+from interp.draw.svg import element, svg_picture
+from interp.report.arcs import arcs
+from interp.report.atlas.document import Curves, Line, Part, Tokens
+from interp.report.atlas.graph import graph_figure
+from interp.report.tokens import shown
+
+_WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
+_SENTENCES = 6  # drawn of the trees of a model
+_DASHES = (None, "7 4", "2 4", "7 3 2 3")
+
+
+def figure_of(part: Part) -> Markup | str:
+    """Return the figure of a result, or "" where it has none."""
+    figure: Any = part.get("figure")
+    if not figure:
+        return ""
+    if figure["draw"] == "curves":
+        return curves_figure(figure, part["title"])
+    if figure["draw"] == "graph":
+        drawn = graph_figure(figure, part["id"], part["title"])
+        curves = figure.get("curves")
+        beside = curves_figure(curves, f"{part['title']}: faithfulness") if curves else ""
+        return element("div", drawn, beside, class_="two")
+    if figure["draw"] == "tokens":
+        return tokens_figure(figure)
+    pictures = [
+        element("div", arcs(s["words"], s["heads"], s["relations"],
+                            [tuple(pair) for pair in s["predicted"]], directed=s["directed"]),
+                class_="sentence")
+        for s in figure["sentences"][:_SENTENCES]
+    ]  # fmt: skip
+    return Markup("").join(pictures)
+
+
+def curves_figure(figure: Curves, name: str) -> Markup:
+    """Return lines with their bands over one axis, and a legend where there are several."""
+    lines = [line for line in figure["lines"] if _points(line)]
+    if not lines:
+        return element("p", "There are no points to draw.", class_="note")
+    every = [v for line in lines for key in ("y", "low", "high") for v in line[key]]
+    xs = [v for line in lines for v in line["x"]]
+    x = _axis(xs, _LEFT, _WIDE - 12)
+    y = _axis(every, _HIGH - _BOTTOM, _TOP)
+    parts = [*_grid(xs, every, x, y, figure)]
+    for at, line in enumerate(lines):
+        parts += _line(line, at, x, y)
+    height = _HIGH
+    if len(lines) > 1:
+        for at, line in enumerate(lines):
+            place = _HIGH + 12 + 18 * at
+            parts += [
+                element("path", d=f"M{_LEFT} {place - 4}h26", stroke=_colour(line, at),
+                        stroke_width=2, stroke_dasharray=_DASHES[at % 4]),
+                element("text", line["name"], x=_LEFT + 34, y=place),
+            ]  # fmt: skip
+        height = _HIGH + 18 * len(lines) + 4
+    told = "; ".join(f"{line['name']}: {_ends(line)}" for line in lines[:4])
+    return svg_picture(_WIDE, height, *parts, class_="figure", role="img",
+                       aria_label=f"{name}. {figure['y']} over {figure['x']}. {told}")  # fmt: skip
+
+
+def _points(line: Line) -> list[tuple[float, float]]:
+    pairs = zip(line["x"], line["y"], strict=True)
+    return [(a, b) for a, b in pairs if a is not None and b is not None]
+
+
+def _ends(line: Line) -> str:
+    (a, first), (b, last) = _points(line)[0], _points(line)[-1]
+    return f"{score_text(first)} at {a:g}, {score_text(last)} at {b:g}"
+
+
+def _axis(values: Sequence[float | None], start: float, end: float) -> Callable[[float], float]:
+    seen = [v for v in values if v is not None and math.isfinite(v)]
+    low, high = min(seen), max(seen)
+    size = (high - low) or 1.0
+
+    def place(v: float) -> float:
+        return round(start + (end - start) * (v - low) / size, 1)
+
+    return place
+
+
+def _grid(xs: Sequence[Any], ys: Sequence[Any], x: Any, y: Any, figure: Curves) -> list[Markup]:
+    out = []
+    for tick in _ticks(ys):
+        out.append(element("path", d=f"M{_LEFT} {y(tick)}H{_WIDE - 12}", class_="grid"))
+        out.append(element("text", f"{tick:g}", x=_LEFT - 6, y=y(tick) + 4, text_anchor="end",
+                           class_="soft"))  # fmt: skip
+    out += [
+        element("text", f"{tick:g}", x=x(tick), y=_HIGH - _BOTTOM + 18, text_anchor="middle",
+                class_="soft")
+        for tick in _ticks(xs)
+    ]  # fmt: skip
+    middle = (_TOP + _HIGH - _BOTTOM) / 2
+    out.append(element("text", figure["x"], x=(_LEFT + _WIDE) / 2, y=_HIGH - 6,
+                       text_anchor="middle"))  # fmt: skip
+    out.append(element("text", figure["y"], text_anchor="middle",
+                       transform=f"translate(14 {middle:g}) rotate(-90)"))  # fmt: skip
+    return out
+
+
+def _ticks(values: Sequence[float | None]) -> list[float]:
+    """Return about five round numbers within the range of the values."""
+    seen = [v for v in values if v is not None and math.isfinite(v)]
+    low, high = min(seen), max(seen)
+    if high <= low:
+        return [low]
+    rough = (high - low) / 5
+    size = 10 ** math.floor(math.log10(rough))
+    step = next(m * size for m in (1, 2, 5, 10) if m * size >= rough)
+    first = math.ceil(low / step - 1e-9)
+    return [round(n * step, 12) for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def _colour(line: Line, at: int) -> str:
+    return "currentColor" if line["kind"] == "random" else COLOURS[at % (len(COLOURS) - 1)]
+
+
+def _line(line: Line, at: int, x: Any, y: Any) -> list[Markup]:
+    colour, out = _colour(line, at), []
+    if line["low"] and line["high"]:
+        triples = zip(line["x"], line["low"], line["high"], strict=True)
+        band = [(a, b, c) for a, b, c in triples if None not in (a, b, c)]
+        way = [f"{x(a)},{y(b)}" for a, b, _ in band] + [f"{x(a)},{y(c)}" for a, _, c in band[::-1]]
+        out.append(element("polygon", points=" ".join(way), fill=colour, opacity=0.15))
+    points = _points(line)
+    way = " ".join(f"{x(a)},{y(b)}" for a, b in points)
+    out.append(element("polyline", points=way, fill="none", stroke=colour, stroke_width=2,
+                       stroke_dasharray=_DASHES[at % 4]))  # fmt: skip
+    if len(points) <= 40:
+        out += [
+            element("circle", element("title", f"{line['name']}, {a:g}: {score_text(b)}"),
+                    cx=x(a), cy=y(b), r=3, fill=colour)
+            for a, b in points
+        ]  # fmt: skip
+    return out
+
+
+def tokens_figure(figure: Tokens) -> Markup:
+    """Return one line of coloured tokens per method, each on the scale of its largest score."""
+    rows = []
+    for name, scores in figure["rows"]:
+        seen = [s for s in scores if s is not None]
+        signed = any(s < 0 for s in seen)
+        scale = Scale.around(max(map(abs, seen), default=0.0), signed=signed)
+        spans = [_token(token, s, scale) for token, s in zip(figure["tokens"], scores, strict=True)]
+        rows.append(element("p", element("b", name), f" (largest {scale.high:.3g})", class_="note"))
+        rows.append(element("p", *spans, class_="text"))
+    return element("div", *rows)
+
+
+def _token(token: str, score: float | None, scale: Scale) -> Markup:
+    import numpy as np
+
+    at = -1 if score is None else int(scale.bins(np.array([score]))[0])
+    told = f"{token!r} {'no score' if score is None else score_text(score)}"
+    return element("span", shown(token), title=told, class_=colour_class(at, scale.signed))

@@ -1,0 +1,119 @@
+"""A circuit as a picture of layers, from the input at the bottom to the output on top."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup
+
+from interp.draw.svg import element, svg_picture
+from interp.report.atlas.document import Graph, Node
+
+_WIDE, _HIGH = 62, 24  # of a node
+_ACROSS, _DOWN = 74, 66  # from node to node, from layer to layer
+_LEFT, _TOP = 66, 14
+_FEW = 16  # nodes of a circuit that was not verified
+_EDGES = 80  # drawn at first
+_ROOM = 9  # nodes in one row
+
+
+def graph_figure(figure: Graph, part: str, title: str) -> Markup:
+    """Draw the smallest verified set of a circuit, or its first nodes; width is the score."""
+    kept = shown_nodes(figure)
+    edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept][:_EDGES]
+    nodes = [n for n in figure["nodes"] if n["id"] in kept]
+    rows = _rows(nodes)
+    width = _LEFT + max(map(len, rows.values()), default=1) * _ACROSS + 8
+    at = {}
+    for depth, (_, row) in enumerate(sorted(rows.items(), reverse=True)):
+        start = _LEFT + (width - _LEFT - len(row) * _ACROSS) / 2
+        for i, node in enumerate(row):
+            at[node["id"]] = (start + (i + 0.5) * _ACROSS, _TOP + depth * _DOWN + _HIGH / 2)
+    height = _TOP + len(rows) * _DOWN - (_DOWN - _HIGH) + 14
+    named = [
+        element("text", _row_name(key), x=4, y=_TOP + depth * _DOWN + _HIGH / 2 + 4, class_="soft")
+        for depth, (key, _) in enumerate(sorted(rows.items(), reverse=True))
+    ]
+    what = "smallest verified set" if figure["verified"] else f"first {len(nodes)} nodes"
+    told = ", ".join(node["id"] for node in nodes[:12])
+    return svg_picture(
+        width, height, *named, *_edges(edges, at, figure["unit"]), *_nodes(nodes, at, figure["unit"]),
+        class_="figure graph", role="img", aria_label=f"{title}, {what}: {told}",
+        data_graph=part,
+    )  # fmt: skip
+
+
+def shown_nodes(figure: Graph) -> set[str]:
+    """Return the nodes of the smallest verified set with the ends of the circuit."""
+    first = figure["verified"] or [node["id"] for node in figure["nodes"][:_FEW]]
+    ends = {n["id"] for n in figure["nodes"] if n["id"] in ("embed", "logits")}
+    return {*first, *ends}
+
+
+def _owner(end: str) -> str:
+    """Return the node of an end such as `L5H1.q`."""
+    return end.partition(".")[0]
+
+
+def level(node: str) -> float:
+    """Return the height of a node: a layer's heads, then its MLP; embeddings below, logits above."""
+    found = re.match(r"(L|mlp)(\d+)", node)
+    if found:
+        return int(found[2]) + (0.5 if found[1] == "mlp" else 0.0)
+    return 1e6 if node == "logits" else -1.0
+
+
+def _rows(nodes: list[Node]) -> dict[tuple[float, int], list[Node]]:
+    """Return the nodes by height; a long row is broken."""
+    rows: dict[float, list[Node]] = {}
+    for node in sorted(nodes, key=lambda n: (level(n["id"]), n["head"] or 0)):
+        rows.setdefault(level(node["id"]), []).append(node)
+    return {
+        (height, -start): row[start : start + _ROOM]
+        for height, row in rows.items()
+        for start in range(0, len(row), _ROOM)
+    }
+
+
+def _row_name(key: tuple[float, int]) -> str:
+    height, start = key
+    if start:
+        return ""
+    return "" if height in (-1.0, 1e6) else f"layer {int(height)}"
+
+
+def _edges(
+    edges: list[tuple[str, str, float | None]], at: dict[str, tuple[float, float]], unit: str
+) -> list[Markup]:
+    size = max((abs(s) for *_, s in edges if s is not None), default=0.0) or 1.0
+    out = []
+    for a, b, score in reversed(edges):
+        (x0, y0), (x1, y1) = at[_owner(a)], at[_owner(b)]
+        x1 += {"q": -18, "v": 18}.get(b.partition(".")[2], 0)
+        y0, y1 = y0 - _HIGH / 2, y1 + _HIGH / 2
+        bend = (y0 - y1) / 2
+        width = 1.0 if score is None else 0.7 + 4.3 * abs(score) / size
+        said = f"{a} to {b}" + ("" if score is None else f": {score:.4g} {unit}")
+        out.append(
+            element("path", element("title", said), class_="edge minus" if (score or 0) < 0 else "edge",
+                    d=f"M{x0:.0f} {y0:.0f}C{x0:.0f} {y0 - bend:.0f} {x1:.0f} {y1 + bend:.0f} "
+                    f"{x1:.0f} {y1:.0f}", stroke_width=round(width, 1),
+                    data_from=_owner(a), data_to=_owner(b))
+        )  # fmt: skip
+    return out
+
+
+def _nodes(nodes: list[Node], at: dict[str, tuple[float, float]], unit: str) -> list[Markup]:
+    out = []
+    for node in nodes:
+        x, y = at[node["id"]]
+        score = "" if node["score"] is None else f": {node['score']:.4g} {unit}"
+        said = f"{node['id']}{score}{', ' + node['role'] if node['role'] else ''}"
+        box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 5}
+        kind = "node minus" if (node["score"] or 0) < 0 else "node"
+        out.append(
+            element("g", element("title", said), element("rect", **box),
+                    element("text", node["id"], x=x, y=y + 4, text_anchor="middle"),
+                    class_=kind, data_node=node["id"])
+        )  # fmt: skip
+    return out
