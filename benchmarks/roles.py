@@ -117,9 +117,9 @@ def page(found: dict[str, Any]) -> str:
     """Write the page of figures."""
     out = ["# Roles: how often nothing gets one, and which planted heads get theirs", ""]
     out.append(
-        f"{found['models']} randomly initialised models of {bench.TOLD}, {found['draws']} draws of "
-        "random weights each. The nominal rate of models with any head in a role is at most 5 %. In "
-        "brackets the exact binomial 95 % interval."
+        f"{found['models']} randomly initialised models of {bench.TOLD}, {found['draws']} draws "
+        "of random weights each. The nominal rate of models with any head in a role is at most "
+        "5 %. In brackets the exact binomial 95 % interval."
     )
     out += [
         "",
@@ -135,9 +135,9 @@ def page(found: dict[str, Any]) -> str:
         )
     out += ["", "## Planted heads", ""]
     out.append(
-        "Default metrics, with the ablation of single heads on repeated tokens as causal check. The "
-        "bystander attends like an induction head and writes nothing that is read; it should be "
-        "unclear."
+        "Default metrics, with the ablation of single heads on repeated tokens as causal check. "
+        "The bystander attends like an induction head and writes nothing that is read; it should "
+        "be unclear."
     )
     out += [
         "",

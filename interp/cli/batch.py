@@ -12,7 +12,7 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
-from interp.cli.printing import top_heads
+from interp.cli.printing import scored_text
 from interp.cli.progress import Voice
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
@@ -53,6 +53,7 @@ class ScoreRun:
     null_cache: bool = True
     by_cluster: bool = False
     by: str = "end"
+    listed: int | None = None  # heads to list per metric after the verdict; None for no list
     done: list[HeadTable] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     kept: int = 0
@@ -105,11 +106,11 @@ class ScoreRun:
         options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
-    def run(self, sources: Mapping[str, str], *, form: str | None, top: int) -> int:
+    def run(self, sources: Mapping[str, str], *, form: str | None) -> int:
         """Score all models, print and write; return the exit code."""
         code = 0
         try:
-            self._all(sources, print_top=None if form else top)
+            self._all(sources, printing=form is None)
         except KeyboardInterrupt:
             code = 130
         except StoreError as error:  # later results could not be stored either
@@ -138,22 +139,23 @@ class ScoreRun:
 
         Raises StoreError if results cannot be stored.
         """
-        self._all(sources, print_top=None)
+        self._all(sources, printing=False)
         return HeadTable.concat(self.done)
 
-    def _all(self, sources: Mapping[str, str], print_top: int | None) -> None:
+    def _all(self, sources: Mapping[str, str], *, printing: bool) -> None:
         if self.jobs > 1 or self.shard is not None or self.ray is not None:
             from interp.cli.sweep import run_sweep
 
-            return run_sweep(self, sources, print_top)
+            return run_sweep(self, sources, printing=printing)
 
         def work(source: str, name: str) -> None:
             before = len(self.done)
             try:
                 self.score_model(source, name)
             finally:
-                if print_top is not None and len(self.done) > before:
-                    click.echo(top_heads(HeadTable.concat(self.done[before:]), print_top, self.by))
+                if printing and len(self.done) > before:
+                    table = HeadTable.concat(self.done[before:])
+                    click.echo(scored_text(table, self.listed, self.by))
 
         self.failed += each_model(sources, self.voice, work)
 

@@ -12,6 +12,13 @@ import click
 
 from interp.core.errors import OptionError
 
+GROUPS = (
+    "Heads", "Between models", "Causal", "Circuits", "Attribution", "Syntax and safety", "Pages",
+    "Results", "Models and shell",
+)  # fmt: skip
+"""Groups of commands in the order of `interp --help`."""
+OTHER = "Other commands"
+
 
 class Folder(MutableMapping[str, click.Command]):
     """Click group whose commands are the files of a folder.
@@ -24,6 +31,7 @@ class Folder(MutableMapping[str, click.Command]):
     def __init__(self, path: Path, package: str) -> None:
         self.path, self.package = path, package
         self._added: dict[str, click.Command] = {}
+        self._parsed: dict[str, list[ast.stmt]] = {}
 
     @cached_property
     def _files(self) -> dict[str, Path]:
@@ -61,7 +69,7 @@ class Folder(MutableMapping[str, click.Command]):
             return self._added[name].get_short_help_str(limit)
         path = self._files[name]
         try:
-            body = ast.parse(path.read_text(encoding="utf-8")).body
+            body = self._body(name)
         except (SyntaxError, UnicodeDecodeError) as error:  # the other commands still work
             return f"({path.name} does not parse: {error})"
         for node in body:
@@ -69,3 +77,34 @@ class Folder(MutableMapping[str, click.Command]):
                 doc = ast.get_docstring(node)
                 return click.Command(name, help=doc).get_short_help_str(limit)
         return ""
+
+    def grouped(self) -> dict[str, list[str]]:
+        """Return the names of the commands by their group, without an import.
+
+        A file states the group of its command as `GROUP = "Heads"`. Groups come in the order of
+        `GROUPS`, other ones follow, and commands without a group are under `OTHER`.
+        """
+        found: dict[str, list[str]] = {group: [] for group in GROUPS}
+        for name in self:
+            found.setdefault(self._group(name), []).append(name)
+        found |= {OTHER: found.pop(OTHER, [])}
+        return {group: sorted(names) for group, names in found.items() if names}
+
+    def _group(self, name: str) -> str:
+        if name not in self._files:
+            return OTHER
+        try:
+            body = self._body(name)
+        except (SyntaxError, UnicodeDecodeError):
+            return OTHER
+        for node in body:
+            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
+                continue
+            if any(isinstance(x, ast.Name) and x.id == "GROUP" for x in node.targets):
+                return str(node.value.value)
+        return OTHER
+
+    def _body(self, name: str) -> list[ast.stmt]:
+        if name not in self._parsed:
+            self._parsed[name] = ast.parse(self._files[name].read_text(encoding="utf-8")).body
+        return self._parsed[name]

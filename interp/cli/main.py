@@ -53,13 +53,15 @@ class Interp(click.Group):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
+        """List the commands by their group, without importing them."""
         if not isinstance(self.commands, Folder):
             return super().format_commands(ctx, formatter)
-        names = self.list_commands(ctx)
-        limit = formatter.width - 6 - max(map(len, names))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self.commands.summary(name, limit)) for name in names])
+        width = max(map(len, self.list_commands(ctx)))
+        limit = formatter.width - 6 - width
+        for group, names in self.commands.grouped().items():
+            with formatter.section(group):
+                rows = [(f"{name:<{width}}", self.commands.summary(name, limit)) for name in names]
+                formatter.write_dl(rows)
         return None
 
     def invoke(self, ctx: click.Context) -> Any:

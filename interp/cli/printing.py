@@ -6,11 +6,31 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from interp.cli.verdict import verdict
 from interp.core.columns import prompt_counts, with_error
 from interp.core.order import end_of
 from interp.core.table import HeadTable
 
+FIRST = 3  # heads per metric
 _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", "none": ""}
+
+
+def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
+    """Format what `interp score` prints of finished models: the verdict, then the long list.
+
+    Args:
+        table: the scores.
+        k: number of heads to list per metric; None for the verdict alone, if there is one.
+        by: order of the list; see `HeadTable.top`.
+    """
+    parts = []
+    for model in table.models:
+        own = table.where(model=model)
+        said = verdict(own, hint=k is None)
+        parts += [said] if said else []
+        if k is not None or not said:
+            parts.append(top_heads(own, FIRST if k is None else k, by))
+    return "\n".join(parts)
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:

@@ -21,19 +21,19 @@ from interp.cli.jobs import (
     task_grid,
     task_settings,
 )
-from interp.cli.printing import top_heads
+from interp.cli.printing import scored_text
 from interp.core.shards import record_shard
 from interp.core.store import Store
 from interp.core.table import HeadTable
 
 
-def run_sweep(run: Any, sources: Mapping[str, str], print_top: int | None) -> None:
+def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
     """Score a grid of tasks and add the results to `run`, in the order of models and metrics.
 
     Args:
         run: the request.
         sources: name of each source.
-        print_top: number of heads to print per metric as each model is finished; None for none.
+        printing: print each model as it is finished.
 
     Raises:
         StoreError: results can no longer be stored.
@@ -60,11 +60,11 @@ def run_sweep(run: Any, sources: Mapping[str, str], print_top: int | None) -> No
             run.kept += len(outcome.keys) * (run.store is not None)
             run.computed += outcome.computed
             same = [other for other in tasks if other.source == task.source]
-            if print_top is None or not all(other in outcomes for other in same):
+            if not printing or not all(other in outcomes for other in same):
                 return
             keys = [key for other in same for key in outcomes[other].keys]
             if tables := stored_tables(own, keys):
-                click.echo(top_heads(HeadTable.concat(tables), print_top, run.by))
+                click.echo(scored_text(HeadTable.concat(tables), run.listed, run.by))
 
         try:
             _run(replace(run, store=own), tasks, done)

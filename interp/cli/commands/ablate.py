@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
+GROUP = "Causal"
+
 
 @click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
 @click.argument(

@@ -23,6 +23,8 @@ from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
 
+GROUP = "Attribution"
+
 
 @click.command(
     epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"

@@ -23,6 +23,8 @@ from interp.core.errors import InterpError
 if TYPE_CHECKING:
     from interp.model.self_check import SelfCheck
 
+GROUP = "Models and shell"
+
 
 @click.command(epilog="Example: interp check models/mine")
 @click.argument(

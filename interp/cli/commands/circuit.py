@@ -53,6 +53,9 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         context.exit()
 
 
+GROUP = "Circuits"
+
+
 @click.command(epilog="Example: interp circuit induction bundled:induction -o out")
 @click.argument("task", metavar="TASK")
 @click.argument(

@@ -24,6 +24,8 @@ from interp.cli.wrong_models import checked_source, checked_sources
 if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
 
+GROUP = "Between models"
+
 
 @click.command(
     epilog="Example: interp compare bundled:induction my-fine-tune -m induction -o results"

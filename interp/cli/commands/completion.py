@@ -7,6 +7,8 @@ import click
 # Otherwise bash would split bundled:induction into three words.
 _WORDS = "COMP_WORDBREAKS=${COMP_WORDBREAKS//:/}\n"
 
+GROUP = "Models and shell"
+
 
 @click.command(epilog="Example: interp completion bash >> ~/.bashrc")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

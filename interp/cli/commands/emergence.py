@@ -23,6 +23,8 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence
 
+GROUP = "Between models"
+
 
 @click.command(epilog="Example: interp emergence bundled:induction -m induction -o results")
 @click.argument("sources", nargs=-1, required=True, metavar="RUN...", type=MODEL_NAME)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PRINTED = ("spearman", "aopc", "aopc_signed", "soft_comprehensiveness", "soft_sufficiency")
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
+GROUP = "Attribution"
+
 
 @click.command(
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"

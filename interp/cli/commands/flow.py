@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from interp.attribution.target import Target
     from interp.model.model import Model
 
+GROUP = "Attribution"
+
 
 @click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
 @click.argument("text", required=False)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT = "ablation,gate_gradient,aumann_shapley,shapley"
 
+GROUP = "Causal"
+
 
 @click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
 @click.argument(

@@ -20,6 +20,8 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
 
+GROUP = "Attribution"
+
 
 @click.command(
     epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"

@@ -24,6 +24,8 @@ from interp.cli.wrong_models import checked_source
 if TYPE_CHECKING:
     from interp.heads.between_models.matches import HeadMatches
 
+GROUP = "Between models"
+
 
 @click.command(epilog="Example: interp match seed-0 seed-1 --by patterns -o results")
 @click.argument("first", metavar="A", type=MODEL_NAME, callback=checked_source)

@@ -17,6 +17,8 @@ NEEDS = {
     "gradients": "From gradients of the target",
 }
 
+GROUP = "Attribution"
+
 
 @click.command(epilog="Example: interp methods occlusion")
 @click.argument("name", required=False, type=ATTRIBUTION_NAMES)

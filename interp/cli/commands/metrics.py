@@ -21,6 +21,8 @@ TITLES = {
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
 }
 
+GROUP = "Heads"
+
 
 @click.command(epilog="Example: interp metrics induction")
 @click.argument("name", required=False, type=METRIC_NAME)

@@ -8,6 +8,8 @@ import click
 
 from interp.cli.loading import debug_option
 
+GROUP = "Models and shell"
+
 
 @click.command(epilog="Example: interp models")
 @debug_option

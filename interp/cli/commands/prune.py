@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
+GROUP = "Causal"
+
 
 @click.command(epilog="Example: interp prune bundled:induction -o results")
 @click.argument(

@@ -14,6 +14,8 @@ from interp.core.errors import OptionError
 
 _MIB = 1 << 20
 
+GROUP = "Results"
+
 
 @click.command(
     epilog="Example: interp record gpt2 --prompt-file corpus.txt --names z --layers 3-5 -o acts"

@@ -42,6 +42,9 @@ def _only_options(command: Callable) -> Callable:
     return command
 
 
+GROUP = "Results"
+
+
 @click.group(epilog="Example: interp results list results")
 def results() -> None:
     """Read, query and combine folders of results of interp score.

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OWN = "bundled:refusal"
 BUILT_IN = 64  # number of requests of each kind if no files are given
 
+GROUP = "Syntax and safety"
+
 
 @click.command(
     epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "

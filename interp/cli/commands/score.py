@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from interp.cli.config import config_option
 from interp.cli.loading import (
@@ -27,6 +28,8 @@ from interp.core.shards import Shard
 from interp.model.random_weights import DRAWS
 
 DEFAULT_OUT = Path("results")
+
+GROUP = "Heads"
 
 
 @click.command(
@@ -122,16 +125,22 @@ DEFAULT_OUT = Path("results")
     show_default=True,
     type=click.IntRange(0),
     metavar="K",
-    help="Number of heads to print per metric.",
+    help="Number of heads to list per metric; implies --verbose.",
 )
 @click.option(
     "--by",
     default="end",
     show_default=True,
     type=click.Choice(BY),
-    help="Order of the heads: 'end' as the metric declares it (the highest first, the lowest, or "
-    "both ends of a signed metric), or by the highest score, the largest absolute value, the "
-    "distance from the null, or the lowest score.",
+    help="Order of the listed heads; implies --verbose: 'end' as the metric declares it (the "
+    "highest first, the lowest, or both ends of a signed metric), or by the highest score, the "
+    "largest absolute value, the distance from the null, or the lowest score.",
+)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="After what was found, list the first heads of every metric.",
 )
 @click.option(
     "--by-cluster",
@@ -190,15 +199,17 @@ def score(
     out: Path | None,
     form: str | None,
     top: int,
+    verbose: bool,
     dry_run: bool,
     **options: Any,
 ) -> None:
     """Score every head of each MODEL.
 
     MODEL is a folder, a hub id, bundled:NAME or planted:NAME; without it, all bundled models.
-    Prompts are random tokens repeated twice unless --prompt-file is given. A model that fails is
-    reported and skipped; plain files among the arguments are ignored, so that `interp score
-    models/*` works.
+    Prompts are random tokens repeated twice unless --prompt-file is given. What was found and what
+    was not is printed in at most ten lines per model: the roles of heads, with intervals and nulls.
+    A model that fails is reported and skipped; plain files among the arguments are ignored, so that
+    `interp score models/*` works.
 
     \b
     Exit codes: 0 all scored; 1 a model or a write failed, the rest was done;
@@ -226,5 +237,10 @@ def score(
 
         batch = ScoreRun.prepare(out=None, loading=loading, **options)
         click.get_current_context().exit(estimated(batch, labels))
+    context = click.get_current_context()
+    for name in ("top", "by"):
+        source = context.get_parameter_source(name)
+        verbose |= source is not None and source is not ParameterSource.DEFAULT
     batch = ScoreRun.prepare(out=out, loading=loading, **options)
-    click.get_current_context().exit(batch.run(labels, form=form, top=top))
+    batch.listed = top if verbose else None
+    context.exit(batch.run(labels, form=form))

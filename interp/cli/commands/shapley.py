@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
+GROUP = "Causal"
+
 
 @click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
 @click.argument(

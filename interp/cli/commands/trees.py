@@ -18,6 +18,8 @@ from interp.core.errors import OptionError
 JOINS = ("sum", "mean", "first", "max")
 OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
+GROUP = "Syntax and safety"
+
 
 @click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
 @click.argument(

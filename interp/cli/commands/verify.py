@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from interp.heads.causal_check.result import Confirmation
     from interp.model.model import Model
 
+GROUP = "Causal"
+
 
 @click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
 @click.argument(

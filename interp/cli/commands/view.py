@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 LONG = 512  # number of tokens above which a prompt is shown in blocks by default
 _MB = 1_000_000
 
+GROUP = "Pages"
+
 
 @click.command(
     epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"

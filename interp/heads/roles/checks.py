@@ -100,11 +100,12 @@ def _of_ablations(
                 ends = [abs(row[end]) for end in ("low", "high") if not math.isnan(row[end])]
                 if not ends or max(ends) >= NOTHING * largest:
                     continue
+                effect = with_error(row["score"], row["sem"])
                 text = (
-                    f"Ablating it alone changes {role.task} by {with_error(row['score'], row['sem'])}"
-                    f" {row['unit'].partition(' (')[0]}: nothing beside the {score_text(largest)} of "
-                    "the head that matters most."
-                )  # fmt: skip
+                    f"Ablating it alone changes {role.task} by {effect} "
+                    f"{row['unit'].partition(' (')[0]}: nothing beside the {score_text(largest)} "
+                    "of the head that matters most."
+                )
                 place = (str(row["stack"]), int(row["layer"]), int(row["head"]))
                 yield place, Evidence(
                     role.id, text, str(row["metric"]), float(row["score"]), float(row["sem"]),

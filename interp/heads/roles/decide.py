@@ -140,10 +140,12 @@ def _decided(
         if one.kind == "decides":
             sizes[one.role] = max(sizes.get(one.role, 0.0), one.size)
     against = {one.role for one in found if one.kind == "contradicts"}
-    mine = [role for role in declared if role.id in sizes and role.id not in against]
-    kept = [role for role in mine if not set(role.yields_to) & {x.id for x in mine}]
+    mine = [role for role in declared if role.id in sizes]
+    # also to a role that a check contradicts: its scores explain those of the other
+    first = [role for role in mine if not set(role.yields_to) & set(sizes)]
+    kept = [role for role in first if role.id not in against]
     names = sorted((role.id for role in kept), key=lambda role: -sizes[role])
-    yielded = tuple(role.id for role in mine if role not in kept)
+    yielded = tuple(role.id for role in mine if role not in first)
     rank = {"decides": 0, "supports": 1, "confirms": 2, "contradicts": 3}
     # a check or further evidence is shown only with a role that the scores speak for
     told = sorted(

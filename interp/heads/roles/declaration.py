@@ -89,10 +89,10 @@ def _told(needs: tuple[Need, ...], *, decides: bool) -> str:
     for need in chosen:
         groups.setdefault((need.end, need.share), []).append(need.metric)
     sides = [
-        f"{' or '.join(names)} {ENDS[end]} its null (p < {LEVEL:g}, corrected over all heads and all "
-        f"scores that decide roles) by a large effect: more than {share:.0%} of the way from the null "
-        f"to the end of the range, or more than {APART:g} robust standard deviations from the other "
-        "heads of the model"
+        f"{' or '.join(names)} {ENDS[end]} its null (p < {LEVEL:g}, corrected over all heads and "
+        f"all scores that decide roles) by a large effect: more than {share:.0%} of the way from "
+        f"the null to the end of the range, or more than {APART:g} robust standard deviations from "
+        "the other heads of the model"
         for (end, share), names in groups.items()
     ]  # fmt: skip
     return f"{'; or '.join(sides)}."

@@ -74,7 +74,16 @@ ROLES: tuple[Role, ...] = (
             Need("attention_distance", "low", decides=False),
         ),
         slot=6,
-        yields_to=("previous_token", "sink"),
+        yields_to=(
+            "induction",
+            "previous_token",
+            "duplicate_token",
+            "retrieval",
+            "sink",
+            "syntax",
+            "refusal",
+        ),
+        note="Many heads that look for something attend nearby where they find nothing.",
     ),
     Role(
         "syntax",

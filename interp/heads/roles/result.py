@@ -12,6 +12,11 @@ from interp.core.result import Result
 if TYPE_CHECKING:
     import pandas as pd
 
+_COLUMNS = (
+    "model", "stack", "layer", "head", "role", "roles", "metric", "score", "sem", "n", "clusters",
+    "null", "p", "unit", "evidence",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -138,9 +143,7 @@ class HeadRoles(Result):
                     "unit": first.unit, "evidence": " ".join(e.text for e in x.evidence),
                 }
             )  # fmt: skip
-        columns = ("model", "stack", "layer", "head", "role", "roles", "metric", "score", "sem", "n",
-                   "clusters", "null", "p", "unit", "evidence")  # fmt: skip
-        return pd.DataFrame(rows, columns=pd.Index(columns))
+        return pd.DataFrame(rows, columns=pd.Index(_COLUMNS))
 
     def __repr__(self) -> str:
         from interp.heads.roles.declared import role_named

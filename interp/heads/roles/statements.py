@@ -53,7 +53,11 @@ class Statement:
 
 
 def statements(
-    table: HeadTable, found: HeadRoles, declared: Sequence[Role] = ROLES
+    table: HeadTable,
+    found: HeadRoles,
+    declared: Sequence[Role] = ROLES,
+    *,
+    named: int = NAMED,
 ) -> tuple[Statement, ...]:
     """Return a sentence per role for which the table of one model has a score, and one on the rest.
 
@@ -61,8 +65,9 @@ def statements(
         table: the scores of one model.
         found: its roles, as `interp.roles` decided them.
         declared: the roles, in the order of the sentences.
+        named: number of heads to name in a sentence.
     """
-    names = HeadNames(table.stacks)
+    names = HeadNames(table.stacks, named)
     ranges = METRICS.ranges()
     known = {m: ranges.get(base_name(m), (None, None)) for m in table.metrics}
     frame = judged_rows(table, known)
@@ -75,9 +80,15 @@ def statements(
 
 @dataclass(frozen=True)
 class HeadNames:
-    """Labels of heads, with the stack where there are several."""
+    """Labels of heads, with the stack where there are several.
+
+    Args:
+        stacks: the stacks of the model.
+        named: number of heads to name in a list.
+    """
 
     stacks: tuple[str, ...]
+    named: int = NAMED
 
     def __call__(self, stack: str, layer: int, head: int) -> str:
         """Return L5H4, or `encoder L5H4` where the model has several stacks."""
@@ -162,18 +173,17 @@ def _of_role(
     score = f"{head} {_score(row['score'], low, high)}, null {_null(row)}"
     if but:
         also = dict.fromkeys(role_named(r).name for x in but for r in x.roles)
-        of = f"the {listed(also)} head{'s' * (len(but) != 1)} {listed(names.of(x) for x in but)}"
+        who = listed((names.of(x) for x in but), names.named)
+        of = f"the {listed(also)} head{'s' * (len(but) != 1)} {who}"
         text = f"No {role.noun} other than {of}; highest {metric}: {score}."
         return Statement(text=text, **about)
-    small = (
-        "; above its null, but by less than the rule asks for"
-        if row["p"] < LEVEL / len(judged)
-        else ""
-    )
+    sure = row["p"] < LEVEL / len(judged) and row["score"] > row["null"]
+    small = "; above its null, but by less than the rule asks for" if sure else ""
     against = [x for x in found.assigned for e in x.evidence
                if e.role == role.id and e.kind == "contradicts"]  # fmt: skip
     if against:
-        small = f"; a causal check contradicts {listed(dict.fromkeys(map(names.of, against)))}"
+        who = listed(dict.fromkeys(map(names.of, against)), names.named)
+        small = f"; a causal check contradicts {who}"
     return Statement(text=f"No {role.noun}: best {metric} {score}{small}.", **about)
 
 
@@ -194,7 +204,7 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
     null = f", null {with_error(one.null, one.null_sem)}" if not math.isnan(one.null) else ""
     text = f"{count}: {labels[0]} {one.metric} {_score(one.score, low, high)}{null}"
     if len(labels) > 1:
-        text += f"; also {listed(labels[1:])}"
+        text += f"; also {listed(labels[1:], max(names.named - 1, 1))}"
     checks = dict.fromkeys(
         e.text for x in heads for e in x.evidence if e.role == role.id and e.kind == "confirms"
     )

@@ -158,7 +158,8 @@ def emergence_part(found: Emergence) -> Found:
         f"{row['metric']} {_at(row)} {row['size']:+.3f}"
         for row in sure.head(NAMED).to_dict("records")
     ]
-    text = f"{len(sure)} changes with a p below {LEVEL:g} (Holm) over {frame['step'].nunique()} checkpoints"
+    steps = frame["step"].nunique()
+    text = f"{len(sure)} changes with a p below {LEVEL:g} (Holm) over {steps} checkpoints"
     heads = list(dict.fromkeys(_at(row) for row in sure.head(LINES).to_dict("records")))
     part: Any = {
         "id": "", "kind": "emergence", "title": f"Over training: {name}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,8 @@ from interp.core.merge import merged, ordered, told_apart
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
-from interp.heads.roles.result import HeadRoles
+from interp.heads.roles.result import HeadRole, HeadRoles
+from interp.heads.roles.statements import NAMED
 from interp.report.atlas.between_models import (
     comparison_of,
     difference_part,
@@ -22,7 +23,7 @@ from interp.report.atlas.between_models import (
     untested_comparison,
 )
 from interp.report.atlas.cards import card_of, nearest_heads
-from interp.report.atlas.document import Atlas, Comparison, Model, Part
+from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, read_folder
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import Found, anchor
@@ -67,7 +68,23 @@ def build_atlas(
         StoreError: a file cannot be read, or a folder does not exist.
         OptionError: there is nothing to show: no results at all.
     """
-    found = Contents(notes=list(notes))
+    found = contents_of(sources)
+    found.notes += notes
+    atlas = atlas_of(found, title=title, command=command)
+    for model in models:
+        from interp.report.atlas.from_model import add_model
+
+        add_model(atlas, model)
+    return atlas
+
+
+def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
+    """Return what tables, files of them and results folders hold together.
+
+    Raises:
+        StoreError: a file cannot be read, or a folder does not exist.
+    """
+    found = Contents()
     for source in sources:
         if isinstance(source, HeadTable):
             found.scores.append(source)
@@ -75,72 +92,110 @@ def build_atlas(
             found.scores.append(HeadTable.load(path))
         else:
             read_folder(path, found)
-    atlas = atlas_of(found, title=title, command=command)
-    for model in models:
-        from interp.report.atlas.from_model import add_model
-
-        add_model(atlas, model)
-    if not atlas["models"] and not atlas["pages"]:
-        names = ", ".join(str(x) for x in sources if not isinstance(x, HeadTable)) or "the table"
-        read = f" {' '.join(found.notes)}" if found.notes else ""
-        raise OptionError(
-            f"there are no results in {names}; give a folder that a command wrote with --out, such "
-            f"as `interp score MODEL --out results`.{read}"
-        )
-    return atlas
+        if not isinstance(source, HeadTable):
+            found.named.append(str(source))
+    return found
 
 
 def atlas_of(
-    found: Contents, *, title: str = "Attention heads", command: str | None = None
+    found: Contents,
+    *,
+    title: str = "Attention heads",
+    command: str | None = None,
+    named: int = NAMED,
 ) -> Atlas:
-    """Return the atlas document of the contents of folders."""
+    """Return the atlas document of the contents of folders.
+
+    Args:
+        found: the contents.
+        title: title of the page.
+        command: the command line that made the page.
+        named: number of heads to name in a sentence.
+
+    Raises:
+        OptionError: there is nothing to show.
+    """
     names, scores, causal, notes = _told_apart(found)
     assigned = _roles(found, scores, causal, names)
     ids: set[str] = set()
     models: dict[str, Model] = {}
     for name in dict.fromkeys([*scores, *causal]):
         own = None if name not in scores else assigned.of(name)
-        models[name] = model_of(name, anchor(name, ids), scores.get(name), causal.get(name), own)
-    pages: list[Part] = []
-    parts = _parts(found)
-    taken: set[str] = set()
-    by_model: dict[str, list[Found]] = {name: [] for name in models}
-    for one in parts:
-        one.part["id"] = anchor(f"{one.part['kind']}-{one.part['title']}"[:60], taken)
-        name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
-        if name in models and one.part["kind"] not in PAGES:
-            models[name]["results"].append(one.part)
-            by_model[name].append(one)
-        else:
-            if one.model and name not in models and one.part["kind"] not in PAGES:
-                one.part["title"] = f"{one.part['title']}, {one.model}"
-            pages.append(one.part)
-    near = nearest_heads(models)
-    for match in found.matches:
-        first, second, pairs = matched(match)
-        mine = models.get(first)
-        if mine is not None:
-            other = models[second]["id"] if second in models else second
-            for label, one in pairs.items():
-                if first == second and label == one["label"]:
-                    continue
-                near.setdefault((mine["id"], label), []).insert(0, {**one, "model": other})
+        tables = scores.get(name), causal.get(name)
+        models[name] = model_of(name, anchor(name, ids), *tables, own, named)
+    pages, by_model = _placed(_parts(found), models, names)
+    if not models and not pages:
+        given = ", ".join(found.named) or "the table"
+        read = f" {' '.join(notes)}" if notes else ""
+        raise OptionError(
+            f"there are no results in {given}; give a folder that a command wrote with --out, such "
+            f"as `interp score MODEL --out results`.{read}"
+        )
+    near = _near(found, models)
     for name, model in models.items():
         own = assigned.of(name).assigned if name in scores else ()
-        evidence = {(x.stack, x.layer, x.head): x for x in own}
-        for place in model["heads"]:
-            stack = model["stacks"][place["stack"]]["name"]
-            head = evidence.get((stack, place["layer"], place["head"]))
-            card = card_of(
-                model, place, head, by_model[name], near.get((model["id"], place["label"]), [])
-            )
-            if card:
-                model["cards"][place["label"]] = card
+        _add_cards(model, own, by_model[name], near)
     return {
         "version": VERSION, "title": title, "models": list(models.values()),
         "comparisons": _comparisons(found, models), "pages": pages, "command": command,
         "notes": list(dict.fromkeys(notes)),
     }  # fmt: skip
+
+
+def _placed(
+    parts: Sequence[Found], models: Mapping[str, Model], names: Mapping[tuple[str, str], str]
+) -> tuple[list[Part], dict[str, list[Found]]]:
+    """Give every part an id and its place: with its model, or among the pages.
+
+    Returns:
+        The parts that belong to no model with heads, and the others by the name of their model.
+    """
+    pages: list[Part] = []
+    by_model: dict[str, list[Found]] = {name: [] for name in models}
+    taken: set[str] = set()
+    for one in parts:
+        one.part["id"] = anchor(f"{one.part['kind']}-{one.part['title']}"[:60], taken)
+        name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
+        shared = one.part["kind"] in PAGES
+        if name in models and not shared:
+            models[name]["results"].append(one.part)
+            by_model[name].append(one)
+            continue
+        if one.model and name not in models and not shared:
+            one.part["title"] = f"{one.part['title']}, {one.model}"
+        pages.append(one.part)
+    return pages, by_model
+
+
+def _near(found: Contents, models: Mapping[str, Model]) -> dict[tuple[str, str], list[Nearest]]:
+    """Return the nearest heads of each head: by its matches in another model, and by its scores."""
+    near = nearest_heads(models)
+    for match in found.matches:
+        first, second, pairs = matched(match)
+        if first not in models:
+            continue
+        other = models[second]["id"] if second in models else second
+        for label, one in pairs.items():
+            if first != second or label != one["label"]:
+                here = near.setdefault((models[first]["id"], label), [])
+                here.insert(0, {**one, "model": other})
+    return near
+
+
+def _add_cards(
+    model: Model,
+    own: Sequence[HeadRole],
+    parts: Sequence[Found],
+    near: Mapping[tuple[str, str], Sequence[Nearest]],
+) -> None:
+    """Add a card for every head of which more than scores is known."""
+    by_place = {(x.stack, x.layer, x.head): x for x in own}
+    names = [stack["name"] for stack in model["stacks"]]
+    for at, place in enumerate(model["heads"]):
+        role = by_place.get((names[place["stack"]], place["layer"], place["head"]))
+        card = card_of(model, at, role, parts, near.get((model["id"], place["label"]), ()))
+        if card:
+            model["cards"][place["label"]] = card
 
 
 def _told_apart(

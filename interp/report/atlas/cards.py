@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.heads.roles.result import HeadRole
-from interp.report.atlas.document import Card, Effect, Evidence, Link, Metric, Model, Nearest, Place
+from interp.report.atlas.document import Card, Effect, Evidence, Link, Metric, Model, Nearest
 from interp.report.atlas.rows import Found
 from interp.report.atlas.scores import number
 
@@ -24,7 +24,7 @@ HOW = "cosine of standardised scores over {} metrics"
 
 def card_of(
     model: Model,
-    place: Place,
+    at: int,
     head: HeadRole | None,
     parts: Sequence[Found],
     near: Sequence[Nearest],
@@ -33,7 +33,7 @@ def card_of(
 
     Args:
         model: the model, whose metrics hold the ablation effects.
-        place: the head.
+        at: the place of the head in the order of the model.
         head: its role with the evidence.
         parts: the results of the model.
         near: heads that behave alike.
@@ -47,24 +47,20 @@ def card_of(
             )
             for e in head.evidence
         ]  # fmt: skip
-    at = model["heads"].index(place) if len(model["heads"]) <= MOST else _index(model, place)
+    label = model["heads"][at]["label"]
     effects = [_effect(metric, at) for metric in model["metrics"] if metric["group"] == "causal"]
     if some := [one for one in effects if one is not None]:
         card["effects"] = some
     links: list[Link] = [
-        {"part": one.part["id"], "text": one.notes.get(place["label"], one.part["title"])}
+        {"part": one.part["id"], "text": one.notes.get(label, one.part["title"])}
         for one in parts
-        if place["label"] in one.part["heads"]
+        if label in one.part["heads"]
     ]
     if links:
         card["parts"] = links
     if near:
         card["nearest"] = list(near)
     return card
-
-
-def _index(model: Model, place: Place) -> int:
-    return next(at for at, one in enumerate(model["heads"]) if one is place)
 
 
 def _effect(metric: Metric, at: int) -> Effect | None:

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from interp.syntax.result import TreeScores
 
 SUMMARY = "table.parquet"
+NAMES = (
+    "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
+    "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
+    "emergence.parquet",
+)  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
 
@@ -42,6 +47,7 @@ class Contents:
         circuits: circuits, each with its evaluation as `interp circuit` wrote it, if there is one.
         safety, attributions, faithfulness, agreements: documents of these commands.
         notes: sentences on what could not be read, and on results of another version.
+        named: the folders and files that were read.
     """
 
     scores: list[HeadTable] = field(default_factory=list)
@@ -58,6 +64,15 @@ class Contents:
     matches: list[HeadMatches] = field(default_factory=list)
     emergence: list[Emergence] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
+
+    @property
+    def table(self) -> HeadTable:
+        """All scores as one table; models of one name and different weights are told apart."""
+        from interp.core.merge import merged, ordered
+        from interp.core.registry import METRICS
+
+        return ordered(merged(self.scores)[0], list(METRICS))
 
 
 def read_folder(folder: Path, into: Contents | None = None) -> Contents:
@@ -86,6 +101,19 @@ def read_folder(folder: Path, into: Contents | None = None) -> Contents:
         shown.append(f"{len(failed) - MANY} more files of {folder} could not be read.")
     found.notes[before:before] = shown
     return found
+
+
+def holds_results(folder: Path) -> bool:
+    """Tell whether a folder, or one directly below it, has a file with the name of a result."""
+    try:
+        below = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")]
+        return (
+            bool(Store(folder).result_files())
+            or any((place / name).is_file() for place in (folder, *below) for name in NAMES)
+            or any(p.suffix == ".parquet" for p in folder.iterdir())
+        )
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be listed: {error}") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -123,9 +123,9 @@ class _Reading:
     def heads(self, stack: str, layer: int) -> Iterator[tuple[int, str]]:
         """Yield number and label of the wanted heads of one layer."""
         for place in self.found["heads"]:
-            if (self.names[place["stack"]], place["layer"]) == (stack, layer):
-                if place["label"] in self.wanted:
-                    yield place["head"], place["label"]
+            here = (self.names[place["stack"]], place["layer"]) == (stack, layer)
+            if here and place["label"] in self.wanted:
+                yield place["head"], place["label"]
 
     def read(self) -> None:
         """Run the model on every prompt."""

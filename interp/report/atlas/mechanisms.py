@@ -1,4 +1,4 @@
-"""Parts of the atlas on mechanisms: circuits, pruning curves, causal checks, agreement of scores."""
+"""Parts of the atlas on mechanisms: circuits, pruning, causal checks, agreement of methods."""
 
 from __future__ import annotations
 

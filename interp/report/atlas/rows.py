@@ -77,7 +77,7 @@ def weights_of(made: Mapping[str, Any]) -> str:
 
 
 def anchor(text: str, taken: set[str]) -> str:
-    """Return a name for links that is not taken yet, and take it: letters, digits, `.`, `_`, `-`."""
+    """Return a name for links that is not taken yet, and take it."""
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "x"
     name, number = base, 2
     while name in taken:

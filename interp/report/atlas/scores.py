@@ -12,7 +12,7 @@ from interp.core.order import end_of
 from interp.core.registry import METRICS
 from interp.heads.roles.decide import base_name
 from interp.heads.roles.declared import LEGEND
-from interp.heads.roles.statements import HeadNames, Statement, statements
+from interp.heads.roles.statements import NAMED, HeadNames, Statement, statements
 from interp.report.atlas.document import Column, Metric, Model, Place, Role, Stack
 from interp.report.atlas.document import Statement as Sentence
 
@@ -40,7 +40,12 @@ def number(x: Any) -> float | None:
 
 
 def model_of(
-    name: str, id: str, scores: HeadTable | None, causal: HeadTable | None, roles: HeadRoles | None
+    name: str,
+    id: str,
+    scores: HeadTable | None,
+    causal: HeadTable | None,
+    roles: HeadRoles | None,
+    named: int = NAMED,
 ) -> Model:
     """Return one model without cards and results.
 
@@ -50,6 +55,7 @@ def model_of(
         scores: its scores.
         causal: its ablations and other importances of heads.
         roles: the roles of its heads; None without scores.
+        named: number of heads to name in a sentence.
     """
     tables = [table for table in (scores, causal) if table is not None and len(table)]
     frames = [table.to_pandas() for table in tables]
@@ -63,7 +69,7 @@ def model_of(
     said: tuple[Statement, ...] = ()
     if roles is not None and scores is not None:
         by_place = {(x.stack, x.layer, x.head): x.role for x in roles.assigned}
-        said = statements(scores, roles)
+        said = statements(scores, roles, named=named)
     names = [stack["name"] for stack in stacks]
     heads = [(names[place["stack"]], place["layer"], place["head"]) for place in places]
     return {
@@ -136,7 +142,7 @@ def _metrics(
             for s, x, h in rows[_UNITS].itertuples(index=False, name=None)
         ]
         low, high = ranges.get(name, (None, None))
-        entry = METRICS[name] if name in METRICS else None
+        entry = METRICS[name] if name in METRICS else None  # noqa: SIM401
         null = str(about.get("null") or "none")
         kind = None if null == "none" else _NULLS.get(null, null)
         one: Metric = {

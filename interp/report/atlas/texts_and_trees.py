@@ -41,7 +41,7 @@ def tree_part(found: TreeScores) -> Found:
         f"Heads beat the best fixed distance in {len(good)} of {len(found.relations)} relations: "
         f"{'; '.join(told)}."
         if good
-        else f"In none of {len(found.relations)} relations does a head beat the best fixed distance."
+        else f"No head beats the best fixed distance in any of {len(found.relations)} relations."
     )
     if best is not None:
         text += f" Best trees: {best.method}, {best.uuas:.0%} of edges."

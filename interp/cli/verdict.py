@@ -1,0 +1,78 @@
+"""The verdict of `interp score`: what was found in a model and what was not, in ten lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interp.core.table import HeadTable
+
+LINES = 10  # of one model, its name included
+_VERBOSE = "--verbose lists the heads of every metric"
+
+
+def verdict(table: HeadTable, *, hint: bool = True) -> str:
+    """Return what was found in each model, and what was looked for and not found.
+
+    Args:
+        table: the scores.
+        hint: name the option that prints the long list.
+
+    Returns:
+        Up to ten lines per model; nothing for a model none of whose metrics decides a role.
+    """
+    return "\n".join(filter(None, (_of_model(table.where(model=m), hint) for m in table.models)))
+
+
+def _of_model(table: HeadTable, hint: bool) -> str:
+    from interp.heads.roles.decide import roles
+    from interp.heads.roles.statements import statements
+
+    found = roles(table)
+    said = statements(table, found)
+    if not any(one.role for one in said):
+        return ""
+    judged = [one for one in said if one.judged]
+    lines = [one.text for one in judged]
+    if len(judged) < len(said):
+        lines += _unjudged([one for one in said if not one.judged])
+    missing = _without_score(table)
+    lines += [missing] if missing else []
+    unclear = sum(x.role == "unclear" for x in found.assigned)
+    heads = f"{len(found):,} head{'s' * (len(found) != 1)}"
+    about = f"{heads}, {len(table.metrics)} metric{'s' * (len(table.metrics) != 1)}"
+    if judged:
+        about += f"; {unclear:,} without a clear role"
+    shown = _cut(lines, LINES - 1)
+    header = f"{table.models[0]}: {about}" + (f" ({_VERBOSE})" if hint else "")
+    return "\n".join([header, *(f"  {line}" for line in shown), ""])
+
+
+def _unjudged(said: list) -> list[str]:
+    """Return one line on scores without a null, of which nothing is claimed."""
+    best = [f"{one.metric} {one.heads[0]} {one.score:.3f}" for one in said]
+    first = "Nothing is claimed of scores without a null. The highest: "
+    return [f"{first}{', '.join(best)}."]
+
+
+def _without_score(table: HeadTable) -> str:
+    """Name the metrics in which no head has a score, with the reason if it is known."""
+    frame = table.to_pandas()
+    scored = set(frame.loc[frame["n"] > 0, "metric"])
+    made = {metric: about for (_, metric), about in table.provenance.items()}
+    why = [
+        f"{metric} ({made[metric].get('headline', 'no prompt had a row with a target')})"
+        for metric in table.metrics
+        if metric not in scored
+    ]
+    return f"Without a score: {'; '.join(why)}." if why else ""
+
+
+def _cut(lines: list[str], most: int) -> list[str]:
+    """Join what was not found in one line if there are too many lines."""
+    if len(lines) <= most:
+        return lines
+    none = [line for line in lines if line.startswith("No ")]
+    kept = [line for line in lines if line not in none]
+    joined = " ".join(line.partition(":")[0] + "." for line in none)
+    return [*kept[: most - 1], *([joined] if joined else kept[most - 1 : most])]
