@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
-from interp.cli.commands.report import is_results
+from interp.cli.atlas import is_results
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.written import as_given
 from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
 
+GROUP = "Pages"
 _GB = 1_000_000_000
 
 
@@ -67,7 +69,8 @@ def explore(
     session = None
     if models:
         session = Session(loaded(models[0], loading, imports), memory=round(memory * _GB))
-    page, atlas = explore_page([Path(source).expanduser() for source in results], session)
+    folders = [Path(source).expanduser() for source in results]
+    page, atlas = explore_page(folders, session, as_given())
     serve(
         page, session, atlas=atlas, port=port, browser=not no_browser,
         tell=lambda address: click.echo(f"{address}\nCtrl-C stops the server."),
