@@ -62,13 +62,14 @@ def atlas_page(
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],
     }  # fmt: skip
-    styles = asset("atlas.css") + sign_rules(found.values()) + (asset("explore.css") if live else "")
+    styles = asset("atlas.css") + sign_rules(found.values())
+    styles += asset("explore.css") if live else ""
     page = ""
     for cut, left in enumerate(CUTS):
         page = render(
-            "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left, live=live,
+            "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left,
             budget=f"{budget / 1e6:g}", data=Markup(packed(document, found, cut, dict(views or {}))),
-            **shown,
+            live=live, **shown,
         )  # fmt: skip
         if len(page.encode()) <= budget:
             return page

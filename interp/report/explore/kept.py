@@ -138,8 +138,10 @@ class KeptPrompt:
             sides = (tuple(side[:: self.block]) for side in texts)
             maps = {head: map for (stack, head), map in self.means.items() if stack == name}
             queries, keys = sides
-            sizes = {"block": self.block, "n_queries": len(texts[0]), "n_keys": len(texts[1])}
-            found.append(Stack(name, maps, queries, keys, **sizes))
+            found.append(
+                Stack(name, maps, queries, keys, block=self.block, n_queries=len(texts[0]),
+                      n_keys=len(texts[1]))
+            )  # fmt: skip
         return tuple(found)
 
     def _require_room(self, n: int) -> None:
