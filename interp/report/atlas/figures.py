@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from interp.core.columns import score_text
 from interp.draw.colours import COLOURS, Scale
+from interp.draw.page import fold
 from interp.draw.panel import colour_class
 from interp.draw.svg import element, svg_picture
 from interp.report.arcs import arcs
@@ -18,7 +19,7 @@ from interp.report.atlas.graph import graph_figure
 from interp.report.tokens import shown
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
-_SENTENCES = 6  # drawn of the trees of a model
+_SENTENCES, _OPEN = 6, 1  # drawn of the trees of a model, and not folded
 _DASHES = (None, "7 4", "2 4", "7 3 2 3")
 
 
@@ -42,7 +43,9 @@ def figure_of(part: Part) -> Markup | str:
                 class_="sentence")
         for s in figure["sentences"][:_SENTENCES]
     ]  # fmt: skip
-    return Markup("").join(pictures)
+    more = pictures[_OPEN:]
+    folded = fold(f"{len(more)} more sentences", *more) if more else ""
+    return Markup("").join(pictures[:_OPEN]) + folded
 
 
 def curves_figure(figure: Curves, name: str) -> Markup:

@@ -164,6 +164,8 @@ def legend(signs: Mapping[str, Sign], models: Sequence[Model]) -> Markup:
     items = []
     for key, sign in signs.items():
         counts = [model["roles"].count(key) for model in models]
+        if not any(counts):
+            continue
         told = " · ".join(f"{n:,}" for n in counts)
         items.append(
             element("li", badge(sign), " ", sign.name, " ",

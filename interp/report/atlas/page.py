@@ -57,7 +57,7 @@ def atlas_page(
     found = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
-        "legend": legend(found, document["models"]), "rules": rule_table(document, found),
+        "notes": document.get("notes", []), "legend": legend(found, document["models"]), "rules": rule_table(document, found),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],

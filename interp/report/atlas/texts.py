@@ -38,7 +38,7 @@ def statement_list(model: Model, signs: Mapping[str, Sign]) -> Markup:
         sign = signs.get(one["role"] or "")
         mark = badge(sign) if sign else element("i", class_="badge", aria_hidden="true")
         drawn = statement_bar(one, bar_ends(model, one["metric"]))
-        told = element("span", _linked(model["id"], one), drawn)
+        told = element("span", _linked(model["id"], one), _without(model, one), drawn)
         items[one["found"]].append(element("li", mark, told, data_role=one["role"]))
     found = element("ul", *items[True], class_="said") if items[True] else ""
     if not items[False]:
@@ -49,15 +49,30 @@ def statement_list(model: Model, signs: Mapping[str, Sign]) -> Markup:
     )  # fmt: skip
 
 
+def _without(model: Model, one: Statement) -> Markup:
+    """Return what removing the first head of a role does, where that was measured."""
+    known = one["found"] and one["role"] and one["heads"]
+    effects = model["cards"].get(one["heads"][0], {}).get("effects", []) if known else []
+    if not effects:
+        return Markup("")
+    how = effects[0]["intervention"]
+    text = f" Without {one['heads'][0]}: {effect_text(effects[0])} ({how})."
+    return element("span", text, class_="without")
+
+
 def _linked(model: str, one: Statement) -> Markup:
     """Return the text of a statement with links on its heads, the others behind it."""
     heads = sorted(one["heads"], key=len, reverse=True)
     if not heads:
         return Markup(escape(one["text"]))
     known = re.compile(r"(?<!\w)(" + "|".join(map(re.escape, heads)) + r")(?!\w)")
-    pieces = known.split(one["text"])
+    # what was found is read first: "8 induction heads"
+    start = re.match(r"[^:(]*", one["text"])[0].rstrip() if one["found"] and one["role"] else ""  # type: ignore[index]
+    start = "" if known.search(start) else start
+    pieces = known.split(one["text"][len(start) :])
     named = set(pieces[1::2])
-    text = Markup("").join(
+    text = element("b", start) if start else Markup("")
+    text += Markup("").join(
         head_link(model, piece) if at % 2 else escape(piece) for at, piece in enumerate(pieces)
     )
     rest = [label for label in one["heads"] if label not in named]

@@ -1,0 +1,122 @@
+"""The atlas as a file: what it holds without scripts, its policy, its budget, its data."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from report.atlas_sample import HOSTILE, document, model, three
+
+from interp.core.errors import OptionError
+from interp.draw.page import asset
+from interp.report.atlas.page import SCRIPTS, atlas_page
+from interp.report.atlas.pack import column
+from interp.report.atlas.signs import sign_rules, signs
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="atlas">(.*?)</script>', page)[1])  # type: ignore[index]
+
+
+def numbers(packed: str) -> list[float]:
+    raw = b64decode(packed)
+    return [
+        struct.unpack(">f", raw[at : at + 3] + b"\0")[0] for at in range(0, len(raw), 3)
+    ]
+
+
+def test_without_scripts_the_page_says_what_was_found() -> None:
+    page = atlas_page(three())
+    still = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert still.count('class="map"') == 4  # three models and the comparison
+    assert "<b>1 induction head</b>" in still
+    assert 'href="#base/L1H1"' in still
+    assert 'id="base/L1H1"' in still  # the link leads to the head's row
+    assert "Without L1H1: copy_loss +0.310 nats [0.220, 0.400]" in still
+    assert "Not found: 1" in still
+    assert "What changed: hub/base and hub/tuned" in still
+    assert "L0H0, L1H1" in still
+    assert "Map of the heads of hub/base, decoder, by role: 1 induction, 1 previous-token" in still
+
+
+def test_equal_documents_give_equal_bytes_under_a_closed_policy() -> None:
+    page = atlas_page(three())
+    assert page == atlas_page(three())
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1]  # type: ignore[index]
+    assert policy.startswith("default-src 'none'; img-src data:; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert page.count("<style>") == 1
+    assert not re.findall(r"<[^>]* (style|onclick|onerror)=", page)
+    assert "plotly" not in page.lower()
+
+
+def test_markup_in_names_and_tokens_stays_text() -> None:
+    bad = model("a", name=HOSTILE)
+    bad["statements"][0]["text"] = HOSTILE
+    bad["cards"]["L1H1"]["examples"][0]["tokens"] = [HOSTILE] * 5  # type: ignore[index]
+    bad["results"][0]["title"] = HOSTILE
+    page = atlas_page(document(bad, title=HOSTILE))
+    assert "<img src=x" not in page
+    assert "<script>alert" not in page
+    assert page.count("</script>") == 2
+    card = data_of(page)["models"][0]["cards"]["L1H1"]
+    assert card["examples"][0]["tokens"][0] == HOSTILE
+
+
+def test_columns_keep_four_digits_and_what_is_missing() -> None:
+    values = [0.123456, -3.25e-9, 1e6, None, 0.0]
+    found = numbers(column(values))  # type: ignore[arg-type]
+    assert np.allclose(found[:3], values[:3], rtol=1e-5)  # type: ignore[arg-type]
+    assert np.isnan(found[3])
+    assert found[4] == 0
+    assert column([0.5, 0.5]) == 0.5
+    assert column([None, None]) is None
+
+
+def test_every_role_has_a_letter_and_a_colour_of_its_own() -> None:
+    found = signs(three())
+    letters = [s.letter for s in found.values() if s.role != "unclear"]
+    assert len(set(letters)) == len(letters) == 4
+    assert len({s.colours for s in found.values()}) == len(found)
+    assert "prefers-color-scheme:dark" in sign_rules(found.values())
+
+
+def test_a_large_page_leaves_out_details_and_says_which() -> None:
+    large = document(model("large", 30, 30, metrics=5))
+    whole = atlas_page(large)
+    assert "left out" not in whole.partition("<script")[0]
+    cut = atlas_page(large, budget=len(whole.encode()) - 1)
+    assert "left out: the examples and tokens of heads whose role is unclear" not in whole
+    assert "left out: " in cut.partition("<script")[0]
+    with pytest.raises(OptionError, match="Give fewer models or metrics"):
+        atlas_page(large, budget=10_000)
+
+
+def test_ten_thousand_heads_stay_below_the_budget() -> None:
+    page = atlas_page(document(model("huge", 100, 100, metrics=20)))
+    assert len(page.encode()) < 4_000_000
+    assert "left out: " not in page.partition("<script")[0]
+    map_ = re.search(r'<svg class="map".*?</svg>', page)[0]  # type: ignore[index]
+    assert map_.count("<path") == 3  # one per role
+
+
+def test_scores_without_nulls_make_no_claim() -> None:
+    page = atlas_page(document(model("a", nulls=False)))
+    assert "Without L1H1" not in page.partition("<script")[0]
+    assert data_of(page)["models"][0]["metrics"][0]["p"] is None
+    assert "No head has a role." in page
+
+
+def test_an_atlas_without_heads_is_refused() -> None:
+    with pytest.raises(OptionError, match="no heads to show"):
+        atlas_page(document())
+
+
+def test_code_of_the_page_is_below_60_kb() -> None:
+    names = [f"{name}.js" for name in ("make", *SCRIPTS)]
+    size = sum(len(asset(name).encode()) for name in [*names, "atlas.css", "style.css"])
+    assert size < 60_000
