@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from report.asking import TOKEN
@@ -21,25 +22,42 @@ EVIL = "</script><img src=x onerror=alert(1)>"
 TEXT = "The cat sat on the mat. The cat sat on the"
 
 
-@pytest.fixture(scope="module")
-def address():
-    """The address of a running server of the bundled model."""
+@contextmanager
+def serving(results, session):
+    """The address of a running server of some results, a model, or both."""
     import uvicorn
 
-    session = Session(interp.load("bundled:induction"))
-    page, _ = explore_page([], session)
+    page, atlas = explore_page(results, session)
     opened = listening(0)
     port = opened.getsockname()[1]
-    app = application(page, session, TOKEN, port)
+    app = application(page, session, TOKEN, port, atlas)
     config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{port}/?token={TOKEN}"
     server.should_exit = True
     thread.join(20)
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session(interp.load("bundled:induction"))
+
+
+@pytest.fixture(scope="module")
+def address(session):
+    with serving([], session) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def results(session, tmp_path_factory):
+    """Scores of the model of the session."""
+    path = tmp_path_factory.mktemp("results") / "scores.parquet"
+    interp.score(session.model, ["induction", "previous_token"], null="none").save(path)
+    return path
 
 
 @pytest.fixture
@@ -162,3 +180,32 @@ def test_on_a_screen_everything_can_be_read(live, theme, width):
     time.sleep(0.2)
     for complaint in (PALE, CUT, SQUEEZED, CROWDED):
         assert live.run(complaint) == []
+
+
+def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(browser, session, results):
+    browser.emulate("light", 1280)
+    browser.log("browser")
+    with serving([results], session) as address:
+        browser.call("POST", "/url", {"url": address})
+        browser.wait("return document.querySelector('#live form')")
+        assert browser.run("return document.querySelectorAll('main > .models').length") == 1
+        prompt(browser, TEXT)
+        browser.run("location.hash = '#bundled-induction/L1H3'")
+        browser.wait("return document.querySelector('#live .panel canvas')")
+        assert browser.text("#live .panel h3") == "decoder L1H3"
+        for theme, width in (("light", 390), ("dark", 1280)):
+            browser.emulate(theme, width)
+            time.sleep(0.3)  # the page is drawn again for its width
+            assert browser.run(CUT) == []
+        assert browser.log("browser") == []
+
+
+def test_results_alone_say_why_no_prompt_runs(browser, results):
+    browser.emulate("light", 1280)
+    browser.log("browser")
+    with serving([results], None) as address:
+        browser.call("POST", "/url", {"url": address})
+        browser.wait("return document.querySelector('#live p')")
+        assert "start `interp explore` with the model too" in browser.text("#live")
+        assert browser.run("return document.querySelector('#live form')") is None
+        assert browser.log("browser") == []
