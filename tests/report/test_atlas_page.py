@@ -13,8 +13,8 @@ from report.atlas_sample import HOSTILE, document, model, three
 
 from interp.core.errors import OptionError
 from interp.draw.page import asset
-from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.pack import column
+from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.signs import sign_rules, signs
 
 

@@ -20,7 +20,7 @@ from interp.core.prompts import Prompts
 from interp.model.edits import mean, resample, uniform, zero
 from interp.report.explore.app import BODY, application
 from interp.report.explore.session import Session
-from interp.report.explore.turns import Replaced, Turns
+from interp.report.explore.turns import NewerRequest, Turns
 
 TEXT = "The cat sat on the mat. The cat sat on the"
 
@@ -31,13 +31,13 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def session(model):
+def served_session(model):
     return Session(model)
 
 
 @pytest.fixture(scope="module")
-def client(session):
-    return Client(application(lambda token: f"<p>{token}</p>", session, TOKEN, PORT))
+def client(served_session):
+    return Client(application(lambda token: f"<p>{token}</p>", served_session, TOKEN, PORT))
 
 
 def asked(client, text=TEXT):
@@ -270,7 +270,7 @@ def test_a_newer_request_replaces_an_older_one():
         with turns.taken("prompt") as going_on:
             started.set()
             released.wait(5)
-            with pytest.raises(Replaced):
+            with pytest.raises(NewerRequest):
                 going_on()
             order.append("first")
 
@@ -294,24 +294,24 @@ def test_tiles_of_an_earlier_view_are_replaced_and_others_are_not():
     turns = Turns()
     with turns.taken("tile", 5), turns._numbers:
         pass
-    with pytest.raises(Replaced), turns.taken("tile", 4):
+    with pytest.raises(NewerRequest), turns.taken("tile", 4):
         pass
     for turn in (5, None, 6):
         with turns.taken("tile", turn):
             pass
     turns.stop()
-    with pytest.raises(Replaced, match="stops"), turns.taken("ablate"):
+    with pytest.raises(NewerRequest, match="stops"), turns.taken("ablate"):
         pass
 
 
-def test_a_replaced_request_is_a_409(session, client, monkeypatch):
+def test_a_replaced_request_is_a_409(served_session, client, monkeypatch):
     def replaced(*args):
-        raise Replaced("a newer request replaced this one")
+        raise NewerRequest("a newer request replaced this one")
 
-    monkeypatch.setattr(session, "prompt", replaced)
+    monkeypatch.setattr(served_session, "prompt", replaced)
     answer = client.post("/api/prompt", {"text": "a"})
     assert answer.status == 409
-    assert answer.data["kind"] == "Replaced"
+    assert answer.data["kind"] == "NewerRequest"
 
 
 def test_a_model_that_reads_no_text_is_refused(model, monkeypatch):

@@ -14,7 +14,7 @@ from interp.core.head import Head
 from interp.heads.patterns.coding import coarser
 from interp.report.explore.kept import TILE, KeptPrompt, coarsest
 from interp.report.explore.session import Session
-from interp.report.explore.turns import Replaced
+from interp.report.explore.turns import NewerRequest
 
 
 def ids_of(model, n, seed=0):
@@ -169,11 +169,11 @@ def test_a_long_pass_ends_when_a_newer_prompt_comes(bundled_induction):
 
     def going_on():
         layers.append(1)
-        raise Replaced("a newer request")
+        raise NewerRequest("a newer request")
 
     ids = ids_of(bundled_induction, 600)
     inputs = bundled_induction.inputs([ids])
-    with pytest.raises(Replaced):
+    with pytest.raises(NewerRequest):
         KeptPrompt(bundled_induction, inputs, 600, 10**9, going_on)
     assert layers == [1]
 

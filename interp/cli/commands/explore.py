@@ -51,8 +51,6 @@ def explore(
     alone. The server answers to this machine only, under an address with a secret token, and
     writes no file. Ctrl-C stops it.
     """
-    from interp.report.explore.server import listening, require_server, serve
-
     results = [source for source in sources if is_results(Path(source).expanduser())]
     models = [source for source in sources if source not in results]
     if len(models) > 1:
@@ -61,6 +59,8 @@ def explore(
         )
     for source in models:
         require_known(source)
+    from interp.report.explore.server import listening, require_server, serve
+
     require_server()
     listening(port).close()  # before a model is loaded
     from interp.report.explore.page import explore_page

@@ -13,6 +13,6 @@ async function call(name, given) {
   } catch {
     throw new Error("The server does not answer. Start interp explore again.");
   }
-  if (!answer.ok) throw Object.assign(new Error(found.error), { replaced: found.kind === "Replaced" });
+  if (!answer.ok) throw Object.assign(new Error(found.error), { replaced: found.kind === "NewerRequest" });
   return found;
 }

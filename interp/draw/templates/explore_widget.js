@@ -13,7 +13,7 @@ function notebookView({ model, el }) {
     const one = waiting.get(message.id);
     if (!one) return; // another view of the same model asked
     waiting.delete(message.id);
-    if (message.error) one.reject(Object.assign(new Error(message.error), { replaced: message.kind === "Replaced" }));
+    if (message.error) one.reject(Object.assign(new Error(message.error), { replaced: message.kind === "NewerRequest" }));
     else one.resolve(message.found);
   };
   model.on("msg:custom", heard);

@@ -116,10 +116,10 @@ def logits_at(
         )
     with torch.no_grad(), model.edited(*edits):
         out = model.read(inputs, lambda site, call, real: None, last=last, streamed=True)
-    return logits_of(model, out, n - position)
+    return position_logits(model, out, n - position)
 
 
-def logits_of(
+def position_logits(
     model: Model, out: Float[Tensor, "1 pos d_vocab"], from_end: int
 ) -> Float[Tensor, "d_vocab"]:
     """Return one position of a run's output, counted from 1 at its end.

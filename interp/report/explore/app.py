@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import InterpError
 from interp.report.explore.answers import TYPES, answer
 from interp.report.explore.requests import numbers
-from interp.report.explore.turns import Replaced
+from interp.report.explore.turns import NewerRequest
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -99,8 +99,8 @@ def application(
     async def answered(call: str, given: Any) -> Response:
         try:
             return _json(await run_in_threadpool(answer, session, call, given))
-        except Replaced as error:
-            return _error(409, "Replaced", str(error))
+        except NewerRequest as error:
+            return _error(409, "NewerRequest", str(error))
         except InterpError as error:
             return _error(400, type(error).__name__, str(error))
 

@@ -14,7 +14,7 @@ from interp.draw.sprite import data_url, thumbnails
 from interp.heads.patterns.detail import LetterBlocks, terms_written
 from interp.heads.patterns.result import View
 from interp.heads.patterns.stack import Stack
-from interp.report.explore.kept import TILE, KeptPrompt, Map
+from interp.report.explore.kept import TILE, KeptPrompt, Shares
 
 
 def prompt(
@@ -39,7 +39,7 @@ def prompt(
 
 
 def _stack(
-    name: str, weights: dict[Head, Map], queries: Sequence[str], keys: Sequence[str]
+    name: str, weights: dict[Head, Shares], queries: Sequence[str], keys: Sequence[str]
 ) -> dict[str, Any]:
     layers = sorted({head.layer for head in weights})
     across = 1 + max(head.head for head in weights)
@@ -71,7 +71,7 @@ def _inside(item: Any, store: LetterBlocks) -> Any:
     return held | ({"d": store.blobs[item["b"]]} if "b" in item else {})
 
 
-def tile(values: Map, query: int, key: int, block: int) -> dict[str, Any]:
+def tile(values: Shares, query: int, key: int, block: int) -> dict[str, Any]:
     """Return a tile as little-endian float32 in base64, row by row, with its first tokens."""
     content = base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
     shape = list(values.shape)

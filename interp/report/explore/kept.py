@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 TILE = 64  # rows and columns of a tile
 SIDE = 256  # blocks down and across of the coarsest map
 TILES = 2_000  # kept
-Place = tuple[str, int]  # stack and layer
+LayerKey = tuple[str, int]  # stack and layer
 Texts = tuple[tuple[str, ...], tuple[str, ...]]
-Map = Float[np.ndarray, "query_block key_block"]
+Shares = Float[np.ndarray, "query_block key_block"]
 
 
 class _Enough(Exception):
@@ -101,10 +101,10 @@ class KeptPrompt:
         self.block = coarsest(n, sum(site.n_heads for site in model.sites), memory)
         self._require_room(n)
         self.texts: dict[str, Texts] = {}
-        self.means: dict[tuple[str, Head], Map] = {}
-        self._lse: dict[Place, Tensor] = {}
-        self._layers: OrderedDict[Place, KeptLayer] = OrderedDict()
-        self._tiles: OrderedDict[tuple, Map] = OrderedDict()
+        self.means: dict[tuple[str, Head], Shares] = {}
+        self._lse: dict[LayerKey, Tensor] = {}
+        self._layers: OrderedDict[LayerKey, KeptLayer] = OrderedDict()
+        self._tiles: OrderedDict[tuple, Shares] = OrderedDict()
         sequences = sequences_of(model, inputs)
         largest = 4 * n * n * max(site.n_heads for site in model.sites)
         self.fused = fused_is_faster(model, largest)
@@ -233,7 +233,7 @@ class KeptPrompt:
 
     def tile(
         self, stack: str, head: Head, block: int, row: int, column: int, going_on: GoingOn
-    ) -> Map:
+    ) -> Shares:
         """Return one tile of 64 by 64 blocks: means over the queries of their weight on the keys.
 
         Args:
@@ -274,7 +274,7 @@ class KeptPrompt:
 
     def _computed(
         self, stack: str, head: Head, block: int, queries: range, keys: range, going_on: GoingOn
-    ) -> Map:
+    ) -> Shares:
         if block == self.block:
             rows, columns = (slice(r.start // block, -(-r.stop // block)) for r in (queries, keys))
             return self.means[stack, head][rows, columns]
@@ -292,7 +292,7 @@ class KeptPrompt:
         return (sums / size).astype(np.float32)
 
 
-def _sums(pattern: Map, block: int) -> Map:
+def _sums(pattern: Shares, block: int) -> Shares:
     rows = np.add.reduceat(pattern, np.arange(0, pattern.shape[0], block), 0)
     return np.add.reduceat(rows, np.arange(0, pattern.shape[1], block), 1)
 

@@ -10,7 +10,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
-from interp.report.explore.app import application
 
 if TYPE_CHECKING:
     from interp.report.explore.session import Session
@@ -78,6 +77,8 @@ def serve(
     """
     require_server()
     import uvicorn
+
+    from interp.report.explore.app import application
 
     opened = listening(port)
     with opened:

@@ -17,7 +17,7 @@ from interp.heads.patterns.stack import Stack
 from interp.heads.patterns.tile_names import stack_and_head
 from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.report.explore import encoded
-from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, logits_of, moved
+from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
 from interp.report.explore.kept import TILE, KeptPrompt
 from interp.report.explore.turns import GoingOn, Turns
 
@@ -111,7 +111,7 @@ class Session:
 
         Raises:
             PromptError: The text is empty, too long for the model or for the memory limit.
-            Replaced: A newer prompt came.
+            NewerRequest: A newer prompt came.
         """
         prompts = self._checked(text)
         with self._turns.taken("prompt") as going_on:
@@ -168,7 +168,7 @@ class Session:
 
         Raises:
             OptionError: The prompt is not the latest one, or is short; or the tile does not exist.
-            Replaced: A newer prompt or view came.
+            NewerRequest: A newer prompt or view came.
         """
         with self._turns.taken("tile", turn) as going_on:
             asked = self._latest(prompt)
@@ -205,7 +205,7 @@ class Session:
 
         Raises:
             OptionError: A head, the position or the intervention does not fit.
-            Replaced: A newer prompt or ablation came.
+            NewerRequest: A newer prompt or ablation came.
         """
         with self._turns.taken("ablate") as going_on:
             asked = self._latest(prompt)
@@ -294,7 +294,9 @@ class Session:
         try:
             # a long prompt's pass has them already; an ablation compares two runs of one kind
             kept = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
-            logits = self._clean(asked, at) if kept is None else logits_of(self.model, kept, 1)
+            logits = (
+                self._clean(asked, at) if kept is None else position_logits(self.model, kept, 1)
+            )
             found = moved(self.model, logits, None)
         except PromptError as error:  # an encoder without a language-model head has patterns too
             return {"tokens": [], "why": str(error)}

@@ -12,7 +12,7 @@ GoingOn = Callable[[], None]
 LANES = ("prompt", "ablate", "tile")
 
 
-class Replaced(InterpError):
+class NewerRequest(InterpError):
     """Request that a newer one made useless."""
 
 
@@ -43,7 +43,7 @@ class Turns:
             turn: The number of the view of the map, for tiles; None for one that is not replaced.
 
         Raises:
-            Replaced: A newer request came.
+            NewerRequest: A newer request came.
         """
         with self._numbers:
             if lane == "prompt":
@@ -58,9 +58,11 @@ class Turns:
         def going_on() -> None:
             newer = mine is not None and self._newest.get(lane, 0) > mine
             if self._stopped:
-                raise Replaced("the server stops")
+                raise NewerRequest("the server stops")
             if newer or self._prompts > prompts:
-                raise Replaced("a newer request replaced this one; ask again if it is still needed")
+                raise NewerRequest(
+                    "a newer request replaced this one; ask again if it is still needed"
+                )
 
         with self._model:
             going_on()
