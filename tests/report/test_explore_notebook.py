@@ -62,7 +62,7 @@ def test_the_still_picture_of_a_long_prompt_and_of_hostile_tokens():
     made = Explorer("bundled:induction", "</style><script>alert(1)</script> " * 60)
     assert made.first["block"] > 1
     assert "<script" not in str(made.still())
-    assert "tokens; the last line of a notebook cell shows it" in repr(made)
+    assert repr(made).startswith("Explorer(bundled:induction: ")
 
 
 def test_without_anywidget_the_still_picture_is_shown(shown, monkeypatch):
