@@ -35,11 +35,12 @@ def render(
         scripts: Names of files in that folder, in order; without them the page has no script.
         styles: Style rules after those of every page.
         context: The values of the template. The shell prints `command`, `beside` (files in the
-            same folder) and `made` (the provenance).
+            same folder) and `made` (the provenance). `live` is data and a script of a page that
+            may ask its own server.
     """
     context = _DEFAULTS | context
     script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
-    context |= {"title": title, "style": Markup(_style() + styles), "script": script}
+    context |= {"title": title, "style": Markup(style_sheet() + styles), "script": script}
     return _templates().get_template(f"{template}.jinja2").render(context)
 
 
@@ -50,6 +51,7 @@ def phrased(name: str, *values: Any) -> Markup:
 
 _DEFAULTS: dict[str, Any] = {
     "command": None, "beside": (), "made": None, "about": "", "warnings": (), "figure": None,
+    "live": None,
 }  # fmt: skip
 
 
@@ -110,7 +112,7 @@ def asset(name: str) -> str:
 
 
 @cache
-def _style() -> str:
+def style_sheet() -> str:
     """Return the style sheet with the colours of both themes; print is always on white."""
     from interp.draw.colours import rules
 

@@ -61,9 +61,9 @@ def colour_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
     return _png(pixels, 2, b"")
 
 
-def data_url(png: bytes) -> str:
-    """Return the picture as a data URL."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+def data_url(content: bytes, kind: str = "image/png") -> str:
+    """Return a picture as a data URL."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
 def _png(pixels: np.ndarray, kind: int, palette: bytes) -> bytes:

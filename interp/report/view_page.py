@@ -15,7 +15,9 @@ from interp.heads.patterns.detail import LetterBlocks, add_terms, details, stack
 from interp.heads.patterns.result import View
 from interp.report.view_parts import scale_image, static_section
 
-SCRIPTS = tuple(f"view_{name}" for name in ("decode", "draw", "lines", "pair", "page"))
+SCRIPTS = tuple(
+    f"view_{name}" for name in ("root", "decode", "draw", "lines", "pair", "page", "start")
+)
 
 
 def assembled(view: View, title: str, budget: int) -> str:
@@ -73,7 +75,7 @@ class _Frame:
         data |= {"open": _first(self.view)}
         return fill(
             "view", self.title, scripts=SCRIPTS, notes=self.view.notes, precision=told,
-            data=_json(data), blobs=store.blobs, **self.fixed,
+            data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def _first(view: View) -> list[int] | None:
     return None
 
 
-def _json(data: object) -> Markup:
+def as_json(data: object) -> Markup:
     """Return JSON in which no text can end the script element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for sign in "<\u2028\u2029":

@@ -57,6 +57,8 @@ score {MODEL} --config nowhere.toml           | --config nowhere.toml: No such f
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
 score {MODEL} -o afile/below                  | afile is a file, not a folder
+explore planted:nosuch                        | unknown planted model 'nosuch'
+explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
 report planted:nosuch                         | unknown planted model 'nosuch'
 report {MODEL} -m inducton                    | unknown metric 'inducton'
 report {MODEL} --keep afile                   | afile is a file, not a folder

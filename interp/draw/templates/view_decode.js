@@ -1,8 +1,8 @@
-// Reads the numbers in the page. Blocks are unpacked when a head is opened, not before.
-const page = JSON.parse(document.getElementById("data").textContent);
+// Reads numbers of heads: from the page, or as a server or a kernel sent them (with letters `d`).
+// Blocks are unpacked when a head is opened, not before.
 
 async function unpacked(item, Kind) {
-  const letters = atob(document.getElementById(item.b).textContent);
+  const letters = atob(item.d ?? root.getElementById(item.b).textContent);
   const zipped = new Uint8Array(letters.length);
   for (let i = 0; i < letters.length; i++) zipped[i] = letters.charCodeAt(i);
   const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -20,6 +20,8 @@ async function unpacked(item, Kind) {
 }
 
 async function weightsOf(item) {
+  if (item.values) return item.values;
+  if (item.bits === 32) return unpacked(item.w, Float32Array);
   const coded = await unpacked(item.w, item.bits === 8 ? Uint8Array : Uint16Array);
   const top = 2 ** item.bits - 1;
   return Float32Array.from(coded, (c) => (c / top) ** 2);

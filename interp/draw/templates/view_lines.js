@@ -47,7 +47,7 @@ class Lines {
     if (event.key === "Escape") { this.pinned = this.over = null; this.draw(); return; }
     const [down, across] = STEPS[event.key] || [0, 0];
     const buttons = [...this.columns[side].querySelectorAll("button")];
-    let next = buttons[buttons.indexOf(document.activeElement) + down];
+    let next = buttons[buttons.indexOf(root.activeElement) + down];
     if (across && (across > 0) === (side === "query")) {
       next = this.columns[side === "query" ? "key" : "query"].querySelector('[tabindex="0"]');
     } else if (!down || !next) return;

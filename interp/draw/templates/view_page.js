@@ -8,25 +8,29 @@ const labelled = (name, input) => make("label", {}, `${name} `, input);
 
 async function open(s, h, tile = null, focus = true) {
   const stack = page.stacks[s], item = tile === null ? stack.heads[h] : stack.tiles[tile];
-  const section = document.getElementById(`s${s}`);
+  const section = root.getElementById(`s${s}`);
   section.querySelector(".opened").append(panel);
   panel.hidden = false;
   if (typeof DecompressionStream === "undefined") {
     panel.replaceChildren(make("p", {}, "This browser cannot unpack the numbers; use one of 2023 or later. The pictures and tables need no script."));
     return;
   }
-  const turn = ++turns, weights = await weightsOf(item);
+  const turn = ++turns;
+  if (page.complete) await page.complete(s, item); // asks for weights that are not in the page
+  const weights = await weightsOf(item);
   if (turn !== turns) return; // another head was asked for meanwhile
   const shown = new Shown(stack, item, weights, tile !== null);
   opened = { s, h, tile, shown };
-  for (const rect of document.querySelectorAll(".thumbs rect.pick")) {
-    rect.classList.toggle("on", tile === null && rect.dataset.at === `${s},${h}`);
-  }
+  mark(tile === null ? `${s},${h}` : null);
   fill(shown, section, `${stack.name} ${item.name}`);
   if (focus) {
     panel.querySelector("h3").focus({ preventScroll: true });
     panel.scrollIntoView({ block: "nearest", behavior: "auto" });
   }
+}
+
+function mark(at) {
+  for (const rect of root.querySelectorAll(".thumbs rect.pick")) rect.classList.toggle("on", rect.dataset.at === at);
 }
 
 function fill(shown, section, name) {
@@ -122,19 +126,19 @@ function close() {
   panel.hidden = true;
   panel.replaceChildren();
   turns++;
-  const rect = opened && document.querySelector(`.thumbs rect.pick[data-at="${opened.s},${opened.h}"]`);
+  const rect = opened && root.querySelector(`.thumbs rect.pick[data-at="${opened.s},${opened.h}"]`);
   opened = null;
   if (rect) rect.focus();
 }
 
-// A place to click and to focus over every thumbnail; one of them is in the tab order.
-for (const map of document.querySelectorAll("svg.thumbs")) {
+// A place to click and to focus over every thumbnail of a map; one of them is in the tab order.
+function pickable(map, pick) {
   const { stack, cell, left, top, heads } = map.dataset, size = Number(cell), places = new Map();
   heads.split(" ").forEach((text, h) => {
     const [name, y, x] = text.split(":");
     const onkeydown = (event) => {
       const move = STEPS[event.key], next = move && places.get(`${Number(y) + move[0]},${Number(x) + move[1]}`);
-      if (event.key === "Enter" || event.key === " ") open(Number(stack), h);
+      if (event.key === "Enter" || event.key === " ") pick(Number(stack), h);
       else if (!move) return;
       event.preventDefault();
       if (!next) return;
@@ -144,31 +148,14 @@ for (const map of document.querySelectorAll("svg.thumbs")) {
     };
     const rect = make("rect", { class: "pick", x: Number(left) + x * size, y: Number(top) + y * size, width: size,
       height: size, tabindex: h ? -1 : 0, role: "button", "aria-label": `open ${name}`, "data-at": `${stack},${h}`,
-      onclick: () => open(Number(stack), h), onkeydown }, make("title", {}, name));
+      onclick: () => pick(Number(stack), h), onkeydown }, make("title", {}, name));
     places.set(`${y},${x}`, rect);
     map.append(rect);
   });
 }
-for (const figure of document.querySelectorAll("figure.tile")) {
-  const { stack, tile } = figure.dataset, s = Number(stack);
-  const h = page.stacks[s].heads.findIndex((head) => head.name === page.stacks[s].tiles[tile].of);
-  figure.append(control("Open", () => open(s, h, Number(tile))));
-}
-document.querySelector("p.keys").hidden = false;
 panel.addEventListener("keydown", (event) => { if (event.key === "Escape" && !event.target.closest(".lines")) close(); });
 let width = window.innerWidth;
 window.addEventListener("resize", () => {
   if (opened && opened.redraw && window.innerWidth !== width) opened.redraw();
   width = window.innerWidth;
 });
-// The address `#L5H4` opens that head, so that other pages can link to it.
-function linked() {
-  for (const [s, stack] of page.stacks.entries()) {
-    const h = stack.heads.findIndex((head) => location.hash === `#${encodeURIComponent(head.name)}`);
-    if (h >= 0) return [s, h];
-  }
-  return null;
-}
-addEventListener("hashchange", () => { const found = linked(); if (found) open(...found); });
-const first = linked() ?? page.open;
-if (first) open(...first, null, false);

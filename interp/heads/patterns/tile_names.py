@@ -40,6 +40,20 @@ def tile_parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
     return stack, Head.parse(head), q0, q1, k0, k1
 
 
+def stack_and_head(name: str, default: str) -> tuple[str, Head]:
+    """Return the stack and the head of a name such as L1H3 or cross.L1H3.
+
+    Args:
+        name: The name.
+        default: The stack of a name without one.
+
+    Raises:
+        OptionError: The text is not the name of a head.
+    """
+    stack, dot, head = name.rpartition(".")
+    return (stack if dot else default), Head.parse(head)
+
+
 def require_within(part: Sequence[int], n: int, what: str) -> None:
     """Raise OptionError if a range is empty, too large, or not within n positions."""
     first, stop = part

@@ -36,6 +36,7 @@ def atlas_page(
     beside: Sequence[str] = (),
     views: Mapping[str, str] | None = None,
     scripts: Sequence[str] = (),
+    live: Mapping[str, Markup] | None = None,
 ) -> str:
     """Return the atlas as one HTML page. Equal documents give equal bytes.
 
@@ -45,6 +46,7 @@ def atlas_page(
         beside: Names of files in the same folder that the page links to.
         views: Addresses of attention views by the `id` of their model, which cards link to.
         scripts: Names of further scripts in the folder of templates, which run after the page's.
+        live: Data and script of the view of a local server, which the page may then ask.
 
     Raises:
         OptionError: The document has no heads, or the page exceeds the budget with the least
@@ -62,12 +64,14 @@ def atlas_page(
         "pages": [_part(part) for part in document["pages"]],
     }  # fmt: skip
     styles = asset("atlas.css") + sign_rules(found.values())
+    styles += asset("explore.css") if live else ""
     page = ""
     for cut, left in enumerate(CUTS):
         page = render(
             "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left,
             budget=f"{budget / 1e6:g}",
             data=Markup(packed(document, found, cut, dict(views or {}))),
+            live=live,
             **shown,
         )  # fmt: skip
         if len(page.encode()) <= budget:

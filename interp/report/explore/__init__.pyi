@@ -1,0 +1,3 @@
+from .notebook import Explorer
+
+__all__ = ["Explorer"]

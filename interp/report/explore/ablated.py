@@ -1,0 +1,175 @@
+"""Logits of one prompt with and without some heads, as a table of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.head import Head
+from interp.core.prompts import Prompts, text_of
+from interp.model.edits import Edit, mean, resample, uniform, zero
+from interp.model.inputs import takes
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+INTERVENTIONS: Mapping[str, str] = {
+    "zero": "the head writes nothing",
+    "mean-batch": "the head writes its mean over the positions of this prompt",
+    "mean-dataset": "the head writes its mean over reference prompts, one per line",
+    "resample": "the head writes what it writes in a reference prompt of the same length",
+    "uniform-attention": "the head attends to all visible keys equally",
+}
+"""What replaces the output of a head, under the names that results carry."""
+
+NEEDS_REFERENCE = ("mean-dataset", "resample")
+TOP = 10  # tokens of either run
+LOGITS = 1 << 29  # bytes of the logits of one run
+_PER_POSITION = (
+    "mean-position averages over prompts at each position, so it changes nothing for one prompt; "
+    "use mean-batch or mean-dataset, or `interp ablate` with several prompts"
+)
+
+
+def edits_of(
+    model: Model,
+    heads: Sequence[tuple[str, Head]],
+    intervention: str,
+    reference: str | None,
+    length: int,
+) -> list[Edit]:
+    """Return the edits of an intervention on heads, one per stack.
+
+    Args:
+        model: The model.
+        heads: The heads with their stacks.
+        intervention: One of `INTERVENTIONS`.
+        reference: Reference prompts, one per line, for mean-dataset and resample.
+        length: The tokens of the prompt.
+
+    Raises:
+        OptionError: There is no head, or the intervention does not fit one prompt or its reference.
+        UnknownName: The intervention does not exist.
+        PromptError: The reference does not fit the model.
+    """
+    if intervention == "mean-position":
+        raise OptionError(_PER_POSITION)
+    if intervention not in INTERVENTIONS:
+        raise UnknownName("intervention", intervention, INTERVENTIONS)
+    lines = [line for line in (reference or "").splitlines() if line.strip()]
+    if (intervention in NEEDS_REFERENCE) != bool(lines):
+        needs = "needs reference prompts, one per line" if not lines else "takes no reference"
+        raise OptionError(f"{intervention} {needs}")
+    stacks: dict[str, list[Head]] = {}
+    for stack, head in heads:
+        stacks.setdefault(stack, []).append(head)
+    if not stacks:
+        raise OptionError("no head is ablated; name at least one, such as L1H3")
+    source: dict[tuple[str, int], Tensor] = {}
+    if intervention == "mean-dataset":
+        source = model.mean_z(Prompts.of(lines, model))
+    elif intervention == "resample":
+        other = Prompts.of(lines, model)
+        if len(other) != 1 or len(other.ids[0]) != length:
+            sizes = ", ".join(str(len(ids)) for ids in other.ids)
+            raise OptionError(
+                f"resample needs one reference prompt of {length} tokens, as many as the prompt; "
+                f"the given ones have {sizes}"
+            )
+        source = model.capture(other, ["z"]).z_by_site()
+    return [_edit(intervention, of, source, stack) for stack, of in stacks.items()]
+
+
+def _edit(kind: str, heads: list[Head], source: dict[tuple[str, int], Tensor], stack: str) -> Edit:
+    if kind == "zero":
+        return zero(heads, stack=stack)
+    if kind == "mean-batch":
+        return mean(heads, stack=stack)
+    if kind == "mean-dataset":
+        return mean(heads, over="dataset", reference=source, stack=stack)
+    if kind == "resample":
+        return resample(heads, source, stack=stack)
+    return uniform(heads, stack=stack)
+
+
+def logits_at(
+    model: Model, inputs: Mapping[str, Any], n: int, position: int, edits: Sequence[Edit] = ()
+) -> Float[Tensor, "d_vocab"]:
+    """Return the logits of one position of a prompt of n tokens, under edits.
+
+    Raises:
+        OptionError: The position does not exist, or its logits need too much memory.
+        PromptError: The model gives no logits over tokens.
+    """
+    if not 0 <= position < n:
+        raise OptionError(f"position {position}; the prompt has positions 0 to {n - 1}")
+    last = n - position if "logits_to_keep" in takes(model.module) else n
+    if 4 * last * model.d_vocab > LOGITS:
+        raise OptionError(
+            f"the logits of {last:,} positions and {model.d_vocab:,} tokens take more than "
+            f"{LOGITS / 1e9:.1f} GB; choose a position near the end, or a shorter prompt"
+        )
+    with torch.no_grad(), model.edited(*edits):
+        out = model.read(inputs, lambda site, call, real: None, last=last, streamed=True)
+    return position_logits(model, out, n - position)
+
+
+def position_logits(
+    model: Model, out: Float[Tensor, "1 pos d_vocab"], from_end: int
+) -> Float[Tensor, "d_vocab"]:
+    """Return one position of a run's output, counted from 1 at its end.
+
+    Raises:
+        PromptError: The output is no logits over tokens.
+    """
+    if out.dim() != 3 or out.shape[-1] != model.d_vocab:
+        raise PromptError(
+            f"{model.name} returns {list(out.shape)}, not one logit per token; load it with its "
+            "language-model head to see the effect of an ablation"
+        )
+    return out[0, -from_end].detach().float().cpu()
+
+
+def moved(
+    model: Model, before: Float[Tensor, "d_vocab"], after: Float[Tensor, "d_vocab"] | None
+) -> dict[str, Any]:
+    """Return the likeliest tokens of both runs, and how far their distributions are apart.
+
+    Args:
+        model: The model, for its tokens.
+        before: Logits of the plain run.
+        after: Logits of the edited run, if there is one.
+
+    Returns:
+        `tokens`, the union of both runs' ten likeliest tokens in the order of the plain run, each
+        with logit, probability and rank `before` and `after`; and `kl`, the KL divergence of the
+        plain run's distribution from the edited one's in nats.
+    """
+    runs = [before] if after is None else [before, after]
+    chosen: dict[int, None] = {}
+    for logits in runs:
+        chosen |= dict.fromkeys(logits.topk(min(TOP, len(logits))).indices.tolist())
+    logs = [x.double().log_softmax(-1) for x in runs]
+    ids = sorted(chosen, key=lambda i: -float(before[i]))
+    rows = [
+        {
+            "id": i,
+            "token": text,
+            **{
+                name: {
+                    "logit": float(logits[i]),
+                    "probability": float(log[i].exp()),
+                    "rank": 1 + int((logits > logits[i]).sum()),
+                }
+                for name, logits, log in zip(("before", "after"), runs, logs, strict=False)
+            },
+        }
+        for i, text in zip(ids, text_of(ids, model), strict=True)
+    ]
+    kl = None if after is None else float((logs[0].exp() * (logs[0] - logs[1])).sum())
+    return {"tokens": rows, "kl": kl}

@@ -1,0 +1,160 @@
+"""The web application: the page, and an API in JSON that reads and never writes.
+
+| route | what |
+|---|---|
+| `GET /` | the page |
+| `GET /api/atlas` | the atlas as data (`interp.report.atlas.document`), or its absence as 400 |
+| `POST /api/prompt` | `{"text": ...}` or `{"ids": [...]}`: every head; see `Session.prompt` |
+| `GET /api/progress` | the layers that a running prompt has passed; `Session.progress` |
+| `GET /api/pattern?prompt=&head=` | all weights of a head over a short prompt; `Session.pattern` |
+| `GET /api/tile?prompt=&head=&block=&row=&column=&turn=` | a tile of a long one; `Session.tile` |
+| `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
+
+Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
+answer is 403. A wrong value is 400 with `{"error": ..., "kind": ...}`, a request that a newer one
+replaced 409, a body above the limit 413.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import InterpError
+from interp.report.explore.answers import TYPES, answer
+from interp.report.explore.requests import numbers
+from interp.report.explore.turns import NewerRequest
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from interp.report.explore.session import Session
+
+BODY = 8_000_000  # bytes
+HEADER = "x-interp-token"
+NAMES = ("127.0.0.1", "localhost")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+# the policy of the page stands in the page, with the hashes of its style and scripts
+PAGE_HEADERS = {k: v for k, v in HEADERS.items() if k != "Content-Security-Policy"}
+
+
+def application(
+    page: Callable[[str], str],
+    session: Session | None,
+    token: str,
+    port: int,
+    atlas: Mapping[str, Any] | None = None,
+) -> Starlette:
+    """Return the application for one page and, where there is a model, one session.
+
+    Args:
+        page: Returns the page, given the token; called for every request of it.
+        session: The model and its prompt, or None where only results are shown.
+        token: The token that every request must carry.
+        port: The port that the Host header must name, against DNS rebinding.
+        atlas: The atlas as data, if there are results.
+    """
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import HTMLResponse
+    from starlette.routing import Route
+
+    hosts = {f"{name}:{port}" for name in NAMES}
+
+    def refused(request: Request) -> Response | None:
+        if request.headers.get("host", "").lower() not in hosts:
+            return _error(403, "Host", f"this server answers to {' and '.join(sorted(hosts))} only")
+        given = request.headers.get(HEADER) or request.query_params.get("token", "")
+        if not secrets.compare_digest(given.encode(), token.encode()):
+            return _error(403, "Token", "open the address that `interp explore` printed")
+        return None
+
+    def guarded(
+        inside: Callable[[Request], Awaitable[Response]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return refused(request) or await inside(request)
+
+        return endpoint
+
+    async def show(request: Request) -> Response:
+        return HTMLResponse(await run_in_threadpool(page, token), headers=PAGE_HEADERS)
+
+    async def results(request: Request) -> Response:
+        if atlas is None:
+            return _error(400, "OptionError", "there are no results, only a model")
+        return _json(atlas)
+
+    async def answered(call: str, given: Any) -> Response:
+        try:
+            return _json(await run_in_threadpool(answer, session, call, given))
+        except NewerRequest as error:
+            return _error(409, "NewerRequest", str(error))
+        except InterpError as error:
+            return _error(400, type(error).__name__, str(error))
+
+    def query(call: str) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            given = {k: v for k, v in request.query_params.items() if k != "token"}
+            try:
+                return await answered(call, numbers(given, *TYPES[call]))
+            except InterpError as error:
+                return _error(400, type(error).__name__, str(error))
+
+        return endpoint
+
+    def body(call: str) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            content = b""
+            async for part in request.stream():
+                content += part
+                if len(content) > BODY:
+                    return _error(413, "PromptError", f"the request exceeds {BODY / 1e6:g} MB")
+            try:
+                given = json.loads(content)
+            except (ValueError, RecursionError):
+                return _error(400, "OptionError", "the body is not JSON in UTF-8")
+            return await answered(call, given)
+
+        return endpoint
+
+    return Starlette(
+        routes=[
+            Route("/", guarded(show), methods=["GET"]),
+            Route("/api/atlas", guarded(results), methods=["GET"]),
+            Route("/api/prompt", guarded(body("prompt")), methods=["POST"]),
+            Route("/api/ablate", guarded(body("ablate")), methods=["POST"]),
+            Route("/api/pattern", guarded(query("pattern")), methods=["GET"]),
+            Route("/api/progress", guarded(query("progress")), methods=["GET"]),
+            Route("/api/tile", guarded(query("tile")), methods=["GET"]),
+            Route("/{other:path}", guarded(_missing)),
+        ]
+    )
+
+
+async def _missing(request: Request) -> Response:
+    return _error(404, "OptionError", "there is no such address here")
+
+
+def _error(status: int, kind: str, message: str) -> Response:
+    return _json({"error": message, "kind": kind}, status)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    from starlette.responses import Response
+
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # a lone surrogate of a token cannot be written in UTF-8
+    body = text.encode("utf-8", "replace")
+    return Response(body, status, HEADERS, "application/json")

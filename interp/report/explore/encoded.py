@@ -1,0 +1,78 @@
+"""Answers of a session as data that can be written as JSON."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from interp.core.head import Head
+from interp.draw.colours import palette
+from interp.draw.sprite import data_url, thumbnails
+from interp.heads.patterns.detail import LetterBlocks, terms_written
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack
+from interp.report.explore.kept import TILE, KeptPrompt, Shares
+
+
+def prompt(
+    shown: View | KeptPrompt, number: int, tokens: Sequence[str], notes: Sequence[str]
+) -> dict[str, Any]:
+    """Return the stacks of a prompt with a picture of all heads; see `Session.prompt`."""
+    if isinstance(shown, View):
+        stacks = [_stack(s.name, dict(s.weights), s.queries, s.keys) for s in shown.stacks]
+        for stack, of in zip(stacks, shown.stacks, strict=True):
+            stack["why"] = of.without_terms
+        block, blocks = 1, [1]
+    else:
+        stacks = [
+            _stack(name, {h: w for (s, h), w in shown.means.items() if s == name}, *texts)
+            for name, texts in shown.texts.items()
+        ]
+        block, blocks = shown.block, shown.blocks
+    return {
+        "prompt": number, "tokens": list(tokens), "stacks": stacks, "block": block,
+        "blocks": blocks, "tile": TILE, "notes": list(notes),
+    }  # fmt: skip
+
+
+def _stack(
+    name: str, weights: dict[Head, Shares], queries: Sequence[str], keys: Sequence[str]
+) -> dict[str, Any]:
+    layers = sorted({head.layer for head in weights})
+    across = 1 + max(head.head for head in weights)
+    grid: Any = [[weights.get(Head(layer, h)) for h in range(across)] for layer in layers]
+    shape = next(iter(weights.values())).shape
+    return {
+        "name": name, "queries": list(queries), "keys": list(keys), "second": None,
+        "tokens": [len(queries), len(keys)], "layers": layers, "across": across,
+        "heads": [{"name": str(head), "layer": head.layer, "head": head.head} for head in weights],
+        "picture_of_heads": data_url(thumbnails(grid, shape, palette(False))),
+        "same": list(queries) == list(keys), "why": "a long prompt's terms are not sent",
+    }  # fmt: skip
+
+
+def pattern(stack: Stack, head: Head) -> dict[str, Any]:
+    """Return all weights of a head as float32, with the terms of its scores."""
+    store = LetterBlocks()
+    found = {"name": str(head), "block": 1, "bits": 32, "w": store.put(stack.weights[head])}
+    if head in stack.terms:
+        found["terms"] = terms_written(stack.terms[head], store)
+    return _inside(found, store)
+
+
+def _inside(item: Any, store: LetterBlocks) -> Any:
+    """Return an item whose blocks of letters are in it, not beside it."""
+    if not isinstance(item, dict):
+        return item
+    held = {key: _inside(value, store) for key, value in item.items() if key != "b"}
+    return held | ({"d": store.blobs[item["b"]]} if "b" in item else {})
+
+
+def tile(values: Shares, query: int, key: int, block: int) -> dict[str, Any]:
+    """Return a tile as little-endian float32 in base64, row by row, with its first tokens."""
+    content = base64.b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()
+    shape = list(values.shape)
+    return {"query": query, "key": key, "block": block, "shape": shape, "float32": content}

@@ -1,0 +1,94 @@
+"""The page that the server sends, and the scripts that it shares with the notebook view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from markupsafe import Markup
+
+from interp.draw.colours import palette
+from interp.draw.page import asset, render
+from interp.report.atlas.document import Atlas
+from interp.report.explore.answers import NO_MODEL
+from interp.report.explore.session import Session
+from interp.report.view_page import as_json
+
+SCRIPTS = ("view_decode", "view_draw", "view_lines", "view_pair", "view_page", "explore_zoom",
+           "explore")  # fmt: skip
+
+
+def scripts(root: str, page: str, call: Sequence[str]) -> str:
+    """Return the scripts of the live view in one function, which share no name with other scripts.
+
+    Args:
+        root: The expression of the document or shadow root that they draw in.
+        page: The expression of the data.
+        call: Names of the files before them that define `call`, or its definition.
+    """
+    opening = f"const root = {root}, page = {page};\n"
+    return (
+        "(() => {\n"
+        + "".join([asset("make.js"), opening, *call, *(asset(f"{name}.js") for name in SCRIPTS)])
+        + "})();\n"
+    )
+
+
+def live_data(session: Session | None, **more: Any) -> dict[str, Any]:
+    """Return the data that the scripts need before a prompt is typed."""
+    return {
+        "palette": palette(False), "signed": palette(True), "stacks": [], "linked": True,
+        "why": NO_MODEL if session is None else "",
+        "about": None if session is None else session.about(),
+    } | more  # fmt: skip
+
+
+def live_part(session: Session | None, token: str) -> Mapping[str, Markup]:
+    """Return the data and the script of the live view of a page of the server."""
+    page = 'JSON.parse(document.getElementById("live-data").textContent)'
+    script = scripts("document", page, [asset("explore_call.js")])
+    return {"data": as_json(live_data(session, token=token)), "script": Markup(script)}
+
+
+def model_page(session: Session, token: str) -> str:
+    """Return the page of a model without results."""
+    found = session.about()
+    stacks = ", ".join(f"{s['name']} of {s['layers']} layers" for s in found["stacks"])
+    about = f"{found['kind']} model, {stacks}. Type a prompt to see every head on it."
+    return render(
+        "explore", found["name"], live=live_part(session, token), about=about,
+        styles=asset("explore.css"),
+    )  # fmt: skip
+
+
+def explore_page(
+    results: Sequence[Path], session: Session | None, command: str | None = None
+) -> tuple[Callable[[str], str], Mapping[str, Any] | None]:
+    """Return a function of the token that makes the page, and the atlas as data.
+
+    Args:
+        results: Folders and tables of results.
+        session: The model, or None where only results are shown.
+        command: The command line that made the page.
+
+    Raises:
+        StoreError: A file cannot be read.
+        OptionError: There is nothing to show.
+    """
+    if not results:
+        assert session is not None, "there are results or a model"
+        return partial(model_page, session), None
+    from interp.report.atlas.build import build_atlas
+
+    models = [] if session is None else [session.model]
+    atlas = build_atlas(*results, models=models, command=command)
+    return partial(results_page, atlas, session), cast(Mapping[str, Any], atlas)
+
+
+def results_page(atlas: Atlas, session: Session | None, token: str) -> str:
+    """Return the atlas of results, with the live view where there is a model."""
+    from interp.report.atlas.page import atlas_page
+
+    return atlas_page(atlas, live=live_part(session, token))

@@ -1,0 +1,87 @@
+"""Bodies and queries of requests, checked before the model sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from interp.core.errors import OptionError
+
+Fields = Mapping[str, type]
+_NAMES = {str: "text", int: "a whole number", list: "a list", bool: "true or false"}
+
+
+def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
+    """Return the fields of a JSON object.
+
+    Args:
+        given: The object.
+        needed: Types of the fields that must be there.
+        optional: Types of the fields that may be there, or be null.
+
+    Raises:
+        OptionError: It is no object, or a field is missing, unknown or of another type.
+    """
+    if not isinstance(given, Mapping):
+        raise OptionError('the body must be a JSON object, such as {"text": "The cat sat"}')
+    known = dict(needed) | dict(optional)
+    unknown = [str(name) for name in given if name not in known]
+    if unknown:
+        raise OptionError(f"unknown field {', '.join(unknown)}; known: {', '.join(known)}")
+    missing = [name for name in needed if given.get(name) is None]
+    if missing:
+        raise OptionError(f"field {', '.join(missing)} is missing")
+    found = {name: value for name, value in given.items() if value is not None}
+    for name, value in found.items():
+        kind = known[name]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise OptionError(f"{name} is {str(value)[:60]!r}; it must be {_NAMES[kind]}")
+    return found
+
+
+def numbers(given: Mapping[str, str], needed: Fields, optional: Fields) -> dict[str, Any]:
+    """Return the fields of a query string, with whole numbers read as such.
+
+    Raises:
+        OptionError: As for `fields`, or a number cannot be read.
+    """
+    known = dict(needed) | dict(optional)
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        if known.get(name) is int:
+            if not (value.isascii() and value.isdigit() and len(value) <= 15):
+                raise OptionError(f"{name} is {value[:60]!r}; it must be a whole number from 0")
+            read[name] = int(value)
+        else:
+            read[name] = value
+    return fields(read, needed, optional)
+
+
+def prompt_of(given: Any) -> str | list[int]:
+    """Return the text or the token ids of a prompt.
+
+    Raises:
+        OptionError: Not exactly one of `text` and `ids` is given, or ids are no whole numbers.
+    """
+    found = fields(given, {}, {"text": str, "ids": list})
+    if len(found) != 1:
+        raise OptionError("give exactly one of text and ids")
+    if "text" in found:
+        return found["text"]
+    ids = found["ids"]
+    if not ids or not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
+        raise OptionError("ids must be a list of at least one token id, all whole numbers")
+    return ids
+
+
+def ablation_of(given: Any) -> dict[str, Any]:
+    """Return the arguments of `Session.ablate`.
+
+    Raises:
+        OptionError: A field is missing, unknown or of another type.
+    """
+    optional = {"intervention": str, "position": int, "reference": str}
+    found = fields(given, {"prompt": int, "heads": list}, optional)
+    if not all(isinstance(head, str) for head in found["heads"]):
+        raise OptionError('heads must be a list of names, such as ["L1H3"]')
+    return found

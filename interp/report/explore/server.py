@@ -1,0 +1,108 @@
+"""Serve the page on this machine alone, until Ctrl-C."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.report.explore.session import Session
+
+HOST = "127.0.0.1"
+
+
+def require_server() -> None:
+    """Check that the packages of the server are installed.
+
+    Raises:
+        OptionError: They are not; the message has the command that installs them.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            f"`interp explore` needs {error.name}, which is not installed; install it with "
+            'pip install "interp[explore]"'
+        ) from error
+
+
+def listening(port: int) -> socket.socket:
+    """Return a socket of this machine alone that listens at a port; 0 is any free one.
+
+    Raises:
+        OptionError: The port is in use, or may not be used.
+    """
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((HOST, port))
+        found.listen()
+    except OSError as error:
+        found.close()
+        raise OptionError(
+            f"port {port} cannot be used ({error.strerror}); give another --port, or 0 for any "
+            "free one"
+        ) from error
+    return found
+
+
+def serve(
+    page: Callable[[str], str],
+    session: Session | None,
+    *,
+    atlas: Mapping[str, Any] | None = None,
+    port: int = 0,
+    browser: bool = True,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Serve a page and its session until Ctrl-C.
+
+    Args:
+        page: Returns the page, given the token of its requests.
+        session: The model and its prompt, or None where only results are shown.
+        atlas: The atlas as data, if there are results.
+        port: The port; 0 is any free one.
+        browser: True to open the page in a browser.
+        tell: Called with the address once the server listens.
+
+    Raises:
+        OptionError: The port is in use, or the packages of the server are not installed.
+    """
+    require_server()
+    import uvicorn
+
+    from interp.report.explore.app import application
+
+    opened = listening(port)
+    with opened:
+        number = opened.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        app = application(page, session, token, number, atlas)
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, ws="none",
+            lifespan="off", timeout_graceful_shutdown=1,
+        )  # fmt: skip
+        address = f"http://{HOST}:{number}/?token={token}"
+        tell(address)
+        if browser:
+            webbrowser.open(address)
+        server = uvicorn.Server(config)
+        ended = server.handle_exit
+
+        def stop(sig: int, frame: FrameType | None) -> None:
+            if session is not None:
+                session.stop()  # a pass over a long prompt would keep the server waiting
+            ended(sig, frame)
+
+        server.handle_exit = stop
+        try:
+            server.run(sockets=[opened])
+        except KeyboardInterrupt:  # raised again by uvicorn after its clean end
+            return

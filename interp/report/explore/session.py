@@ -1,0 +1,331 @@
+"""A model in memory and the prompt that was typed last: what the server and the notebook ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import InterpError, OptionError, PromptError
+from interp.core.prompts import Prompts, text_of
+from interp.heads.patterns.capturing import refuse_elsewhere, view
+from interp.heads.patterns.result import View
+from interp.heads.patterns.stack import Stack
+from interp.heads.patterns.tile_names import stack_and_head
+from interp.model.inputs import is_encoder_decoder, ran_out
+from interp.report.explore import encoded
+from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
+from interp.report.explore.kept import TILE, KeptPrompt
+from interp.report.explore.turns import GoingOn, Turns
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+SHORT = 512  # tokens up to which every pattern is stored
+DENSE = 1 << 28  # bytes of all stored patterns
+MEMORY = 1 << 30  # bytes of queries, keys and maps of a long prompt
+_CHARACTERS = 64  # of a prompt, per position that a model has
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The prompt that was typed last."""
+
+    number: int
+    prompts: Prompts
+    inputs: Mapping[str, Any]
+    tokens: tuple[str, ...]  # of the positions that have logits
+    shown: View | KeptPrompt
+    clean: dict[int, Float[Tensor, "d_vocab"]]  # logits of the plain run, by position
+
+    @property
+    def n(self) -> int:
+        """The positions that have logits."""
+        return len(self.tokens)
+
+
+class Session:
+    """A model and its latest prompt. Calls from several threads run one after the other.
+
+    Args:
+        model: The loaded model.
+        memory: The largest number of bytes of queries, keys and maps of a long prompt.
+        short: The largest number of tokens of a prompt whose patterns are stored.
+
+    Raises:
+        OptionError: The patterns are not available in this process, or the model reads no text.
+    """
+
+    def __init__(self, model: Model, *, memory: int = MEMORY, short: int = SHORT):
+        refuse_elsewhere(model)
+        if not model.takes_text:
+            raise OptionError(
+                f"{model.name} ({model.kind}) reads no text, so no prompt can be typed; use "
+                "`interp view --image` for an image"
+            )
+        if memory < 1:
+            raise OptionError(f"memory of {memory} bytes; give at least 1")
+        self.model, self.memory, self.short = model, memory, short
+        self._turns, self._count = Turns(), 0
+        self._asked: _Asked | None = None
+        self._progress = {"done": 0, "of": len(model.sites)}
+
+    def stop(self) -> None:
+        """End every request, at its next step."""
+        self._turns.stop()
+
+    def about(self) -> dict[str, Any]:
+        """Return what a page needs to know of the model before a prompt is typed."""
+        model = self.model
+        return {
+            "name": model.name,
+            "kind": model.kind,
+            "stacks": [
+                {"name": name, "layers": len({s.layer for s in sites}), "heads": sites[0].n_heads}
+                for name in model.stacks
+                for sites in [[s for s in model.sites if s.stack == name]]
+            ],
+            "text": model.tokenizer is not None,
+            "context": model.context,
+            "interventions": dict(INTERVENTIONS),
+        }
+
+    def progress(self) -> dict[str, int]:
+        """Return how many layers of the latest prompt are `done`, and `of` how many."""
+        return self._progress
+
+    def prompt(self, text: str | Sequence[int]) -> dict[str, Any]:
+        """Run the model on a prompt and return all heads, coarsely where the prompt is long.
+
+        Args:
+            text: The text, or its token ids.
+
+        Returns:
+            `prompt`, the number that later calls name; `tokens`; `stacks`, each with the names of
+            its heads, a picture of all of them and the texts of its queries and keys; `block`, the
+            tokens of a point of the maps (1 if every weight can be asked for with `pattern`), and
+            `blocks`, those of the levels of `tile`; `notes`; and the likeliest next tokens.
+
+        Raises:
+            PromptError: The text is empty, too long for the model or for the memory limit.
+            NewerRequest: A newer prompt came.
+        """
+        prompts = self._checked(text)
+        with self._turns.taken("prompt") as going_on:
+            self._advance(0, len(self.model.sites))
+            self._asked = None  # its memory is free before the next one's is taken
+            asked = self._within_memory(lambda: self._run(prompts, going_on))
+            self._asked = asked
+            found = encoded.prompt(asked.shown, self._count, asked.tokens, self._notes(asked))
+            found["predictions"] = self._predictions(asked)
+            return found
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """Return the patterns of the latest prompt, in blocks where it is long.
+
+        Raises:
+            OptionError: There is no prompt yet.
+        """
+        shown = self._latest(self._count).shown
+        return shown.stacks if isinstance(shown, View) else shown.stacks()
+
+    def pattern(self, prompt: int, head: str) -> dict[str, Any]:
+        """Return all weights of one head over a short prompt, and the terms of its scores.
+
+        Args:
+            prompt: The number of the prompt.
+            head: The head, such as "L1H3" or "cross.L1H3".
+
+        Raises:
+            OptionError: The prompt is not the latest one, or is long; or the head does not exist.
+        """
+        with self._turns.taken("pattern"):
+            asked = self._latest(prompt)
+            if not isinstance(asked.shown, View):
+                raise OptionError(
+                    f"the prompt has {asked.n:,} tokens, and patterns are stored up to "
+                    f"{self.short:,}; ask for tiles"
+                )
+            stack, one = stack_and_head(head, asked.shown.stacks[0].name)
+            shown = asked.shown.stack(stack)
+            return encoded.pattern(shown, shown.head(one))
+
+    def tile(
+        self, prompt: int, head: str, block: int, row: int, column: int, turn: int | None = None
+    ) -> dict[str, Any]:
+        """Return one tile of a head's map over a long prompt.
+
+        Args:
+            prompt: The number of the prompt.
+            head: The head, such as "L1H3" or "cross.L1H3".
+            block: The tokens of a block, one of the prompt's `blocks`; 1 for single weights.
+            row: The tile's row, counted from 0; a tile has 64 by 64 blocks.
+            column: The tile's column.
+            turn: The number of the view of the map; tiles of an earlier view are replaced.
+
+        Raises:
+            OptionError: The prompt is not the latest one, or is short; or the tile does not exist.
+            NewerRequest: A newer prompt or view came.
+        """
+        with self._turns.taken("tile", turn) as going_on:
+            asked = self._latest(prompt)
+            kept = asked.shown
+            if isinstance(kept, View):
+                raise OptionError("this prompt is short; ask for the pattern of the head")
+            stack, one = stack_and_head(head, next(iter(kept.texts)))
+            values = self._within_memory(
+                lambda: kept.tile(stack, one, block, row, column, going_on)
+            )
+            return encoded.tile(values, row * TILE * block, column * TILE * block, block)
+
+    def ablate(
+        self,
+        prompt: int,
+        heads: Sequence[str],
+        intervention: str = "zero",
+        position: int | None = None,
+        reference: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the likeliest next tokens of the prompt with and without some heads.
+
+        Args:
+            prompt: The number of the prompt.
+            heads: The heads, such as "L1H3" or "cross.L1H3"; none for the plain run alone.
+            intervention: What replaces their output, one of `INTERVENTIONS`.
+            position: The position whose next token is predicted; the last one by default.
+            reference: Reference prompts, one per line, for mean-dataset and resample.
+
+        Returns:
+            `intervention`, the full name of the edits; `tokens` with logit, probability and rank
+            before and after; `kl`, the KL divergence between both in nats; `position` and its
+            token.
+
+        Raises:
+            OptionError: A head, the position or the intervention does not fit.
+            NewerRequest: A newer prompt or ablation came.
+        """
+        with self._turns.taken("ablate") as going_on:
+            asked = self._latest(prompt)
+            at = asked.n - 1 if position is None else position
+            default = self.model.sites[0].stack
+            chosen = [stack_and_head(head, default) for head in heads]
+            edits = (
+                edits_of(self.model, chosen, intervention, reference, len(asked.prompts.ids[0]))
+                if chosen
+                else []
+            )
+            going_on()
+            before = self._clean(asked, at)
+            going_on()
+            after = (
+                self._within_memory(lambda: logits_at(self.model, asked.inputs, asked.n, at, edits))
+                if edits
+                else None
+            )
+            named = "; ".join(edit.name for edit in edits) or None
+            return {
+                "prompt": prompt,
+                "intervention": named,
+                "position": at,
+                "token": asked.tokens[at],
+                **moved(self.model, before, after),
+            }
+
+    def _checked(self, text: str | Sequence[int]) -> Prompts:
+        if isinstance(text, str):
+            if not text.strip():
+                raise PromptError("the text is empty")
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise PromptError(
+                    f"the text holds a lone surrogate at character {error.start}, which is no "
+                    "text; remove it"
+                ) from error
+            limit = self.model.limit
+            if limit is not None and len(text) > _CHARACTERS * limit:
+                raise PromptError(
+                    f"the text has {len(text):,} characters; {self.model.name} has positions for "
+                    f"{limit:,} tokens; shorten it"
+                )
+        prompts = Prompts.of(text, self.model)
+        prompts.check(self.model)
+        return prompts
+
+    def _run(self, prompts: Prompts, going_on: GoingOn) -> _Asked:
+        model = self.model
+        inputs = model.inputs(prompts)
+        ids = inputs["decoder_input_ids" if is_encoder_decoder(model.module) else "input_ids"]
+        tokens = tuple(text_of(ids[0].tolist(), model))
+        n = len(prompts.ids[0])
+        self._count += 1
+        dense = 4 * n * n * sum(site.n_heads for site in model.sites)
+        if n <= self.short and dense <= DENSE:
+            shown: View | KeptPrompt = view(model, prompts.ids[0])
+        else:
+            shown = KeptPrompt(model, inputs, n, self.memory, going_on, self._advance)
+        return _Asked(self._count, prompts, inputs, tokens, shown, {})
+
+    def _advance(self, done: int, of: int) -> None:
+        self._progress = {"done": done, "of": of}
+
+    def _latest(self, number: int) -> _Asked:
+        if self._asked is None:
+            raise OptionError("there is no prompt yet; type one first")
+        if self._asked.number != number:
+            raise OptionError(
+                f"prompt {number} was replaced by prompt {self._asked.number}; run it again"
+            )
+        return self._asked
+
+    def _clean(self, asked: _Asked, position: int) -> Float[Tensor, "d_vocab"]:
+        if position not in asked.clean:
+            asked.clean.clear()  # one position is looked at many times
+            asked.clean[position] = self._within_memory(
+                lambda: logits_at(self.model, asked.inputs, asked.n, position)
+            )
+        return asked.clean[position]
+
+    def _predictions(self, asked: _Asked) -> dict[str, Any]:
+        at = asked.n - 1
+        try:
+            # a long prompt's pass has them already; an ablation compares two runs of one kind
+            kept = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
+            logits = (
+                self._clean(asked, at) if kept is None else position_logits(self.model, kept, 1)
+            )
+            found = moved(self.model, logits, None)
+        except PromptError as error:  # an encoder without a language-model head has patterns too
+            return {"tokens": [], "why": str(error)}
+        return {"position": at, "token": asked.tokens[at], **found}
+
+    def _notes(self, asked: _Asked) -> list[str]:
+        notes = list(asked.shown.notes) if isinstance(asked.shown, View) else []
+        n, stated = len(asked.prompts.ids[0]), self.model.context
+        if stated is not None and n > stated:
+            notes.append(
+                f"The prompt has {n:,} tokens; the model was made for {stated:,}. Beyond them, "
+                "attention is not what training made it."
+            )
+        if isinstance(asked.shown, KeptPrompt):
+            block = asked.shown.block
+            notes.append(
+                f"Each point is the exact share of attention between {block} queries and {block} "
+                "keys, as a mean over the queries; zoom in to see single tokens."
+            )
+        return notes
+
+    def _within_memory(self, run: Any) -> Any:
+        try:
+            return run()
+        except InterpError:
+            raise
+        except (MemoryError, RuntimeError) as error:
+            if not ran_out(error):
+                raise
+            raise PromptError(
+                f"memory ran out on this prompt ({str(error).splitlines()[0]}); shorten it"
+            ) from error

@@ -1,0 +1,211 @@
+"""The live view in a real browser, against a server on this machine; skipped without chromium."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from report.asking import TOKEN
+from report.browser import RIGHT, needs_browser
+from report.looking import CROWDED, CUT, PALE, SQUEEZED
+
+import interp
+from interp.report.explore.app import application
+from interp.report.explore.page import explore_page
+from interp.report.explore.server import listening
+from interp.report.explore.session import Session
+
+pytestmark = [pytest.mark.slow, needs_browser]
+EVIL = "</script><img src=x onerror=alert(1)>"
+TEXT = "The cat sat on the mat. The cat sat on the"
+
+
+@contextmanager
+def serving(results, session):
+    """The address of a running server of some results, a model, or both."""
+    import uvicorn
+
+    page, atlas = explore_page(results, session)
+    opened = listening(0)
+    port = opened.getsockname()[1]
+    app = application(page, session, TOKEN, port, atlas)
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{port}/?token={TOKEN}"
+    server.should_exit = True
+    thread.join(20)
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def session():
+    return Session(interp.load("bundled:induction"))
+
+
+@pytest.fixture(scope="module")
+def address(session):
+    with serving([], session) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def results(session, tmp_path_factory):
+    """Scores of the model of the session."""
+    path = tmp_path_factory.mktemp("results") / "scores.parquet"
+    interp.score(session.model, ["induction", "previous_token"], null="none").save(path)
+    return path
+
+
+@pytest.fixture
+def live(browser, address):
+    """The page before a prompt; at the end nothing was complained about or fetched elsewhere."""
+    browser.emulate("light", 1280)
+    browser.log("performance"), browser.log("browser")
+    browser.call("POST", "/url", {"url": "about:blank"})
+    browser.call("POST", "/url", {"url": address})
+    yield browser
+    assert browser.log("browser") == []
+    base = address.partition("?")[0]
+    assert all(url.startswith((base, "about:")) for url in browser.fetched())
+
+
+def prompt(browser, text):
+    browser.run("document.querySelector('#live-text').value = arguments[0]", text)
+    browser.click("#live form button")
+    browser.wait("return document.querySelector('.status').textContent.includes('tokens in')", 60)
+
+
+def head(browser, h):
+    browser.run("document.querySelector(`rect.pick[data-at='0,${arguments[0]}']`)"
+                ".dispatchEvent(new MouseEvent('click', {bubbles: true}))", h)  # fmt: skip
+
+
+def settled(browser):
+    level = "document.querySelector('.panel .level')"
+    browser.wait(f"return {level} && {level}.dataset.missing === '0'", 60)
+    return browser.run("return Number(document.querySelector('.panel .level').dataset.block)")
+
+
+def named(browser, begin):
+    browser.wait(f"return document.querySelector('.named').textContent.startsWith('{begin}')")
+
+
+def test_type_a_prompt_open_a_head_and_ablate_it(live):
+    live.type("#live-text", TEXT)
+    live.click("#live form button")
+    live.wait("return document.querySelector('.logits td')")
+    assert len(live.run("return [...document.querySelectorAll('rect.pick')].map(r => 1)")) == 16
+    assert live.text(".named") == "No head is ablated."
+    head(live, 11)
+    live.wait("return document.querySelector('.panel canvas')")
+    assert live.text(".panel h3") == "decoder L1H3"
+    live.click(".panel canvas")
+    live.wait("return document.querySelector('.pair h4')")
+    live.click(".panel .ablate")
+    named(live, "zero(decoder L1H3)")
+    rows = live.run(
+        "return [...document.querySelectorAll('.logits tbody tr')]"
+        ".map(r => [...r.cells].map(c => c.textContent))"
+    )
+    assert any(row[1] not in ("0.00", "+0.00", "-0.00") for row in rows)
+    assert live.text(".panel .ablate") == "Bring L1H3 back"
+    live.click(".chips button")
+    live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
+
+
+def test_a_click_ablates_when_it_is_told_to(live):
+    prompt(live, TEXT)
+    live.run("const s = document.querySelector('#live fieldset select');"
+             "s.value = 'ablate'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    for h in (2, 11):
+        head(live, h)
+    named(live, "zero(decoder L0H2, L1H3)")
+    live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
+             "s.value = 'uniform-attention'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    named(live, "uniform-attention(")
+    assert live.run("return document.querySelectorAll('rect.pick.out').length") == 2
+    live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
+             "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    live.wait("return document.querySelector('.logits').textContent.includes('needs reference')")
+
+
+def test_zoom_from_a_long_prompt_to_single_tokens(live):
+    prompt(live, "The cat sat on the mat. The dog ran. " * 100)
+    head(live, 11)
+    assert settled(live) > 1
+    for _ in range(9):
+        live.run("document.querySelector('.zoom .controls button').click()")
+    assert settled(live) == 1
+    assert "Each point is one weight" in live.text(".level")
+    live.run("const [q, k, go] = [...document.querySelectorAll('.zoom input'), "
+             "[...document.querySelectorAll('.zoom button')].at(-1)];"
+             "q.value = 1000; k.value = 990; go.click()")  # fmt: skip
+    assert settled(live) == 1
+    live.wait("return document.querySelector('.zoom output').textContent.includes('weight')")
+    assert live.text(".zoom output").startswith("query 1000 ")
+    before = live.text(".level")
+    live.type(".zoom canvas", RIGHT)
+    assert live.text(".level") != before
+    live.type(".zoom canvas", "-")
+    settled(live)
+
+
+def test_the_text_of_a_prompt_is_never_markup(live):
+    prompt(live, EVIL)
+    head(live, 0)
+    live.wait("return document.querySelector('.panel canvas')")
+    assert live.run("return document.querySelectorAll('#live img').length") == 0
+
+
+def test_an_error_is_shown_where_the_result_would_be(live):
+    live.run("document.querySelector('#live-text').value = '  '")
+    live.click("#live form button")
+    live.wait("return document.querySelector('.status').textContent === 'the text is empty'")
+    live.log("browser")  # the browser notes the answer 400
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_on_a_screen_everything_can_be_read(live, theme, width):
+    live.emulate(theme, width)
+    prompt(live, TEXT)
+    head(live, 11)
+    live.wait("return document.querySelector('.panel canvas')")
+    live.click(".panel .ablate")
+    named(live, "zero")
+    time.sleep(0.2)
+    for complaint in (PALE, CUT, SQUEEZED, CROWDED):
+        assert live.run(complaint) == []
+
+
+def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(browser, session, results):
+    browser.emulate("light", 1280)
+    browser.log("browser")
+    with serving([results], session) as address:
+        browser.call("POST", "/url", {"url": address})
+        browser.wait("return document.querySelector('#live form')")
+        assert browser.run("return document.querySelectorAll('main > .models').length") == 1
+        prompt(browser, TEXT)
+        browser.run("location.hash = '#bundled-induction/L1H3'")
+        browser.wait("return document.querySelector('#live .panel canvas')")
+        assert browser.text("#live .panel h3") == "decoder L1H3"
+        for theme, width in (("light", 390), ("dark", 1280)):
+            browser.emulate(theme, width)
+            time.sleep(0.3)  # the page is drawn again for its width
+            assert browser.run(CUT) == []
+        assert browser.log("browser") == []
+
+
+def test_results_alone_say_why_no_prompt_runs(browser, results):
+    browser.emulate("light", 1280)
+    browser.log("browser")
+    with serving([results], None) as address:
+        browser.call("POST", "/url", {"url": address})
+        browser.wait("return document.querySelector('#live p')")
+        assert "start `interp explore` with the model too" in browser.text("#live")
+        assert browser.run("return document.querySelector('#live form')") is None
+        assert browser.log("browser") == []
