@@ -120,7 +120,7 @@ def _evidence(
     """Return the evidence of each head from its scores, the judged heads, and the tests made."""
     needs = [(role, need) for role in declared for need in role.needs]
     names = frame["metric"].map(base_name)
-    judged: Any = frame[frame["judged"] & names.isin({need.metric for _, need in needs})]
+    judged: Any = frame[frame["judged"] & names.isin([need.metric for _, need in needs])]
     limit = LEVEL / max(len(judged), 1)
     found: dict[Place, list[Evidence]] = {}
     for role, need in needs:
@@ -128,7 +128,7 @@ def _evidence(
         for row in far_rows(rows, need).to_dict("records"):
             at = (str(row["stack"]), int(row["layer"]), int(row["head"]))
             found.setdefault(at, []).append(_as_evidence(role, need, row))
-    deciding = {need.metric for _, need in needs if need.decides}
+    deciding = [need.metric for _, need in needs if need.decides]
     rows = judged[judged["metric"].map(base_name).isin(deciding)]
     places = {(str(s), int(x), int(h)) for s, x, h in rows[["stack", "layer", "head"]].to_numpy()}
     return found, places, len(judged)

@@ -69,7 +69,9 @@ def _effect(metric: Metric, at: int) -> Effect | None:
     if value is None:
         return None
     name, _, told = metric["name"].partition(":")
-    options = dict(part.partition("=")[::2] for part in told.split(",") if part)
+    options = {
+        part.partition("=")[0]: part.partition("=")[2] for part in told.split(",") if part
+    }
     kind = options.get("kind")
     how = f"{name.replace('_', ' ')}{f', {kind}' if kind else ''}"
     return {

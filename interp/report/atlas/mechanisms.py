@@ -148,7 +148,7 @@ def check_parts(found: Confirmation) -> list[Found]:
         heads = list(dict.fromkeys(name for check in mine for name in check.heads))
         said = [f"{c.metric} ({', '.join(c.heads)}): {c.parts()[0]}, p {c.p:.2g}." for c in mine]
         doubts = list(dict.fromkeys(doubt for check in mine for doubt in check.doubts()))
-        frame = found.to_pandas()
+        frame: Any = found.to_pandas()
         part: Any = {
             "id": "", "kind": "check", "title": "Do the heads that score high matter?",
             "text": " ".join([*said[:3], *doubts[:2]]), "heads": heads,

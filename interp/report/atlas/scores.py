@@ -105,8 +105,8 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
     """Return all heads, by stack in order of appearance, layer and number, and their stacks."""
     import pandas as pd
 
-    kept = [frame[[*_UNITS, "kv_head"]] for frame in frames]
-    rows: Any = pd.concat(kept).drop_duplicates(_UNITS)
+    rows: Any = pd.concat([frame[[*_UNITS, "kv_head"]] for frame in frames])
+    rows = rows.drop_duplicates(_UNITS)
     order = {stack: at for at, stack in enumerate(rows["stack"].unique())}
     rows = rows.assign(at=rows["stack"].map(order)).sort_values(["at", "layer", "head"])
     sizes: Any = rows.groupby("stack")[["layer", "head"]].max() + 1
