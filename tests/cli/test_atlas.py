@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from interp.cli.folder import GROUPS, OTHER, Folder
 from interp.cli.main import main
-from interp.cli.verdict import LINES, verdict
+from interp.cli.verdict import LINES, verdict_text
 from interp.core.table import HeadTable
 
 COMMANDS = Path(main.commands.path)  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def test_many_sentences_fit_in_ten_lines() -> None:
         )
         for metric in metrics
     )  # fmt: skip
-    said = verdict(table).splitlines()
+    said = verdict_text(table).splitlines()
     assert len([line for line in said if line]) <= LINES
     assert sum(line.startswith("  No ") for line in said) == len(metrics) - 1
 
