@@ -77,7 +77,8 @@ def _node(name: str, score: float | None, sem: float | None, role: str) -> Node:
     head = Head.parse(name) if _is_head(name) else None
     return {
         "id": name, "layer": None if head is None else head.layer,
-        "head": None if head is None else head.head, "score": plain_value(score), "sem": plain_value(sem),
+        "head": None if head is None else head.head,
+        "score": plain_value(score), "sem": plain_value(sem),
         "role": role,
     }  # fmt: skip
 
@@ -88,7 +89,8 @@ def _faithfulness(curve: Mapping[str, list]) -> Curves:
     def line(name: str, kind: str, y: str, band: Sequence[str] = ()) -> Line:
         low, high = (plain_value(curve[b]) if b in curve else [] for b in (band or ("", "")))
         return {
-            "name": name, "kind": kind, "x": plain_value(curve["heads"]), "y": plain_value(curve[y]),
+            "name": name, "kind": kind,
+            "x": plain_value(curve["heads"]), "y": plain_value(curve[y]),
             "low": low, "high": high,
         }  # fmt: skip
 
