@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from interp.cli.verdict import verdict
+from interp.cli.verdict import verdict_text
 from interp.core.columns import prompt_counts, with_error
 from interp.core.order import end_of
 from interp.core.table import HeadTable
@@ -26,7 +26,7 @@ def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
     parts = []
     for model in table.models:
         own = table.where(model=model)
-        said = verdict(own, hint=k is None)
+        said = verdict_text(own, hint=k is None)
         parts += [said] if said else []
         if k is not None or not said:
             parts.append(top_heads(own, FIRST if k is None else k, by))

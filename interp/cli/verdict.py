@@ -11,7 +11,7 @@ LINES = 10  # of one model, its name included
 _VERBOSE = "--verbose lists the heads of every metric"
 
 
-def verdict(table: HeadTable, *, hint: bool = True) -> str:
+def verdict_text(table: HeadTable, *, hint: bool = True) -> str:
     """Return what was found in each model, and what was looked for and not found.
 
     Args:

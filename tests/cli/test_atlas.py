@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from interp.cli.folder import GROUPS, OTHER, Folder
 from interp.cli.main import main
-from interp.cli.verdict import LINES, verdict
+from interp.cli.verdict import LINES, verdict_text
 from interp.core.table import HeadTable
 
 COMMANDS = Path(main.commands.path)  # type: ignore[attr-defined]
@@ -64,13 +64,14 @@ def test_many_sentences_fit_in_ten_lines() -> None:
         )
         for metric in metrics
     )  # fmt: skip
-    said = verdict(table).splitlines()
+    said = verdict_text(table).splitlines()
     assert len([line for line in said if line]) <= LINES
     assert sum(line.startswith("  No ") for line in said) == len(metrics) - 1
 
 
 def test_without_nulls_one_line_says_that_nothing_is_claimed() -> None:
-    done = run("score", "bundled:one-layer", "-m", "induction,previous_token", "--null", "none", "-q")
+    metrics = "induction,previous_token"
+    done = run("score", "bundled:one-layer", "-m", metrics, "--null", "none", "-q")
     lines = [line for line in done.stdout.splitlines() if line]
     assert len(lines) == 2
     assert "Nothing is claimed of scores without a null" in lines[1]
@@ -133,4 +134,5 @@ def test_a_file_that_cannot_be_read_is_said_and_shown(tmp_path: Path) -> None:
     done = run("atlas", str(out), "-o", str(tmp_path / "page.html"))
     assert done.exit_code == 0, done.output
     assert "ablate.parquet could not be read" in done.output
-    assert "ablate.parquet could not be read" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "ablate.parquet could not be read" in page

@@ -47,7 +47,7 @@ def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> N
         "--keep", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
-    assert text.index("planted:bystander") < text.index("llama")
+    assert text.index(">planted:bystander<") < text.index(">llama<")
 
 
 def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:

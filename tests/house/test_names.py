@@ -17,6 +17,21 @@ ROOT = Path(__file__).parents[2] / "interp"
 CONTRACTS = {
     "circuits/tasks": {"make"},  # the pairs of a task
     "model/sources": {"unwrap", "wrap"},  # the two directions of a source's adapter
+    "report/atlas": {  # parts of the atlas as plain data: what results are, without their classes
+        "Comparison",
+        "Difference",
+        "Evidence",
+        "Example",
+        "Link",
+        "Metric",
+        "Model",
+        "Part",
+        "Place",
+        "Role",
+        "Stack",
+        "Statement",
+        "Tokens",
+    },
 }
 
 

@@ -18,20 +18,20 @@ from interp.heads.special import LEVEL
 if TYPE_CHECKING:
     from interp.heads.causal_check.result import Confirmation
 
-Place = tuple[str, int, int]
+_Place = tuple[str, int, int]
 _HALF = 0.5  # share of random sets that do at least as much damage
 
 
 def verdicts(
     model: str, checks: Sequence[Confirmation | HeadTable], declared: Sequence[Role]
-) -> dict[Place, list[Evidence]]:
+) -> dict[_Place, list[Evidence]]:
     """Return what the checks of one model say about the roles of its heads, by head.
 
     A check of the top heads of a score speaks for the roles that the score decides; its p is
     corrected over the checks by Holm's method. A table of ablations speaks for the roles whose task
     it used.
     """
-    found: dict[Place, list[Evidence]] = {}
+    found: dict[_Place, list[Evidence]] = {}
     rows = [c for one in checks if not isinstance(one, HeadTable) for c in one if c.model == model]
     for place, one in [*_of_sets(rows, declared), *_of_ablations(model, checks, declared)]:
         found.setdefault(place, []).append(one)
@@ -40,7 +40,7 @@ def verdicts(
 
 def _of_sets(
     checks: Sequence[CausalCheck], declared: Sequence[Role]
-) -> Iterator[tuple[Place, Evidence]]:
+) -> Iterator[tuple[_Place, Evidence]]:
     """Yield what checks of the top heads of a score say."""
     import numpy as np
 
@@ -85,7 +85,7 @@ def _usable_p(check: CausalCheck) -> float | None:
 
 def _of_ablations(
     model: str, checks: Sequence[Confirmation | HeadTable], declared: Sequence[Role]
-) -> Iterator[tuple[Place, Evidence]]:
+) -> Iterator[tuple[_Place, Evidence]]:
     """Yield the heads whose own ablation changes nothing in the task of a role."""
     for table in checks:
         if not isinstance(table, HeadTable) or model not in table.models:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from interp.core.table import HeadTable
     from interp.heads.causal_check.result import Confirmation
 
-Place = tuple[str, int, int]  # stack, layer, head
+_Place = tuple[str, int, int]  # stack, layer, head
 Check = Any
 """A `Confirmation`, a table of ablations, or an `Importance` that holds one."""
 
@@ -116,19 +116,19 @@ def base_name(label: str) -> str:
 
 def _evidence(
     frame: pd.DataFrame, declared: Sequence[Role]
-) -> tuple[dict[Place, list[Evidence]], set[Place], int]:
+) -> tuple[dict[_Place, list[Evidence]], set[_Place], int]:
     """Return the evidence of each head from its scores, the judged heads, and the tests made."""
     needs = [(role, need) for role in declared for need in role.needs]
     names = frame["metric"].map(base_name)
-    judged: Any = frame[frame["judged"] & names.isin({need.metric for _, need in needs})]
+    judged: Any = frame[frame["judged"] & names.isin([need.metric for _, need in needs])]
     limit = LEVEL / max(len(judged), 1)
-    found: dict[Place, list[Evidence]] = {}
+    found: dict[_Place, list[Evidence]] = {}
     for role, need in needs:
         rows = judged[(judged["metric"].map(base_name) == need.metric) & (judged["p"] < limit)]
         for row in far_rows(rows, need).to_dict("records"):
             at = (str(row["stack"]), int(row["layer"]), int(row["head"]))
             found.setdefault(at, []).append(_as_evidence(role, need, row))
-    deciding = {need.metric for _, need in needs if need.decides}
+    deciding = [need.metric for _, need in needs if need.decides]
     rows = judged[judged["metric"].map(base_name).isin(deciding)]
     places = {(str(s), int(x), int(h)) for s, x, h in rows[["stack", "layer", "head"]].to_numpy()}
     return found, places, len(judged)
@@ -158,7 +158,7 @@ def _as_evidence(role: Role, need: Need, row: Mapping[str, Any]) -> Evidence:
 
 
 def _decided(
-    model: str, at: Place, found: Sequence[Evidence], judged: bool, declared: Sequence[Role]
+    model: str, at: _Place, found: Sequence[Evidence], judged: bool, declared: Sequence[Role]
 ) -> HeadRole:
     """Apply the rule to the evidence of one head."""
     sizes: dict[str, float] = {}

@@ -100,7 +100,7 @@ class HeadNames:
         return self(one.stack, int(one.layer), int(one.head))
 
 
-def listed(names: Iterable[str], limit: int = NAMED) -> str:
+def joined_names(names: Iterable[str], limit: int = NAMED) -> str:
     """Join names, with the number of those that are left out."""
     names = list(names)
     more = len(names) - limit
@@ -173,8 +173,8 @@ def _of_role(
     score = f"{head} {_score(row['score'], low, high)}, null {_null(row)}"
     if but:
         also = dict.fromkeys(role_named(r).name for x in but for r in x.roles)
-        who = listed((names.of(x) for x in but), names.named)
-        of = f"the {listed(also)} head{'s' * (len(but) != 1)} {who}"
+        who = joined_names((names.of(x) for x in but), names.named)
+        of = f"the {joined_names(also)} head{'s' * (len(but) != 1)} {who}"
         text = f"No {role.noun} other than {of}; highest {metric}: {score}."
         return Statement(text=text, **about)
     sure = row["p"] < LEVEL / len(judged) and row["score"] > row["null"]
@@ -182,7 +182,7 @@ def _of_role(
     against = [x for x in found.assigned for e in x.evidence
                if e.role == role.id and e.kind == "contradicts"]  # fmt: skip
     if against:
-        who = listed(dict.fromkeys(map(names.of, against)), names.named)
+        who = joined_names(dict.fromkeys(map(names.of, against)), names.named)
         small = f"; a causal check contradicts {who}"
     return Statement(text=f"No {role.noun}: best {metric} {score}{small}.", **about)
 
@@ -204,7 +204,7 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
     null = f", null {with_error(one.null, one.null_sem)}" if not math.isnan(one.null) else ""
     text = f"{count}: {labels[0]} {one.metric} {_score(one.score, low, high)}{null}"
     if len(labels) > 1:
-        text += f"; also {listed(labels[1:], max(names.named - 1, 1))}"
+        text += f"; also {joined_names(labels[1:], max(names.named - 1, 1))}"
     checks = dict.fromkeys(
         e.text for x in heads for e in x.evidence if e.role == role.id and e.kind == "confirms"
     )

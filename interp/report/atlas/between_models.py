@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from interp.heads.special import LEVEL
 from interp.report.atlas.document import Comparison, Curves, Difference, Line, Model, Nearest
-from interp.report.atlas.rows import Found, made_of, plain, rows_of, shorter, weights_of
-from interp.report.atlas.scores import number
+from interp.report.atlas.rows import (
+    FoundPart,
+    frame_rows,
+    made_of,
+    plain_value,
+    shorter,
+    stated_weights,
+)
+from interp.report.atlas.scores import finite
 
 if TYPE_CHECKING:
     from interp.heads.between_models.matches import HeadMatches
@@ -20,7 +27,7 @@ LINES = 6  # curves of heads per metric
 NAMED = 4
 
 
-def difference_part(found: ModelDifferences) -> Found:
+def difference_part(found: ModelDifferences) -> FoundPart:
     """Return the differences of two models as a table, the largest first."""
     frame: Any = found.to_pandas()
     order = frame["score"].abs().sort_values(ascending=False, kind="stable").index
@@ -41,10 +48,10 @@ def difference_part(found: ModelDifferences) -> Found:
     )
     part: Any = {
         "id": "", "kind": "comparison", "title": f"What changed: {name}", "text": text,
-        "heads": list(dict.fromkeys(labels)), **rows_of(frame.loc[order], ("model", "null")),
+        "heads": list(dict.fromkeys(labels)), **frame_rows(frame.loc[order], ("model", "null")),
         "provenance": made_of(found.provenance),
     }  # fmt: skip
-    return Found(part, name)
+    return FoundPart(part, name)
 
 
 def _name(found: Any) -> str:
@@ -63,9 +70,9 @@ def comparison_of(found: ModelDifferences, a: Model, b: Model, id: str) -> Compa
         for row in rows.to_dict("records"):
             place = at.get((row["stack"], int(row["layer"]), int(row["head"])))
             if place is not None:
-                one["difference"][place] = number(row["score"])
-                one["low"][place], one["high"][place] = number(row["low"]), number(row["high"])
-                one["p"][place] = number(row["p_holm"])
+                one["difference"][place] = finite(row["score"])
+                one["low"][place], one["high"][place] = finite(row["low"]), finite(row["high"])
+                one["p"][place] = finite(row["p_holm"])
         unit = str(rows["unit"].iloc[0])
         metrics.append({"metric": str(metric), "unit": unit, **one})  # type: ignore[typeddict-item]
     text = difference_part(found).part["text"]
@@ -104,7 +111,7 @@ def untested_comparison(a: Model, b: Model, id: str) -> Comparison | None:
     return {"id": id, "a": a["id"], "b": b["id"], "text": text, "metrics": metrics}
 
 
-def match_part(found: HeadMatches) -> Found:
+def match_part(found: HeadMatches) -> FoundPart:
     """Return which heads of two models do alike."""
     frame: Any = found.to_pandas()
     name = _name(found)
@@ -114,9 +121,9 @@ def match_part(found: HeadMatches) -> Found:
         "id": "", "kind": "match", "title": f"Heads that do alike: {name}",
         "text": f"{len(sure)} of {len(frame)} heads have a match with a p below {LEVEL:g} "
         f"(Benjamini and Hochberg), by {found.metric}.{whole}",
-        "heads": [], **rows_of(frame, ("model",)), "provenance": made_of(found.provenance),
+        "heads": [], **frame_rows(frame, ("model",)), "provenance": made_of(found.provenance),
     }  # fmt: skip
-    return Found(part, name)
+    return FoundPart(part, name)
 
 
 def matched(found: HeadMatches) -> tuple[str, str, dict[str, Nearest]]:
@@ -129,12 +136,12 @@ def matched(found: HeadMatches) -> tuple[str, str, dict[str, Nearest]]:
             "how": f"{found.metric}, {row['unit']}",
         }
         for row in rows.to_dict("records")
-        if row["head_b"] and number(row["score"]) is not None
+        if row["head_b"] and finite(row["score"]) is not None
     }  # fmt: skip
     return a, b, near
 
 
-def emergence_part(found: Emergence) -> Found:
+def emergence_part(found: Emergence) -> FoundPart:
     """Return scores over the checkpoints of a training run, and when they changed."""
     changes: Any = found.change_points()
     sure = changes[changes["p_holm"] < LEVEL] if len(changes) else changes
@@ -149,8 +156,10 @@ def emergence_part(found: Emergence) -> Found:
             lines.append(
                 {
                     "name": f"{metric} L{layer}H{head}", "kind": "head",
-                    "x": plain(own["step"].tolist()), "y": plain(own["score"].tolist()),
-                    "low": plain(own["low"].tolist()), "high": plain(own["high"].tolist()),
+                    "x": plain_value(own["step"].tolist()),
+                    "y": plain_value(own["score"].tolist()),
+                    "low": plain_value(own["low"].tolist()),
+                    "high": plain_value(own["high"].tolist()),
                 }
             )  # fmt: skip
     figure: Curves = {"draw": "curves", "x": "training step", "y": "score", "lines": lines}
@@ -164,9 +173,9 @@ def emergence_part(found: Emergence) -> Found:
     part: Any = {
         "id": "", "kind": "emergence", "title": f"Over training: {name}",
         "text": f"{text}: {'; '.join(told)}." if told else f"{text}.", "heads": heads,
-        **rows_of(changes), "figure": figure, "provenance": made_of(found.provenance),
+        **frame_rows(changes), "figure": figure, "provenance": made_of(found.provenance),
     }  # fmt: skip
-    return Found(part, name, weights_of(found.provenance))
+    return FoundPart(part, name, stated_weights(found.provenance))
 
 
 def _at(row: Any) -> str:

@@ -25,7 +25,7 @@ from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
-from interp.report.atlas.rows import Found, anchor
+from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
 from interp.report.atlas.texts_and_trees import (
     attribution_parts,
@@ -142,15 +142,15 @@ def atlas_of(
 
 
 def _placed(
-    parts: Sequence[Found], models: Mapping[str, Model], names: Mapping[tuple[str, str], str]
-) -> tuple[list[Part], dict[str, list[Found]]]:
+    parts: Sequence[FoundPart], models: Mapping[str, Model], names: Mapping[tuple[str, str], str]
+) -> tuple[list[Part], dict[str, list[FoundPart]]]:
     """Give every part an id and its place: with its model, or among the pages.
 
     Returns:
         The parts that belong to no model with heads, and the others by the name of their model.
     """
     pages: list[Part] = []
-    by_model: dict[str, list[Found]] = {name: [] for name in models}
+    by_model: dict[str, list[FoundPart]] = {name: [] for name in models}
     taken: set[str] = set()
     for one in parts:
         one.part["id"] = anchor(f"{one.part['kind']}-{one.part['title']}"[:60], taken)
@@ -184,7 +184,7 @@ def _near(found: Contents, models: Mapping[str, Model]) -> dict[tuple[str, str],
 def _add_cards(
     model: Model,
     own: Sequence[HeadRole],
-    parts: Sequence[Found],
+    parts: Sequence[FoundPart],
     near: Mapping[tuple[str, str], Sequence[Nearest]],
 ) -> None:
     """Add a card for every head of which more than scores is known."""
@@ -242,7 +242,7 @@ def _roles(
     return roles(HeadTable.concat(scores.values()), checks, evidence=evidence)
 
 
-def _parts(found: Contents) -> list[Found]:
+def _parts(found: Contents) -> list[FoundPart]:
     """Return the parts of all results, in the order in which the page shows them."""
     parts = [circuit_part(circuit, evaluation) for circuit, evaluation in found.circuits]
     parts += [part for checks in found.checks for part in check_parts(checks)]

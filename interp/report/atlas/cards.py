@@ -9,8 +9,8 @@ import numpy as np
 
 from interp.heads.roles.result import HeadRole
 from interp.report.atlas.document import Card, Effect, Evidence, Link, Metric, Model, Nearest
-from interp.report.atlas.rows import Found
-from interp.report.atlas.scores import number
+from interp.report.atlas.rows import FoundPart
+from interp.report.atlas.scores import finite
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -26,7 +26,7 @@ def card_of(
     model: Model,
     at: int,
     head: HeadRole | None,
-    parts: Sequence[Found],
+    parts: Sequence[FoundPart],
     near: Sequence[Nearest],
 ) -> Card:
     """Return what is known of one head beside its scores; empty if nothing is.
@@ -42,8 +42,8 @@ def card_of(
     if head is not None and head.evidence:
         card["evidence"] = [
             Evidence(
-                role=e.role, text=e.text, metric=e.metric, score=number(e.score),
-                null=number(e.null), p=number(e.p),
+                role=e.role, text=e.text, metric=e.metric, score=finite(e.score),
+                null=finite(e.null), p=finite(e.p),
             )
             for e in head.evidence
         ]  # fmt: skip
@@ -69,7 +69,7 @@ def _effect(metric: Metric, at: int) -> Effect | None:
     if value is None:
         return None
     name, _, told = metric["name"].partition(":")
-    options = dict(part.partition("=")[::2] for part in told.split(",") if part)
+    options = {part.partition("=")[0]: part.partition("=")[2] for part in told.split(",") if part}
     kind = options.get("kind")
     how = f"{name.replace('_', ' ')}{f', {kind}' if kind else ''}"
     return {

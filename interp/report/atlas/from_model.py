@@ -253,7 +253,8 @@ class _Reading:
             ov = weights.OV
         except UnreadableAttention as error:
             for _, label in wanted:
-                out[label]["how"] += f". No examples of its circuits: {error}"
+                how = out[label].get("how", "")
+                out[label]["how"] = f"{how}. No examples of its circuits: {error}"
             return
         try:
             qk = weights.QK

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from interp.core.head import Head
 from interp.report.atlas.document import Curves, Graph, Line, Node
 from interp.report.atlas.rows import (
-    Found,
+    FoundPart,
     between,
+    frame_rows,
     made_of,
-    plain,
-    rows_of,
+    plain_value,
     rows_of_dicts,
     shorter,
-    weights_of,
+    stated_weights,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NODES, EDGES = 60, 200  # drawn; the table has all nodes
 NEEDED = 8  # heads that a pruning curve removed last, or first of a circuit that was not verified
 
 
-def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> Found:
+def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
     """Return a circuit, with the faithfulness that was measured on held-out pairs."""
     scores = dict(zip(found.nodes, found.largest.tolist(), strict=True))
     sems = dict(zip(found.nodes, found.sem.tolist(), strict=True))
@@ -36,7 +36,7 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> Found:
     shown = list(dict.fromkeys([*verified, *found.ranking[:NODES]]))
     order = found.edge_ranking if len(found.edge_score) else range(len(found.edges))
     edges = [
-        (*found.edges[i], plain(found.edge_score[i]) if len(found.edge_score) else None)
+        (*found.edges[i], plain_value(found.edge_score[i]) if len(found.edge_score) else None)
         for i in list(order)[:EDGES]
     ]
     shown = list(dict.fromkeys([*shown, *(end for a, b, _ in edges for end in (a, b))]))
@@ -63,10 +63,10 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> Found:
     notes = dict.fromkeys(heads, f"{of} the circuit {found.task}")
     part: Any = {
         "id": "", "kind": "circuit", "title": f"Circuit: {found.task} ({found.method})",
-        "text": text, "heads": heads, **rows_of(table), "figure": figure,
+        "text": text, "heads": heads, **frame_rows(table), "figure": figure,
         "provenance": made_of(found.provenance),
     }  # fmt: skip
-    return Found(part, found.model, weights_of(found.made), notes)
+    return FoundPart(part, found.model, stated_weights(found.made), notes)
 
 
 def _is_head(node: str) -> bool:
@@ -77,7 +77,8 @@ def _node(name: str, score: float | None, sem: float | None, role: str) -> Node:
     head = Head.parse(name) if _is_head(name) else None
     return {
         "id": name, "layer": None if head is None else head.layer,
-        "head": None if head is None else head.head, "score": plain(score), "sem": plain(sem),
+        "head": None if head is None else head.head,
+        "score": plain_value(score), "sem": plain_value(sem),
         "role": role,
     }  # fmt: skip
 
@@ -86,9 +87,10 @@ def _faithfulness(curve: Mapping[str, list]) -> Curves:
     """Return faithfulness over the number of heads, beside random circuits."""
 
     def line(name: str, kind: str, y: str, band: Sequence[str] = ()) -> Line:
-        low, high = (plain(curve[b]) if b in curve else [] for b in (band or ("", "")))
+        low, high = (plain_value(curve[b]) if b in curve else [] for b in (band or ("", "")))
         return {
-            "name": name, "kind": kind, "x": plain(curve["heads"]), "y": plain(curve[y]),
+            "name": name, "kind": kind,
+            "x": plain_value(curve["heads"]), "y": plain_value(curve[y]),
             "low": low, "high": high,
         }  # fmt: skip
 
@@ -98,23 +100,23 @@ def _faithfulness(curve: Mapping[str, list]) -> Curves:
     return {"draw": "curves", "x": "heads in the circuit", "y": "faithfulness", "lines": lines}
 
 
-def pruning_part(curve: PruningCurve) -> Found:
+def pruning_part(curve: PruningCurve) -> FoundPart:
     """Return a pruning curve: the task against the number of removed heads."""
     made = curve.made
     counts = curve.counts.tolist()
     interval, band = curve.bounds(), curve.band()
     lines: list[Line] = [
         {
-            "name": curve.name, "kind": "result", "x": counts, "y": plain(curve.value),
-            "low": plain(interval[:, 0]), "high": plain(interval[:, 1]),
+            "name": curve.name, "kind": "result", "x": counts, "y": plain_value(curve.value),
+            "low": plain_value(interval[:, 0]), "high": plain_value(interval[:, 1]),
         }
     ]  # fmt: skip
     if len(curve.random):
         lines.append(
             {
                 "name": "random orders", "kind": "random", "x": counts,
-                "y": plain(curve.random.mean(0)), "low": plain(band[:, 0]),
-                "high": plain(band[:, 1]),
+                "y": plain_value(curve.random.mean(0)), "low": plain_value(band[:, 0]),
+                "high": plain_value(band[:, 1]),
             }
         )  # fmt: skip
     unit = f"{made.get('task', 'task')}, {curve.unit}"
@@ -133,14 +135,14 @@ def pruning_part(curve: PruningCurve) -> Found:
     title = f"Pruning by {curve.name}: {made.get('task', 'task')}"
     part: Any = {
         "id": "", "kind": "pruning", "title": title, "text": text, "heads": heads,
-        **rows_of(curve.wide()), "figure": figure, "provenance": made_of(made),
+        **frame_rows(curve.wide()), "figure": figure, "provenance": made_of(made),
     }  # fmt: skip
     when = "among the last removed" if least else "among the first removed"
     notes = dict.fromkeys(heads, f"{when} in {title[0].lower()}{title[1:]}")
-    return Found(part, str(made.get("model_id", "")), weights_of(made), notes)
+    return FoundPart(part, str(made.get("model_id", "")), stated_weights(made), notes)
 
 
-def check_parts(found: Confirmation) -> list[Found]:
+def check_parts(found: Confirmation) -> list[FoundPart]:
     """Return the causal checks of each model."""
     out = []
     for model in dict.fromkeys(check.model for check in found.checks):
@@ -148,11 +150,11 @@ def check_parts(found: Confirmation) -> list[Found]:
         heads = list(dict.fromkeys(name for check in mine for name in check.heads))
         said = [f"{c.metric} ({', '.join(c.heads)}): {c.parts()[0]}, p {c.p:.2g}." for c in mine]
         doubts = list(dict.fromkeys(doubt for check in mine for doubt in check.doubts()))
-        frame = found.to_pandas()
+        frame: Any = found.to_pandas()
         part: Any = {
             "id": "", "kind": "check", "title": "Do the heads that score high matter?",
             "text": " ".join([*said[:3], *doubts[:2]]), "heads": heads,
-            **rows_of(frame[frame["model"] == model], ("model", "any_rank", "rank")),
+            **frame_rows(frame[frame["model"] == model], ("model", "any_rank", "rank")),
             "provenance": made_of(found.provenance),
         }  # fmt: skip
         notes = {
@@ -160,11 +162,11 @@ def check_parts(found: Confirmation) -> list[Found]:
             for name in heads
             if (of := dict.fromkeys(c.metric for c in mine if name in c.heads))
         }
-        out.append(Found(part, model, weights_of(found.provenance), notes))
+        out.append(FoundPart(part, model, stated_weights(found.provenance), notes))
     return out
 
 
-def agreement_part(document: Mapping[str, Any]) -> Found:
+def agreement_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how well importances of several methods agree."""
     made = document.get("made", {})
     pairs = document["pairs"]
@@ -175,4 +177,4 @@ def agreement_part(document: Mapping[str, Any]) -> Found:
         "text": f"Rank correlation (Spearman): {'; '.join(told)}.", "heads": [],
         **rows_of_dicts(pairs), "provenance": made_of(made),
     }  # fmt: skip
-    return Found(part, str(made.get("model", "")), weights_of(made))
+    return FoundPart(part, str(made.get("model", "")), stated_weights(made))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Found:
+class FoundPart:
     """A result as a part of the atlas, with the model that it belongs to.
 
     Args:
@@ -31,7 +31,7 @@ class Found:
     notes: dict[str, str] = field(default_factory=dict)
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value as plain JSON data: None for a number that does not exist."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
@@ -40,15 +40,15 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, bool)):
         return value
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): plain_value(v) for k, v in value.items()}
     if hasattr(value, "tolist"):
-        return plain(value.tolist())
+        return plain_value(value.tolist())
     if isinstance(value, (list, tuple, set, range)):
-        return [plain(v) for v in value]
+        return [plain_value(v) for v in value]
     return str(value)
 
 
-def rows_of(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
+def frame_rows(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
     """Return the columns and rows of a frame for a part, without columns that hold nothing.
 
     Args:
@@ -60,7 +60,7 @@ def rows_of(frame: pd.DataFrame, drop: Sequence[str] = ()) -> dict[str, Any]:
         for name in frame.columns
         if name not in drop and bool((frame[name].notna() & (frame[name] != "")).any())
     ]
-    rows = [[plain(x) for x in row] for row in frame[kept].itertuples(index=False, name=None)]
+    rows = [[plain_value(x) for x in row] for row in frame[kept].itertuples(index=False, name=None)]
     return {"columns": [str(name) for name in kept], "rows": rows}
 
 
@@ -68,10 +68,10 @@ def rows_of_dicts(rows: Sequence[Mapping[str, Any]], drop: Sequence[str] = ()) -
     """Return the columns and rows of mappings for a part."""
     import pandas as pd
 
-    return rows_of(pd.DataFrame(list(rows)), drop)
+    return frame_rows(pd.DataFrame(list(rows)), drop)
 
 
-def weights_of(made: Mapping[str, Any]) -> str:
+def stated_weights(made: Mapping[str, Any]) -> str:
     """Return the content hash that a provenance states, or nothing."""
     return str(made.get("content_hash") or "")
 
@@ -88,16 +88,16 @@ def anchor(text: str, taken: set[str]) -> str:
 
 def shorter(value: Any) -> str:
     """Format a number for a sentence with three significant digits; "none" if there is none."""
-    value = plain(value)
+    value = plain_value(value)
     return "none" if value is None else f"{value:.3g}"
 
 
 def between(low: Any, high: Any) -> str:
     """Format an interval for a sentence, with a space before it; nothing if there is none."""
-    low, high = plain(low), plain(high)
+    low, high = plain_value(low), plain_value(high)
     return "" if low is None or high is None else f" [{low:.3g}, {high:.3g}]"
 
 
 def made_of(made: Mapping[str, Any]) -> dict[str, Any]:
     """Return a provenance as plain data, without the texts of all prompts."""
-    return {k: plain(v) for k, v in made.items() if k not in ("task_detail", "pairs")}
+    return {k: plain_value(v) for k, v in made.items() if k not in ("task_detail", "pairs")}

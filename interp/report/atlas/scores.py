@@ -31,7 +31,7 @@ _UNITS = ["stack", "layer", "head"]
 NULL_VALUES = 200  # of the distribution of a metric's null, at most
 
 
-def number(x: Any) -> float | None:
+def finite(x: Any) -> float | None:
     """Return a number as plain data: None if it does not exist."""
     if x is None:
         return None
@@ -75,13 +75,13 @@ def model_of(
     return {
         "id": id, "name": name, "stacks": stacks, "heads": places,
         "roles": [by_place.get(place) for place in heads],
-        "legend": legend([by_place.get(place) for place in heads]),
-        "statements": [sentence(one) for one in said], "metrics": metrics, "cards": {},
+        "legend": role_legend([by_place.get(place) for place in heads]),
+        "statements": [statement_data(one) for one in said], "metrics": metrics, "cards": {},
         "results": [], "provenance": _provenance(tables),
     }  # fmt: skip
 
 
-def legend(roles: Sequence[str | None]) -> list[Role]:
+def role_legend(roles: Sequence[str | None]) -> list[Role]:
     """Return all roles in their order, with the number of heads of each."""
     return [
         {
@@ -92,12 +92,12 @@ def legend(roles: Sequence[str | None]) -> list[Role]:
     ]  # fmt: skip
 
 
-def sentence(one: Statement) -> Sentence:
+def statement_data(one: Statement) -> Sentence:
     """Return a statement as plain data."""
     return {
         "role": one.role, "text": one.text, "heads": list(one.heads), "metric": one.metric,
-        "score": number(one.score), "low": number(one.low), "high": number(one.high),
-        "null": number(one.null), "found": one.found, "judged": one.judged,
+        "score": finite(one.score), "low": finite(one.low), "high": finite(one.high),
+        "null": finite(one.null), "found": one.found, "judged": one.judged,
     }  # fmt: skip
 
 
@@ -105,8 +105,8 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
     """Return all heads, by stack in order of appearance, layer and number, and their stacks."""
     import pandas as pd
 
-    kept = [frame[[*_UNITS, "kv_head"]] for frame in frames]
-    rows: Any = pd.concat(kept).drop_duplicates(_UNITS)
+    rows: Any = pd.concat([frame[[*_UNITS, "kv_head"]] for frame in frames])
+    rows = rows.drop_duplicates(_UNITS)
     order = {stack: at for at, stack in enumerate(rows["stack"].unique())}
     rows = rows.assign(at=rows["stack"].map(order)).sort_values(["at", "layer", "head"])
     sizes: Any = rows.groupby("stack")[["layer", "head"]].max() + 1
@@ -150,7 +150,7 @@ def _metrics(
             "text": entry.summary if entry else str(about.get("sign") or ""),
             "unit": str(rows["unit"].iloc[0]),
             "group": _CAUSAL if causal else entry.group if entry else "user-supplied",
-            "low": number(low), "high": number(high),
+            "low": finite(low), "high": finite(high),
             "end": end_of(rows["score"], about.get("end")),
             "null": kind if rows["null"].notna().any() else None,
             "score": _column(rows["score"], index, len(places)),
@@ -174,7 +174,7 @@ def _metrics(
 def _column(values: Any, index: Sequence[int], size: int) -> Column:
     out: Column = [None] * size
     for at, value in zip(index, values.to_numpy(), strict=True):
-        out[at] = number(value)
+        out[at] = finite(value)
     return out
 
 

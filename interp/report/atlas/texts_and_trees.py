@@ -11,23 +11,23 @@ from interp.heads.roles.result import Evidence
 from interp.heads.special import LEVEL
 from interp.report.atlas.document import Curves, Line, Sentences, Tokens
 from interp.report.atlas.rows import (
-    Found,
+    FoundPart,
+    frame_rows,
     made_of,
-    plain,
-    rows_of,
+    plain_value,
     rows_of_dicts,
     shorter,
-    weights_of,
+    stated_weights,
 )
 
 if TYPE_CHECKING:
     from interp.syntax.result import TreeScores
 
 GAIN = 0.1  # least gain in accuracy over the best fixed offset (Voita et al. 2019)
-Key = tuple[str, str, int, int]
+_Key = tuple[str, str, int, int]
 
 
-def tree_part(found: TreeScores) -> Found:
+def tree_part(found: TreeScores) -> FoundPart:
     """Return the dependency relations and trees of one model."""
     good = [r for r in found.relations if r.p < LEVEL and r.gain > 0]
     heads: dict[str, list[str]] = {}
@@ -46,25 +46,25 @@ def tree_part(found: TreeScores) -> Found:
     if best is not None:
         text += f" Best trees: {best.method}, {best.uuas:.0%} of edges."
     figure: Sentences = {
-        "draw": "sentences", "sentences": [plain(asdict(x)) for x in found.drawn],
+        "draw": "sentences", "sentences": [plain_value(asdict(x)) for x in found.drawn],
     }  # fmt: skip
     part: Any = {
         "id": "", "kind": "tree", "title": "Dependency relations and trees", "text": text,
-        "heads": list(heads), **rows_of(found.to_pandas(), ("model",)), "figure": figure,
+        "heads": list(heads), **frame_rows(found.to_pandas(), ("model",)), "figure": figure,
         "provenance": made_of(found.provenance),
     }  # fmt: skip
     notes = {x: f"best head for {', '.join(names)}" for x, names in heads.items()}
-    return Found(part, found.model, weights_of(found.provenance), notes)
+    return FoundPart(part, found.model, stated_weights(found.provenance), notes)
 
 
-def syntax_evidence(found: TreeScores, model: str) -> dict[Key, list[Evidence]]:
+def syntax_evidence(found: TreeScores, model: str) -> dict[_Key, list[Evidence]]:
     """Return the evidence of each head for the role "syntax"; p is corrected over the relations.
 
     Args:
         found: relations and trees of one model.
         model: its name in the table of scores.
     """
-    out: dict[Key, list[Evidence]] = {}
+    out: dict[_Key, list[Evidence]] = {}
     for r in found.relations:
         if not (r.p < LEVEL and r.gain >= GAIN):
             continue
@@ -89,7 +89,7 @@ def _label(head: str) -> str:
     return head.rpartition(" ")[2]
 
 
-def attribution_parts(document: Mapping[str, Any]) -> list[Found]:
+def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
     """Return the attributions of a file, one part per text: a row of scores per method."""
     out = []
     warning = document.get("warning") or ""
@@ -98,7 +98,7 @@ def attribution_parts(document: Mapping[str, Any]) -> list[Found]:
         made = rows[0]["provenance"]
         figure: Tokens = {
             "draw": "tokens", "tokens": list(tokens),
-            "rows": [(r["method"], plain(r["scores"])) for r in rows],
+            "rows": [(r["method"], plain_value(r["scores"])) for r in rows],
         }  # fmt: skip
         table = [
             {"position": at, "token": token, **{r["method"]: r["scores"][at] for r in rows}}
@@ -113,7 +113,7 @@ def attribution_parts(document: Mapping[str, Any]) -> list[Found]:
             "text": f"{text} {warning}".strip(), "heads": [], **rows_of_dicts(table),
             "figure": figure, "provenance": made_of(made),
         }  # fmt: skip
-        out.append(Found(part, model, weights_of(made)))
+        out.append(FoundPart(part, model, stated_weights(made)))
     return out
 
 
@@ -123,7 +123,7 @@ def _text(one: Mapping[str, Any]) -> tuple[str, tuple[str, ...], str]:
     return model, tuple(map(str, one["tokens"])), str(one["target"])
 
 
-def faithfulness_part(document: Mapping[str, Any]) -> Found:
+def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
     """Return how faithful attribution methods are, best first."""
     made = document.get("provenance", {})
     rows = [
@@ -144,10 +144,10 @@ def faithfulness_part(document: Mapping[str, Any]) -> Found:
         **rows_of_dicts(rows), "provenance": made_of(made),
     }  # fmt: skip
     model = str(made.get("model_id") or made.get("model") or "")
-    return Found(part, model, weights_of(made))
+    return FoundPart(part, model, stated_weights(made))
 
 
-def safety_part(document: Mapping[str, Any]) -> Found:
+def safety_part(document: Mapping[str, Any]) -> FoundPart:
     """Return the refusal direction of one model, its heads, and what removing them does."""
     made = document.get("provenance", {})
     curves: Sequence[Mapping[str, Any]] = document["curves"]
@@ -170,7 +170,7 @@ def safety_part(document: Mapping[str, Any]) -> Found:
     if curves:
         part["figure"] = _removal(curves)
     notes = dict.fromkeys(heads, "among the heads of the refusal direction")
-    return Found(part, str(made.get("model_id", "")), weights_of(made), notes)
+    return FoundPart(part, str(made.get("model_id", "")), stated_weights(made), notes)
 
 
 def _removal(curves: Sequence[Mapping[str, Any]]) -> Curves:
