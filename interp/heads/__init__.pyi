@@ -8,6 +8,7 @@ from .declaration import (
     Trials,
     detector,
     experiment,
+    measure,
     picture,
     statistic,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "detector",
     "estimate_score",
     "experiment",
+    "measure",
     "needle",
     "outliers",
     "patterns",
