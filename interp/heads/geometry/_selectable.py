@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-9  # of the largest distance between keys
 TRIALS = 64
+MOST = 48  # keys of a prompt that are examined, since each may need a linear program
 
 
 def unselectable_share(
