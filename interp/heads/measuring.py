@@ -146,7 +146,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "heads": site.n_heads > 1,
         "previous": bool(before),
         "ov": not site.gated,
-        "turns": site.has_qk and site.stack != "cross",
+        "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
     }
     said = {
         "qk": "scores from one product of queries and keys",
@@ -154,7 +154,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "heads": "several heads in a layer",
         "previous": "an attention before it in the same stack",
         "ov": "an output matrix without gates before it",
-        "turns": "self-attention scores from one product of queries and keys",
+        "turns": "one stack of tokens with scores from one product of queries and keys",
     }
     return next((said[x] for x in requires if not has[x]), None)
 
@@ -165,16 +165,13 @@ def why_unmeasurable(model: Model, metric: BoundAnalysis) -> str | None:
     lacks = [lacking(requires, site, model) for site in model.sites]
     if all(lacks):
         return f"{metric.label} needs {lacks[0]}, which {model.name} has nowhere"
-    if "ov" in requires:
-        from interp.model.locate.weights import why_unreadable
-
-        if reason := why_unreadable(model, ("ov",)):
-            return f"{metric.label}: {reason}"
-    if "turns" in requires:
-        try:
+    try:
+        if "ov" in requires:
+            _written(model)
+        if "turns" in requires:
             _turns(model, 4)
-        except InterpError as error:
-            return f"{metric.label}: {error}"
+    except InterpError as error:
+        return f"{metric.label}: {error}"
     return None
 
 
@@ -209,8 +206,7 @@ def measure_layers(
     needs = {x for m in metrics for x in m.analysis.requires}
     whole = prompts if isinstance(prompts, Prompts) else None
     size = len(whole) if whole else len(next(iter(prompts.values())))  # type: ignore[union-attr]
-    written = {s: model.weights_of(s).added.double() for s in model.sites
-               if "ov" in needs and not s.gated}  # fmt: skip
+    written = _written(model) if "ov" in needs else {}
     longest = max(map(len, whole.ids)) if whole else 0
     turning = _turns(model, longest) if "turns" in needs and whole else {}
     parts = equal_lengths(whole, batch_size) if whole else [(list(range(size)), prompts)]
@@ -242,6 +238,11 @@ def measure_layers(
 
         model.read(batch, visit, last=1, streamed=engine != "stored")
     return found
+
+
+def _written(model: Model) -> dict[Site, Tensor]:
+    """Return the map from each head's output to the stream, of attentions without gates."""
+    return {s: model.weights_of(s).added.double() for s in model.sites if not s.gated}
 
 
 def _turns(model: Model, tokens: int) -> dict[tuple[Site, str], Tensor]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SEEN = 0.25  # share of the queries that must see a key
 LEAST = 3  # keys of a correlation
+SAME = 1e-5  # of the largest: closer numbers are equal
 
 
 def received(layer: Layer) -> Float[Tensor, "prompt head key"]:
@@ -43,8 +44,6 @@ def rank_correlation(
 
     NaN for fewer than three keys, or where one of the two is constant up to rounding.
     """
-    from scipy.stats import rankdata
-
     found = np.full(x.shape[:2], np.nan)
     left, right = x.cpu().numpy(), y.cpu().numpy()
     for at in np.ndindex(*found.shape):
@@ -52,9 +51,23 @@ def rank_correlation(
         a, b = left[at][both], right[at][both]
         if len(a) < LEAST or _constant(a) or _constant(b):
             continue
-        found[at] = np.corrcoef(rankdata(a), rankdata(b))[0, 1]
+        found[at] = np.corrcoef(_ranks(a), _ranks(b))[0, 1]
     return torch.from_numpy(found)
 
 
 def _constant(x: np.ndarray) -> bool:
-    return bool(np.ptp(x) <= 1e-6 * np.abs(x).max())
+    return bool(np.ptp(x) <= SAME * np.abs(x).max())
+
+
+def _ranks(x: np.ndarray) -> np.ndarray:
+    """Return ranks; numbers that are equal up to rounding share their mean rank.
+
+    The keys of one token at two positions, for example, can have equal norms.
+    """
+    order = np.argsort(x)
+    apart = np.diff(x[order], prepend=x[order[0]]) > SAME * np.abs(x).max()
+    group = apart.cumsum()
+    mean = np.bincount(group, np.arange(len(x))) / np.bincount(group)
+    ranks = np.empty(len(x))
+    ranks[order] = mean[group]
+    return ranks

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ROUNDING = 1e-9  # of the largest distance between keys
-TRIALS = 64
+TRIALS = 100
 MOST = 48  # keys of a prompt that are examined, since each may need a linear program
 
 
@@ -40,13 +40,15 @@ def selectable(keys: Float[np.ndarray, "key d"]) -> Bool[np.ndarray, "key"]:
     if np.linalg.matrix_rank(x, tol=1e-6 * number) == number - 1:
         return np.ones(number, dtype=bool)  # affinely independent: corners of a simplex
     found = np.zeros(number, dtype=bool)
-    rng = np.random.default_rng(0)
-    for query in (x, rng.standard_normal((TRIALS, x.shape[1]))):
+    at = np.arange(number)
+    query = x.copy()  # corrected by the key that scores above the wanted one, as a perceptron
+    for _ in range(TRIALS):
         scores = query @ x.T
-        first, second = np.argsort(-scores, 1)[:, :2].T
-        at = np.arange(len(scores))
-        clear = scores[at, first] - scores[at, second] > _ROUNDING
-        found[first[clear]] = True
+        own = scores[at, at]
+        scores[at, at] = -np.inf
+        above = scores.argmax(1)
+        found |= own - scores[at, above] > _ROUNDING
+        query[~found] += (x - x[above])[~found]
     for key in np.flatnonzero(~found):
         found[key] = _by_program(x, int(key))
     return found

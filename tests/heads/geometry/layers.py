@@ -17,7 +17,8 @@ def layer_of(
     q: Tensor, k: Tensor, v: Tensor | None = None, *, causal: bool = True, depth: int = 0, **more
 ) -> Layer:
     """The layer of queries [prompt, head, token, d] and keys and values of some heads."""
-    v = torch.randn(k.shape, generator=torch.Generator().manual_seed(5)) if v is None else v
+    if v is None:
+        v = torch.randn(k.shape, generator=torch.Generator().manual_seed(5)).to(k.dtype)
     call = ComputedCall(q, k, v, torch.zeros(*q.shape[:3], v.shape[-1]), 1.0, causal=causal, **more)
     call.z = call.mix(call.pattern()).to(v.dtype)
     site = Site(

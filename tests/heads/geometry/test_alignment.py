@@ -59,7 +59,8 @@ def reference_pwcca(x: np.ndarray, y: np.ndarray) -> float:
 def test_pwcca_equals_its_definition_by_covariances(widths) -> None:
     shared = outputs(40, 2)
     x = torch.cat([shared, outputs(40, widths[0] - 2, seed=1)], 1) @ outputs(widths[0], widths[0])
-    y = torch.cat([shared, outputs(40, widths[1] - 2, seed=2)], 1)
+    noise = outputs(40, 2, seed=5) * torch.tensor([0.3, 1.0])  # equal correlations have no order
+    y = torch.cat([shared + noise, outputs(40, widths[1] - 2, seed=2)], 1)
     found = projection_weighted(x[None, None], y[None, None], 0)
     assert float(found) == pytest.approx(reference_pwcca(x.numpy(), y.numpy()), abs=1e-9)
 

@@ -32,13 +32,10 @@ def mean(values) -> float:
         ("similar_head", 1.0),
         ("head_divergence", 0.0),
         ("log_normal_fit", math.nan),  # equal scores have no distribution
-        ("key_norm", math.nan),  # no: received attention differs by position only, see below
     ],
 )
 def test_uniform_causal_attention(name, expected) -> None:
     layer = uniform(T)
-    if name == "key_norm":
-        layer = uniform(T, causal=False)  # every key receives the same
     found = value(name, layer)
     assert found.shape == (1, 2)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -47,7 +44,7 @@ def test_uniform_causal_attention(name, expected) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("spectral_gap", 1.0), ("singular_gap", 1.0), ("pattern_rank", 1.0), ("low_pass", 1.0),
-     ("output_condition", 7.0), ("block_budget", 1.0), ("budget", 12.0)],
+     ("output_condition", 7.0), ("block_budget", 1.0), ("budget", 12.0), ("key_norm", math.nan)],
 )  # fmt: skip
 def test_uniform_bidirectional_attention_mixes_at_once(name, expected) -> None:
     np.testing.assert_allclose(value(name, uniform(T, causal=False)), expected, atol=1e-5)
@@ -57,19 +54,19 @@ def test_uniform_bidirectional_attention_mixes_at_once(name, expected) -> None:
     ("name", "expected"),
     [("spectral_gap", 0.0), ("singular_gap", 0.0), ("pattern_rank", T), ("budget", 1.0),
      ("span", 0.0), ("window_without_sink", 0.0), ("softmax_sensitivity", 0.0),
-     ("top_keys", 1.0), ("vertical_slash", 1.0), ("lasting_keys", 0.25)],
+     ("top_keys", 1.0)],
 )  # fmt: skip
 def test_a_head_on_the_current_token(name, expected) -> None:
-    scores = SHARP * torch.eye(T) - 0.01 * torch.arange(T * T).reshape(T, T) / T
-    if name == "lasting_keys":  # one key of four stays: the current one becomes the previous one
-        back = (torch.arange(T)[:, None] - torch.arange(T)).float()
-        scores = -SHARP * (back - 1).abs()  # best: one back, then the neighbours of that key
-        expected = value(name, patterned(scores[None, None]), k=1)
-        assert float(expected) == 0.0  # with one key, it moves on
-        assert float(value(name, patterned(scores[None, None] * 0 - torch.arange(T)), k=1)) == 1.0
-        return
-    found = value(name, patterned(scores[None, None]))
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    scores = SHARP * torch.eye(T)[None, None]
+    np.testing.assert_allclose(value(name, patterned(scores)), expected, atol=1e-4)
+
+
+def test_keys_last_in_a_sink_and_move_on_with_a_window() -> None:
+    at = torch.arange(T)
+    sink = -at.float().expand(T, T)
+    window = -SHARP * (at[:, None] - at - 1).abs().float()
+    found = value("lasting_keys", patterned(torch.stack([sink, window])[None]), k=1)
+    assert found.tolist() == [[1, 0]]
 
 
 def test_a_sink_is_dropped_before_heads_are_compared() -> None:
@@ -116,8 +113,8 @@ def test_vertical_and_slash_heads_are_covered_and_a_scattered_one_is_not() -> No
     layer = patterned(SHARP * torch.stack([column, diagonal, scattered])[None])
     found = value("vertical_slash", layer, vertical=1, slash=1)[0]
     rows = range(7, tokens - 8)  # the diagonal exists from row 7 on; before it rows are uniform
-    assert float(found[0]) > 0.9
-    assert float(found[1]) > len(rows) / (tokens - 8 - 2)
+    assert float(found[0]) > 0.85
+    assert float(found[1]) >= len(rows) / (tokens - 8 - 2) - 1e-6
     assert float(found[2]) < 0.3
 
 
