@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_prompts_score_in_a_group_as_they_do_alone(llama_model) -> None:
                 np.testing.assert_allclose(together[name][site][i], x[0], rtol=2e-4, atol=2e-4)
 
 
-def rotated(module: torch.nn.Module) -> torch.nn.Module:
+def rotated(module: Any) -> torch.nn.Module:
     """The same function with another basis of the residual stream; norms have no gain."""
     module = copy.deepcopy(module)
     width = module.config.hidden_size
@@ -86,8 +87,8 @@ def test_a_rotation_of_the_stream_changes_no_score() -> None:
                 weight.fill_(1)
     one, other = interp.load(module, name="one"), interp.load(rotated(module), name="other")
     scores = [interp.score(m, GEOMETRY, ragged(20), null="none").to_pandas() for m in (one, other)]
-    near = scores[0]["score"] - scores[1]["score"]
-    worst = near.abs().groupby(scores[0]["metric"]).max()
+    near: Any = scores[0]["score"] - scores[1]["score"]
+    worst: Any = near.abs().groupby(scores[0]["metric"]).max()
     assert (worst < 2e-3).all(), worst[worst >= 2e-3]
     assert near.notna().all()
 
@@ -95,7 +96,7 @@ def test_a_rotation_of_the_stream_changes_no_score() -> None:
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_prompts_shorter_than_any_window_have_a_score_or_none(llama_model, length) -> None:
     table = interp.score(llama_model, GEOMETRY, ragged(20, (length, length)), null="none")
-    frame = table.to_pandas()
+    frame: Any = table.to_pandas()
     assert set(frame["metric"]) == set(GEOMETRY)
     unknown = frame["score"].isna()
     assert (frame.loc[unknown, "n"] == 0).all()
@@ -132,7 +133,7 @@ def test_a_null_is_the_mean_of_random_weights(llama_model) -> None:
     table = interp.score(
         llama_model, ["top_keys", "key_rank"], ragged(20), null_draws=3, null_cache=False
     )
-    frame = table.to_pandas()
+    frame: Any = table.to_pandas()
     assert frame[["null", "null_sd", "p"]].notna().all().all()
     # random weights of small size attend almost evenly: 4 of n keys
     even = np.mean([np.mean([4 / n for n in range(5, t + 1)]) for t in (17, 9, 17, 12)])
@@ -143,7 +144,7 @@ def test_given_tensors_with_padding_are_refused(llama_model) -> None:
     ids = torch.randint(5, 15, (2, 8))
     mask = torch.ones_like(ids)
     whole = interp.score(llama_model, "budget", {"input_ids": ids}, null="none")
-    assert whole.to_pandas()["n"].eq(2).all()
+    assert set(whole.to_pandas()["n"]) == {2}
     mask[0, -2:] = 0
     with pytest.raises(PromptError, match="hold padding"):
         interp.score(llama_model, "budget", {"input_ids": ids, "attention_mask": mask}, null="none")
@@ -154,7 +155,7 @@ def test_a_measure_of_ones_own(llama_model) -> None:
     def number_of_tokens(layer):
         return torch.full((len(layer.z), layer.heads), float(layer.tokens))
 
-    frame = interp.score(llama_model, number_of_tokens, ragged(20), null="none").to_pandas()
+    frame: Any = interp.score(llama_model, number_of_tokens, ragged(20), null="none").to_pandas()
     assert frame["score"].eq((17 + 9 + 17 + 12) / 4).all()
 
 
@@ -172,7 +173,7 @@ def test_families(family, loaded) -> None:
     asked = [n for n in MEASURES if why_not(model, bound(n)) is None]
     assert len(asked) > 20
     prompts = ragged(15, (12, 9)) if model.takes_text else None
-    frame = interp.score(model, asked, prompts, null="none").to_pandas()
+    frame: Any = interp.score(model, asked, prompts, null="none").to_pandas()
     for name in asked:
         scores = frame[frame["metric"] == name]["score"].dropna()
         low, high = METRICS[name].low, METRICS[name].high
