@@ -33,6 +33,7 @@ BEGIN = (  # modules that the index describes, beside the packages
 DECLARED = {  # folder of declarations -> call of a function that its files declare
     "interp.heads.detectors": 'interp.score(model, "{}")',
     "interp.heads.weights": 'interp.score(model, "{}")',
+    "interp.heads.geometry": 'interp.score(model, "{}")',
     "interp.heads.experiments": 'interp.score(model, "{}")',
     "interp.safety.experiments": 'interp.score(model, "{}")',
     "interp.attribution.methods": 'interp.attribute(model, text, "{}", target)',

@@ -49,7 +49,8 @@ class Layer:
         engine: "stored" keeps a whole pattern; with others it is visited in blocks of rows.
         previous: the attention before it in the same stack, if it read as many tokens.
         W_O: map from a head's output to the residual stream, for measures that require "ov".
-        turns: maps from projections to the queries ("q") and keys ("k") that enter the scores.
+        turns: maps from the queries ("q") and keys ("k") that enter the scores back to the
+            projections, at every position.
     """
 
     site: Site
@@ -103,9 +104,15 @@ class Layer:
     def before_turning(self, part: str) -> Float[Tensor, "prompt head token d_head"]:
         """Return queries ("q") or keys ("k") as projected, before rotary embedding."""
         x = self.q if part == "q" else self.k
-        turn = self.turns[part][:, : x.shape[2]].double()
-        turn = turn.repeat_interleave(self.heads // turn.shape[0], 0)
-        return torch.linalg.solve(turn.mT, x[..., None])[..., 0]
+        if part not in self.turns:
+            raise PromptError(
+                f"{self.site.name}: positions are not known for given tensors; give texts, ids or "
+                f"Prompts"
+            )
+        turn = self.turns[part][:, : x.shape[2]]
+        if len(turn) == 1:
+            return torch.einsum("bhtd,tde->bhte", x, turn[0])
+        return torch.einsum("bhtd,htde->bhte", x, turn)
 
     def reduce(self, reduction: Reduction) -> Any:
         """Compute a reduction of the pattern with the kernels of the engine."""
@@ -246,8 +253,8 @@ def _written(model: Model) -> dict[Site, Tensor]:
 
 
 def _turns(model: Model, tokens: int) -> dict[tuple[Site, str], Tensor]:
-    """Return the maps between projections and scores at the first positions."""
+    """Return the maps from queries and keys back to the projections at the first positions."""
     from interp.model.locate.turning import turns
 
-    ids = torch.zeros(1, tokens, dtype=torch.long, device=model.device)
-    return turns(model, model.inputs(Prompts((tuple(ids[0].tolist()),))))
+    found = turns(model, model.inputs(Prompts(((0,) * tokens,))))
+    return {at: torch.linalg.inv(turn.double()) for at, turn in found.items()}

@@ -12,9 +12,9 @@ def vertical_slash(layer, *, vertical: int = 2, slash: int = 2, last: int = 8):
     averaged over queries that see more keys than are chosen. 1 for a head that always attends to
     the same tokens or distances.
 
-    Not for: bidirectional heads that attend ahead: diagonals lie behind the query. MInference
-    chooses 1,000 columns and 6,096 diagonals from 64 queries of 128k tokens; the defaults are for
-    short prompts.
+    Not for: bidirectional heads that attend ahead: diagonals lie behind the query. The defaults are
+    for short prompts; MInference uses the last 64 queries, keeps the first 30 columns and the
+    nearest 30 diagonals in any case, and many more of both.
 
     Options:
         vertical: number of columns.

@@ -10,6 +10,7 @@ import torch
 from heads.geometry.layers import layer_of, uniform, value
 from scipy.spatial import ConvexHull
 
+from interp.core.errors import PromptError
 from interp.heads.geometry._selectable import selectable
 
 
@@ -45,11 +46,14 @@ def test_rotary_embedding_raises_the_rank() -> None:
     turn[:, 1, 0], turn[:, 1, 1] = -angle.sin(), angle.cos()
     turned = (flat[0, 0, :, None] @ turn)[:, 0][None, None]
     layer = layer_of(turned, turned)
-    layer.turns = {"k": turn[None], "q": turn[None]}
+    layer.turns = {"k": turn.mT[None], "q": turn.mT[None]}  # backwards
     assert float(value("key_rank", layer)) == 2
     assert float(value("key_rank_before_rotary", layer)) == 1
     assert float(value("query_rank_before_rotary", layer)) == 1
     torch.testing.assert_close(layer.before_turning("k"), flat)
+    layer.turns = {}
+    with pytest.raises(PromptError, match="give texts, ids or Prompts"):
+        value("key_rank_before_rotary", layer)
 
 
 def test_constant_keys_have_no_rank() -> None:
