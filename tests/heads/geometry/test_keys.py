@@ -153,3 +153,17 @@ def test_low_pass_energy_of_noise_is_one_over_the_tokens() -> None:
     layer.call.z = torch.ones(1, 40, 50, 64)
     del layer.__dict__["z"]
     assert math.isclose(float(value("low_pass", layer).min()), 1)
+
+
+def test_the_wave_of_a_rotated_channel() -> None:
+    tokens, angle = 9, 0.5 * torch.arange(9)
+    turn = torch.zeros(tokens, 2, 2, dtype=torch.double)
+    turn[:, 0, 0], turn[:, 0, 1] = angle.cos(), angle.sin()
+    turn[:, 1, 0], turn[:, 1, 1] = -angle.sin(), angle.cos()
+    flat = torch.tensor([2.0, 0.0], dtype=torch.double).expand(1, 1, tokens, 2)
+    still = torch.eye(2, dtype=torch.double).expand(1, tokens, 2, 2)
+    for turns, expected in ((turn.mT[None], 4 * (1 - float(angle.cos().min()))), (still, 0.0)):
+        entering = torch.linalg.solve(turns.mT, flat[..., None])[..., 0]
+        layer = layer_of(entering, entering)
+        layer.turns = {"q": turns, "k": turns}
+        assert float(value("position_wave", layer)) == pytest.approx(expected, abs=1e-6)
