@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.core.table import HeadTable
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
     from interp.model.locate.sites import Site
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
@@ -260,7 +260,7 @@ def measure(
 ) -> Any:
     """Declare a score of one layer's attention call: `function(layer, *, options)`.
 
-    The function receives an `interp.heads.measuring.Layer`, whose prompts have equal lengths and no
+    The function receives an `interp.heads.layer.Layer`, whose prompts have equal lengths and no
     padding, and returns `[prompt, head]`, NaN where a prompt has no information. Keyword-only
     parameters are options.
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
 
 
 def seen_blocks(layer: Layer, size: int) -> Float[Tensor, "prompt #head rows_of_blocks"]:

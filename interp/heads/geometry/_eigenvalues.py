@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
 
 LONGEST = 2048
 

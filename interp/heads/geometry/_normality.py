@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.heads.measuring import mean_of_rows
+from interp.heads.layer import mean_of_rows
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
 
 
 def normality(layer: Layer, least: int) -> Float[Tensor, "prompt head"]:

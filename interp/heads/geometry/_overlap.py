@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
 
 LEAST = 0.01  # attention of a row beyond the first keys
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.measuring import Layer
+    from interp.heads.layer import Layer
 
 SEEN = 0.25  # share of the queries that must see a key
 LEAST = 3  # keys of a correlation

@@ -24,7 +24,7 @@ def block_budget(layer, *, size: int = 4, share: float = 0.95):
     import torch
 
     from interp.heads.geometry._blocks import seen_blocks
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
     from interp_kernels.reductions import PooledMap
 
     ordered = layer.reduce(PooledMap(size)).double().sort(-1, descending=True).values

@@ -21,7 +21,7 @@ def budget(layer, *, share: float = 0.95, relative: bool = False):
     """
     import torch
 
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     values = []
     for _, pattern, _ in layer.blocks():

@@ -19,7 +19,7 @@ def head_divergence(layer):
     """
     import torch
 
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     values = []
     for _, pattern, _ in layer.blocks():

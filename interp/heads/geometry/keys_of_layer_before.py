@@ -21,7 +21,7 @@ def keys_of_layer_before(layer, *, k: int = 4):
     """
     import torch
 
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     if layer.previous is None:
         return torch.full((len(layer.call.z), layer.heads), torch.nan)

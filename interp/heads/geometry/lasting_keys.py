@@ -19,7 +19,7 @@ def lasting_keys(layer, *, k: int = 4):
     Reference: Yang et al. 2024, "TidalDecode" (arXiv 2410.05076); Yang et al. 2025,
     "AttentionPredictor" (arXiv 2502.04077).
     """
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
     from interp_kernels.reductions import TopK
 
     key = layer.reduce(TopK(k)).key

@@ -17,7 +17,7 @@ def score_spread(layer):
     Reference: Nahshan et al. 2024, "Linear Log-Normal Attention with Unbiased Concentration" (arXiv
     2311.13541).
     """
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
     from interp_kernels.reductions import Moments
 
     spread = layer.reduce(Moments()).variance.double().sqrt()

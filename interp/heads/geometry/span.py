@@ -19,6 +19,6 @@ def span(layer, *, share: float = 0.95):
     there a learned mask).
     """
     from interp.heads.geometry._spans import spans
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     return mean_of_rows(spans(layer, share, 0), layer.sees > 1)

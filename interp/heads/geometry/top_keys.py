@@ -18,7 +18,7 @@ def top_keys(layer, *, k: int = 4):
     Reference: Zhang et al. 2023, "H2O: Heavy-Hitter Oracle" (arXiv 2306.14048); Nawrot et al. 2025,
     "The Sparse Frontier" (arXiv 2504.17768).
     """
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
     from interp_kernels.reductions import TopK
 
     mass = layer.reduce(TopK(k)).weight.double().abs().sum(-1)

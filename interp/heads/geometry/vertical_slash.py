@@ -27,7 +27,7 @@ def vertical_slash(layer, *, vertical: int = 2, slash: int = 2, last: int = 8):
     import torch
 
     from interp.heads.geometry._blocks import vertical_slash_mass
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     mass = vertical_slash_mass(layer, vertical, slash, last).clamp(max=1.0)
     at = torch.arange(layer.tokens, device=mass.device)

@@ -20,7 +20,7 @@ def window_without_sink(layer, *, share: float = 0.95, first: int = 1):
     2309.17453).
     """
     from interp.heads.geometry._spans import spans
-    from interp.heads.measuring import mean_of_rows
+    from interp.heads.layer import mean_of_rows
 
     found = spans(layer, share, first)
     return mean_of_rows(found, ~found.isnan())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from interp.core.registry import METRICS
-from interp.heads.measuring import Layer
+from interp.heads.layer import Layer
 from interp.model.hooks.calls import ComputedCall
 from interp.model.locate.sites import Site
 
