@@ -134,7 +134,7 @@ COSTS = {  # by the kind of a metric, or by what an attribution method needs
     "detector": "One forward pass per prompt for all detectors; the nulls need one more on "
     "shuffled tokens and one per draw of random weights (6).",
     "statistic": "As for detectors: the same forward pass.",
-    "measure": "One forward pass per prompt for all of them, and arithmetic on one layer at a "
+    "measurement": "One forward pass per prompt for all of them, and arithmetic on one layer at a "
     "time; the null needs one more pass per draw of random weights (6).",
     "weights": "No forward pass: matrix products of a head's own factors, never d_model x d_model "
     "per head.",

@@ -205,7 +205,7 @@ METRICS = Registry(
     {
         "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
         "statistic": {"low": 0.0},
-        "measure": {},
+        "measurement": {},
         "weights": {},
         "experiment": {},
     },

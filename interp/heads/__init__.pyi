@@ -8,7 +8,7 @@ from .declaration import (
     Trials,
     detector,
     experiment,
-    measure,
+    measurement,
     picture,
     statistic,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "detector",
     "estimate_score",
     "experiment",
-    "measure",
+    "measurement",
     "needle",
     "outliers",
     "patterns",

@@ -4,7 +4,7 @@ Five declarations, one per way a head can be scored:
 
 `@detector`    one line that says which keys an ideal head attends to; the score is the mass there.
 `@statistic`   names a reduction of the attention pattern, averaged over query rows.
-`@measure`     a function of one layer's queries, keys, values, patterns and outputs, per prompt.
+`@measurement` a function of one layer's queries, keys, values, patterns and outputs, per prompt.
 `@weights`     a function of the weights alone.
 `@experiment`  a function that makes its own prompts, runs the model and scores every head.
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.core.table import HeadTable
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
     from interp.model.locate.sites import Site
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
 
-AnalysisKind = Literal["detector", "statistic", "measure", "weights", "experiment"]
+AnalysisKind = Literal["detector", "statistic", "measurement", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 
@@ -173,9 +173,9 @@ class BoundAnalysis(Bound[Analysis]):
 
     def patterned(self) -> bool:
         """Return True if it is scored on given prompts."""
-        return self.analysis.kind in ("detector", "statistic", "measure")
+        return self.analysis.kind in ("detector", "statistic", "measurement")
 
-    def measured(self, layer: Layer) -> Tensor:
+    def measured(self, layer: LayerCall) -> Tensor:
         """Return a measure's values for one layer, `[prompt, head]`."""
         return self.analysis.function(layer, **self.options)
 
@@ -248,7 +248,7 @@ def statistic(
     return _declare("statistic", None, name, **about)
 
 
-def measure(
+def measurement(
     *,
     unit: str,
     low: float | None = None,
@@ -260,7 +260,7 @@ def measure(
 ) -> Any:
     """Declare a score of one layer's attention call: `function(layer, *, options)`.
 
-    The function receives an `interp.heads.layer.Layer`, whose prompts have equal lengths and no
+    The function receives an `interp.heads.layer.LayerCall`, whose prompts have equal lengths and no
     padding, and returns `[prompt, head]`, NaN where a prompt has no information. Keyword-only
     parameters are options.
 
@@ -276,7 +276,7 @@ def measure(
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("measure", None, name, **about, end=end)
+    return _declare("measurement", None, name, **about, end=end)
 
 
 def weights(

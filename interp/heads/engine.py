@@ -68,7 +68,7 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     Positions of queries and keys can be compared only within one sequence, so detectors and
     distances exclude cross attention; predicates on tokens need a model with token input.
     """
-    if bound.analysis.kind == "measure":
+    if bound.analysis.kind == "measurement":
         from interp.heads.measuring import lacking
 
         return lacking(bound.analysis.requires, site, model) is None

@@ -108,7 +108,7 @@ def _asked(bounds: Sequence[BoundAnalysis]) -> list[Reduction]:
     found: list[Reduction] = [
         r
         for b in bounds
-        if b.analysis.kind != "measure"  # these work on blocks of rows of a fixed size
+        if b.analysis.kind != "measurement"  # these work on blocks of rows of a fixed size
         for r in b.reductions()
         if not isinstance(r, Targets)
     ]

@@ -1,7 +1,7 @@
 """One attention layer on prompts of one length without padding, as measures read it.
 
-What is as large as a pattern is visited in blocks of rows (`Layer.blocks`) or computed by the
-kernels (`Layer.reduce`); queries, keys, values and outputs are linear in the number of tokens.
+What is as large as a pattern is visited in blocks of rows (`LayerCall.blocks`) or computed by the
+kernels (`LayerCall.reduce`); queries, keys, values and outputs are linear in the number of tokens.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RowBlock(NamedTuple):
 
 
 @dataclass(eq=False)
-class Layer:
+class LayerCall:
     """One attention call on prompts of equal length.
 
     Args:
@@ -49,7 +49,7 @@ class Layer:
     site: Site
     call: Call
     engine: str = "stored"
-    previous: Layer | None = None
+    previous: LayerCall | None = None
     W_O: Float[Tensor, "head d_v d_model"] | None = None
     turns: Mapping[str, Tensor] = field(default_factory=dict)
     block: int | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.errors import InterpError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.layer import Layer
+from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
@@ -95,11 +95,11 @@ def measure_layers(
     turning = _turns(model, longest) if "turns" in needs and whole else {}
     parts = equal_lengths(whole, batch_size) if whole else [(list(range(size)), prompts)]
     for which, batch in parts:
-        last: dict[str, Layer] = {}
+        last: dict[str, LayerCall] = {}
 
         def visit(
             site: Site, call: Call, real: Tensor,
-            which: list[int] = which, last: dict[str, Layer] = last,
+            which: list[int] = which, last: dict[str, LayerCall] = last,
         ) -> None:  # fmt: skip
             model.require_finite(call, site)
             if not bool(real.all()):
@@ -111,14 +111,14 @@ def measure_layers(
             if before is not None and before.call.z.shape[:3:2] != call.z.shape[:3:2]:
                 before = None
             turns = {p: turning[site, p] for p in ("q", "k") if (site, p) in turning}
-            layer = Layer(site, call, engine, before, written.get(site), turns)
+            layer = LayerCall(site, call, engine, before, written.get(site), turns)
             for metric in asked[site]:
                 values = metric.measured(layer).detach().cpu()
                 if len(values) != len(which):  # windows of one image are parts of one item
                     values = values.unflatten(0, (len(which), -1)).nanmean(1)
                 kept = found[metric.label].setdefault(site, np.full((size, site.n_heads), np.nan))
                 kept[which] = values.numpy()
-            last[site.stack] = Layer(site, call, engine)
+            last[site.stack] = LayerCall(site, call, engine)
 
         model.read(batch, visit, last=1, streamed=engine != "stored")
     return found

@@ -123,7 +123,7 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
     """Return the reason why a metric cannot be computed on a model, or None if it can."""
     spread = model.ranks is not None and f"on {model.ranks.size} processes"
     where = (model.elsewhere and f"at {model.elsewhere}") or spread
-    if where and (not metric.patterned() or metric.analysis.kind == "measure"):
+    if where and (not metric.patterned() or metric.analysis.kind == "measurement"):
         need = "weights" if metric.analysis.kind == "weights" else "activations"
         return f"{metric.label}: its {need} are not available here, since {model.name} runs {where}"
     if metric.analysis.kind == "weights":
@@ -133,7 +133,7 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
         return None if reason is None else f"{metric.label}: {reason}"
     if metric.analysis.kind == "experiment":
         return lacks(model, metric)
-    if metric.analysis.kind == "measure":
+    if metric.analysis.kind == "measurement":
         from interp.heads.measuring import why_unmeasurable
 
         return why_unmeasurable(model, metric)
@@ -325,7 +325,7 @@ class _Run:
             self.tell(what, done, total)
 
         found: PerMetric = {}
-        if rest := [b for b in bounds if b.analysis.kind != "measure"]:
+        if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
             per_prompt = reduce_patterns(model, prompts, rest, batch_size=self.batch_size,
                                          engine=self.engine, advance=advance)  # fmt: skip
             found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 
-def seen_blocks(layer: Layer, size: int) -> Float[Tensor, "prompt #head rows_of_blocks"]:
+def seen_blocks(layer: LayerCall, size: int) -> Float[Tensor, "prompt #head rows_of_blocks"]:
     """Count the blocks with a visible key in each row of blocks."""
     keys = layer.call.v.shape[2]
     across, down = -(-keys // size), -(-layer.tokens // size)
@@ -31,7 +31,7 @@ def seen_blocks(layer: Layer, size: int) -> Float[Tensor, "prompt #head rows_of_
 
 
 def vertical_slash_mass(
-    layer: Layer, vertical: int, slash: int, last: int
+    layer: LayerCall, vertical: int, slash: int, last: int
 ) -> Float[Tensor, "prompt head row"]:
     """Return each row's attention on chosen columns and diagonals.
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 LONGEST = 2048
 
 
-def second_eigenvalue(layer: Layer) -> Float[Tensor, "prompt head"]:
+def second_eigenvalue(layer: LayerCall) -> Float[Tensor, "prompt head"]:
     """Return the second largest absolute eigenvalue; the diagonal's, of a causal pattern.
 
     NaN for prompts of one token.

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 
-def normality(layer: Layer, least: int) -> Float[Tensor, "prompt head"]:
+def normality(layer: LayerCall, least: int) -> Float[Tensor, "prompt head"]:
     """Average the squared correlation of sorted scores with normal scores over queries."""
     values = []
     for rows, _, visible in layer.blocks():

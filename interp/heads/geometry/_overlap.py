@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 LEAST = 0.01  # attention of a row beyond the first keys
 
 
-def overlaps(layer: Layer, other: Layer, drop: int) -> Float[Tensor, "prompt head other"]:
+def row_overlaps(
+    layer: LayerCall, other: LayerCall, drop: int
+) -> Float[Tensor, "prompt head other"]:
     """Return one minus the mean total variation distance of rows, for every pair of heads.
 
     NaN for pairs without a query that both count.

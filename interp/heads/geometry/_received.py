@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 SEEN = 0.25  # share of the queries that must see a key
 LEAST = 3  # keys of a correlation
 SAME = 1e-5  # of the largest: closer numbers are equal
 
 
-def received(layer: Layer) -> Float[Tensor, "prompt head key"]:
+def received_per_query(layer: LayerCall) -> Float[Tensor, "prompt head key"]:
     """Return the mean attention of the queries that see a key; NaN for keys that few see."""
     from interp_kernels.reductions import Received
 

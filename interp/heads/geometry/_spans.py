@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 LEAST = 0.01
 
 
-def spans(layer: Layer, share: float, first: int) -> Float[Tensor, "prompt head query"]:
+def distances_that_hold(
+    layer: LayerCall, share: float, first: int
+) -> Float[Tensor, "prompt head query"]:
     """Return the smallest distance that holds a share of the attention beyond the first keys.
 
     NaN for queries with less than 1 % of their attention there.

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from interp.heads.layer import Layer
+    from interp.heads.layer import LayerCall
 
 
-def scores_by_distance(layer: Layer) -> Float[Tensor, "prompt head key"] | None:
+def scores_by_distance(layer: LayerCall) -> Float[Tensor, "prompt head key"] | None:
     """Return the scores of the mean query at the last position with the mean key at every one.
 
     None where the factor from products to scores is not known. Biases by position are left out.
@@ -29,7 +29,7 @@ def scores_by_distance(layer: Layer) -> Float[Tensor, "prompt head key"] | None:
 
 
 def _at_positions(
-    layer: Layer, part: str, where: slice
+    layer: LayerCall, part: str, where: slice
 ) -> Float[Tensor, "prompt head position d_head"]:
     """Return the mean projection as it enters the scores at some positions."""
     mean = layer.before_turning(part).mean(2)  # [prompt, head, d_head]

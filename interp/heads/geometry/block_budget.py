@@ -1,9 +1,9 @@
 """Blocks of a pattern that hold 95 % of the attention."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="share of the blocks", low=0.0, high=1.0, requires=("self",), end="low")
+@measurement(unit="share of the blocks", low=0.0, high=1.0, requires=("self",), end="low")
 def block_budget(layer, *, size: int = 4, share: float = 0.95):
     """Share of a pattern's blocks that hold 95 % of the attention of their queries.
 

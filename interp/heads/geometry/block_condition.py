@@ -1,9 +1,9 @@
 """Condition number of the output of an attention block."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="log10 of the condition number", low=0.0, high=7.0, requires=("ov",))
+@measurement(unit="log10 of the condition number", low=0.0, high=7.0, requires=("ov",))
 def block_condition(layer):
     """Condition number of what all heads of a layer write together, as its logarithm to base 10.
 

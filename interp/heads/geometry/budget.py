@@ -1,9 +1,9 @@
 """Keys that hold 95 % of the attention."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="keys", low=1.0, end="low")
+@measurement(unit="keys", low=1.0, end="low")
 def budget(layer, *, share: float = 0.95, relative: bool = False):
     """Smallest number of keys that hold 95 % of a query's attention, averaged over queries.
 

@@ -1,9 +1,9 @@
 """Centred kernel alignment of head outputs inside a layer."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="alignment", high=1.0, requires=("heads",), chance="0 for unrelated outputs", end="high"
 )
 def cka(layer, *, debiased: bool = True):

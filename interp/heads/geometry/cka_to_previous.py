@@ -1,9 +1,9 @@
 """Centred kernel alignment of head outputs with the layer before."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="alignment", high=1.0, requires=("previous",), chance="0 for unrelated outputs", end="high"
 )
 def cka_to_previous(layer, *, debiased: bool = True):

@@ -1,9 +1,9 @@
 """Jensen-Shannon diversity of heads."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="nats", low=0.0, requires=("heads",))
+@measurement(unit="nats", low=0.0, requires=("heads",))
 def head_divergence(layer):
     """Divergence of a head's attention from the mean attention of its layer.
 

@@ -1,9 +1,9 @@
 """Heterogeneous heads by distance from the semantic centre."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="norms of a head output", low=0.0, requires=("ov", "heads"))
+@measurement(unit="norms of a head output", low=0.0, requires=("ov", "heads"))
 def heterogeneity(layer, *, last: int = 8):
     """Distance of what a head writes from the mean of its layer's heads (the semantic centre).
 

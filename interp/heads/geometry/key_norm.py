@@ -1,9 +1,9 @@
 """Key norms against the attention that keys receive."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="rank correlation",
     low=-1.0,
     high=1.0,
@@ -24,6 +24,6 @@ def key_norm(layer):
     Reference: Devoto et al. 2024, "A Simple and Effective L2 Norm-Based Strategy for KV Cache
     Compression" (arXiv 2406.11430).
     """
-    from interp.heads.geometry._received import rank_correlation, received
+    from interp.heads.geometry._received import rank_correlation, received_per_query
 
-    return rank_correlation(layer.k.norm(dim=-1), received(layer))
+    return rank_correlation(layer.k.norm(dim=-1), received_per_query(layer))

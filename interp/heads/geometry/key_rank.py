@@ -1,9 +1,9 @@
 """Rank of keys."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="directions", low=1.0, requires=("qk",), end="low")
+@measurement(unit="directions", low=1.0, requires=("qk",), end="low")
 def key_rank(layer, *, share: float = 0.9):
     """Rank of a head's keys at 90 % of their variance.
 

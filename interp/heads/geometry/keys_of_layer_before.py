@@ -1,9 +1,9 @@
 """Attention on the top keys of the layer before."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="attention mass", low=0.0, high=1.0, requires=("previous", "self"))
+@measurement(unit="attention mass", low=0.0, high=1.0, requires=("previous", "self"))
 def keys_of_layer_before(layer, *, k: int = 4):
     """Attention on the k keys that the heads of the layer before attend to most.
 

@@ -1,9 +1,9 @@
 """Persistence of the top keys from query to query."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="share of keys", low=0.0, high=1.0, requires=("self",))
+@measurement(unit="share of keys", low=0.0, high=1.0, requires=("self",))
 def lasting_keys(layer, *, k: int = 4):
     """Share of a query's k largest keys that were among the k largest of the query before.
 

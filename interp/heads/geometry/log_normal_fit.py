@@ -1,9 +1,9 @@
 """Fit of attention weights by a log-normal distribution."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="squared correlation",
     low=0.0,
     high=1.0,

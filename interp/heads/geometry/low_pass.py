@@ -1,9 +1,9 @@
 """Low-pass energy of head outputs."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="share of the energy",
     low=0.0,
     high=1.0,

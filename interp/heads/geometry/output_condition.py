@@ -1,9 +1,9 @@
 """Condition number of head outputs."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="log10 of the condition number", low=0.0, high=7.0)
+@measurement(unit="log10 of the condition number", low=0.0, high=7.0)
 def output_condition(layer):
     """Condition number of a head's outputs over a prompt, as its logarithm to base 10.
 

@@ -1,9 +1,9 @@
 """Effective rank of attention patterns."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="directions", low=1.0, end="low")
+@measurement(unit="directions", low=1.0, end="low")
 def pattern_rank(layer, *, rows: int = 64):
     """Effective rank of a head's attention pattern over its last query rows.
 

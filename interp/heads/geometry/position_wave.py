@@ -1,9 +1,9 @@
 """Preference for distances that comes from rotary embedding alone."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="nats", low=0.0, requires=("turns",))
+@measurement(unit="nats", low=0.0, requires=("turns",))
 def position_wave(layer):
     """Peak to trough of a head's scores by distance, for its mean query and mean key.
 

@@ -1,9 +1,9 @@
 """Projection-weighted canonical correlation of head outputs."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="correlation",
     low=0.0,
     high=1.0,

@@ -1,9 +1,9 @@
 """Query directions that predict the attention of keys."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(
+@measurement(
     unit="rank correlation",
     low=-1.0,
     high=1.0,
@@ -29,7 +29,11 @@ def query_direction(layer, *, by_group: bool = False):
     Reference: Godey et al. 2025, "Q-Filters: Leveraging QK Geometry for Efficient Key-Value Cache
     Compression" (arXiv 2503.02812).
     """
-    from interp.heads.geometry._received import main_query_direction, rank_correlation, received
+    from interp.heads.geometry._received import (
+        main_query_direction,
+        rank_correlation,
+        received_per_query,
+    )
 
     direction = main_query_direction(layer.q)
     if by_group:
@@ -37,4 +41,4 @@ def query_direction(layer, *, by_group: bool = False):
         mean = direction.unflatten(1, (-1, shared)).mean(2)
         direction = mean.repeat_interleave(shared, 1)
     projected = (layer.k @ direction[..., None])[..., 0]
-    return rank_correlation(projected, received(layer))
+    return rank_correlation(projected, received_per_query(layer))

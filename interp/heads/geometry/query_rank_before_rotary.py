@@ -1,9 +1,9 @@
 """Rank of queries before rotary embedding."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="directions", low=1.0, requires=("turns",), end="low")
+@measurement(unit="directions", low=1.0, requires=("turns",), end="low")
 def query_rank_before_rotary(layer, *, share: float = 0.9):
     """Rank of a head's queries before rotary embedding at 90 % of their variance.
 

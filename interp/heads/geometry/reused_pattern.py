@@ -1,9 +1,9 @@
 """Similarity of attention patterns to those of the layer before."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="shared attention", low=0.0, high=1.0, requires=("previous", "self"))
+@measurement(unit="shared attention", low=0.0, high=1.0, requires=("previous", "self"))
 def reused_pattern(layer, *, drop: int = 1):
     """Similarity of a head's attention to that of the most similar head of the layer before.
 
@@ -21,10 +21,10 @@ def reused_pattern(layer, *, drop: int = 1):
     """
     import torch
 
-    from interp.heads.geometry._overlap import overlaps
+    from interp.heads.geometry._overlap import row_overlaps
 
     if layer.previous is None:
         return torch.full((len(layer.call.z), layer.heads), torch.nan)
-    found = overlaps(layer, layer.previous, drop)
+    found = row_overlaps(layer, layer.previous, drop)
     best = found.masked_fill(found.isnan(), -1).amax(-1)
     return torch.where(best < 0, torch.nan, best)

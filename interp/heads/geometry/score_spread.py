@@ -1,9 +1,9 @@
 """Standard deviation of attention scores."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="nats", low=0.0)
+@measurement(unit="nats", low=0.0)
 def score_spread(layer):
     """Spread of a query's scores over its visible keys: the inverse temperature.
 

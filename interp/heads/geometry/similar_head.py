@@ -1,9 +1,9 @@
 """Similarity of attention patterns inside a layer."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="shared attention", low=0.0, high=1.0, requires=("heads",))
+@measurement(unit="shared attention", low=0.0, high=1.0, requires=("heads",))
 def similar_head(layer, *, drop: int = 1):
     """Similarity of a head's attention to that of the most similar other head of its layer.
 
@@ -22,9 +22,9 @@ def similar_head(layer, *, drop: int = 1):
     """
     import torch
 
-    from interp.heads.geometry._overlap import overlaps
+    from interp.heads.geometry._overlap import row_overlaps
 
-    found = overlaps(layer, layer, drop)
+    found = row_overlaps(layer, layer, drop)
     itself = torch.eye(layer.heads, dtype=torch.bool, device=found.device)
     best = found.masked_fill(itself | found.isnan(), -1).amax(-1)
     return torch.where(best < 0, torch.nan, best)

@@ -1,9 +1,9 @@
 """Gap between the first two singular values of attention patterns."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="share of the first singular value", low=0.0, high=1.0)
+@measurement(unit="share of the first singular value", low=0.0, high=1.0)
 def singular_gap(layer, *, rows: int = 64):
     """One minus the second singular value of a pattern over the first, for its last query rows.
 

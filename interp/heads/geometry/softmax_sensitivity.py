@@ -1,9 +1,9 @@
 """Sensitivity of attention to its scores."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="weight per nat", low=0.0, high=0.5)
+@measurement(unit="weight per nat", low=0.0, high=0.5)
 def softmax_sensitivity(layer):
     """Gain of the softmax: how much attention moves per unit change of a query's scores.
 

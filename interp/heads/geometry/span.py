@@ -1,9 +1,9 @@
 """Span of attention."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="tokens", low=0.0, requires=("self",))
+@measurement(unit="tokens", low=0.0, requires=("self",))
 def span(layer, *, share: float = 0.95):
     """Smallest distance within which a query has 95 % of its attention, averaged over queries.
 
@@ -18,7 +18,7 @@ def span(layer, *, share: float = 0.95):
     Reference: Sukhbaatar et al. 2019, "Adaptive Attention Span in Transformers" (arXiv 1905.07799;
     there a learned mask).
     """
-    from interp.heads.geometry._spans import spans
+    from interp.heads.geometry._spans import distances_that_hold
     from interp.heads.layer import mean_of_rows
 
-    return mean_of_rows(spans(layer, share, 0), layer.sees > 1)
+    return mean_of_rows(distances_that_hold(layer, share, 0), layer.sees > 1)

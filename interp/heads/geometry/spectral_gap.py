@@ -1,9 +1,9 @@
 """Spectral gap of attention patterns."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="one minus an eigenvalue", low=0.0, high=1.0, requires=("self",))
+@measurement(unit="one minus an eigenvalue", low=0.0, high=1.0, requires=("self",))
 def spectral_gap(layer):
     """Spectral gap of a pattern: one minus its second largest absolute eigenvalue.
 

@@ -1,9 +1,9 @@
 """Attention on the largest weights of each row."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="attention mass", low=0.0, high=1.0)
+@measurement(unit="attention mass", low=0.0, high=1.0)
 def top_keys(layer, *, k: int = 4):
     """Attention on the k keys of largest weight.
 

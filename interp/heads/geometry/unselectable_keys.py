@@ -1,9 +1,9 @@
 """Keys that no query can select."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="share of keys", low=0.0, high=1.0, requires=("qk",), end="high")
+@measurement(unit="share of keys", low=0.0, high=1.0, requires=("qk",), end="high")
 def unselectable_keys(layer):
     """Share of a head's keys that no query can give the largest score.
 

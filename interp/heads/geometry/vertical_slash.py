@@ -1,9 +1,9 @@
 """Attention on a few columns and diagonals."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="attention mass", low=0.0, high=1.0, requires=("self",))
+@measurement(unit="attention mass", low=0.0, high=1.0, requires=("self",))
 def vertical_slash(layer, *, vertical: int = 2, slash: int = 2, last: int = 8):
     """Attention on the columns and diagonals that are largest for the last queries.
 

@@ -1,9 +1,9 @@
 """Window of attention beside the first keys."""
 
-from interp.heads.declaration import measure
+from interp.heads.declaration import measurement
 
 
-@measure(unit="tokens", low=0.0, requires=("self",))
+@measurement(unit="tokens", low=0.0, requires=("self",))
 def window_without_sink(layer, *, share: float = 0.95, first: int = 1):
     """Smallest window that holds 95 % of a query's attention beside the first keys.
 
@@ -19,8 +19,8 @@ def window_without_sink(layer, *, share: float = 0.95, first: int = 1):
     Reference: Xiao et al. 2023, "Efficient Streaming Language Models with Attention Sinks" (arXiv
     2309.17453).
     """
-    from interp.heads.geometry._spans import spans
+    from interp.heads.geometry._spans import distances_that_hold
     from interp.heads.layer import mean_of_rows
 
-    found = spans(layer, share, first)
+    found = distances_that_hold(layer, share, first)
     return mean_of_rows(found, ~found.isnan())

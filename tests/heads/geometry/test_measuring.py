@@ -18,7 +18,7 @@ from interp.cli.main import main
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.heads.declaration import bound, measure
+from interp.heads.declaration import bound, measurement
 from interp.heads.measuring import measure_layers
 from interp.heads.scoring import why_not
 
@@ -151,7 +151,7 @@ def test_given_tensors_with_padding_are_refused(llama_model) -> None:
 
 
 def test_a_measure_of_ones_own(llama_model) -> None:
-    @measure(unit="tokens", low=0.0)
+    @measurement(unit="tokens", low=0.0)
     def number_of_tokens(layer):
         return torch.full((len(layer.z), layer.heads), float(layer.tokens))
 
