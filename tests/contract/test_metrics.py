@@ -41,8 +41,10 @@ def off_default(value: object) -> object:
     match value:
         case bool():
             return not value
-        case int():  # large ones are limits that these short prompts do not reach
-            return value + 1 if value < 32 else value // 16
+        case 64:  # rows of a pattern: a limit that these short prompts do not reach
+            return 4
+        case int():
+            return value + 1
         case float():
             return value / 2 + 0.25
         case "auto":  # a task: the one that the model answers best, or a file of needles
