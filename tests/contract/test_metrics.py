@@ -41,10 +41,8 @@ def off_default(value: object) -> object:
     match value:
         case bool():
             return not value
-        case 64:  # rows of a pattern: a limit that these short prompts do not reach
-            return 4
-        case int():
-            return value + 1
+        case int():  # 64 rows of a pattern: a limit that these short prompts do not reach
+            return 4 if value == 64 else value + 1
         case float():
             return value / 2 + 0.25
         case "auto":  # a task: the one that the model answers best, or a file of needles
