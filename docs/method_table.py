@@ -41,6 +41,12 @@ SECTIONS = {
         "`interp score MODEL -m NAME`. Exact: no prompts, no standard error. They show what a head "
         "would compute from possible inputs.",
     ),
+    "geometry": (
+        "Geometry and statistics of heads",
+        "`interp score MODEL -m NAME`, or `-m geometry` for all of them; not by default. Measured "
+        "on the prompts that are given, on one layer at a time; nothing of queries by keys is "
+        "stored for long prompts.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "
@@ -128,6 +134,8 @@ COSTS = {  # by the kind of a metric, or by what an attribution method needs
     "detector": "One forward pass per prompt for all detectors; the nulls need one more on "
     "shuffled tokens and one per draw of random weights (6).",
     "statistic": "As for detectors: the same forward pass.",
+    "measurement": "One forward pass per prompt for all of them, and arithmetic on one layer at a "
+    "time; the null needs one more pass per draw of random weights (6).",
     "weights": "No forward pass: matrix products of a head's own factors, never d_model x d_model "
     "per head.",
     "experiment": "A few dozen short forward passes on generated prompts; the null needs as many "

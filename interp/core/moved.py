@@ -16,7 +16,8 @@ from types import ModuleType
 
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT_SYSTEM = "importlib._bootstrap"
-_DECLARED = ("detectors", "weights", "experiments", "methods")  # each file there is a public name
+# Each file there is a public name.
+_DECLARED = ("detectors", "weights", "geometry", "experiments", "methods")
 
 
 class _Moved:

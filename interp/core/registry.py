@@ -199,11 +199,13 @@ METRICS = Registry(
     {
         "detectors": ("heads.detectors",),
         "weights": ("heads.weights",),
+        "geometry": ("heads.geometry",),
         "experiments": ("heads.experiments", "safety.experiments"),
     },
     {
         "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},
         "statistic": {"low": 0.0},
+        "measurement": {},
         "weights": {},
         "experiment": {},
     },

@@ -8,6 +8,7 @@ from .declaration import (
     Trials,
     detector,
     experiment,
+    measurement,
     picture,
     statistic,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "detector",
     "estimate_score",
     "experiment",
+    "measurement",
     "needle",
     "outliers",
     "patterns",

@@ -1,9 +1,10 @@
 """Decorators that declare a metric of heads once, with its call, command, options and help.
 
-Four declarations, one per way a head can be scored:
+Five declarations, one per way a head can be scored:
 
 `@detector`    one line that says which keys an ideal head attends to; the score is the mass there.
 `@statistic`   names a reduction of the attention pattern, averaged over query rows.
+`@measurement` a function of one layer's queries, keys, values, patterns and outputs, per prompt.
 `@weights`     a function of the weights alone.
 `@experiment`  a function that makes its own prompts, runs the model and scores every head.
 
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.core.table import HeadTable
+    from interp.heads.layer import LayerCall
     from interp.model.locate.sites import Site
     from interp.model.model import Model
     from interp_kernels.reductions import Reduction
 
-AnalysisKind = Literal["detector", "statistic", "weights", "experiment"]
+AnalysisKind = Literal["detector", "statistic", "measurement", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 
@@ -170,8 +172,12 @@ class BoundAnalysis(Bound[Analysis]):
         return {"metric": self.label, "options": options, "code": self.analysis.code}
 
     def patterned(self) -> bool:
-        """Return True if it is scored on attention patterns of given prompts."""
-        return self.analysis.kind in ("detector", "statistic")
+        """Return True if it is scored on given prompts."""
+        return self.analysis.kind in ("detector", "statistic", "measurement")
+
+    def measured(self, layer: LayerCall) -> Tensor:
+        """Return a measure's values for one layer, `[prompt, head]`."""
+        return self.analysis.function(layer, **self.options)
 
     def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
         """Run an experiment and return every head's score in every trial."""
@@ -240,6 +246,37 @@ def statistic(
     """
     about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
     return _declare("statistic", None, name, **about)
+
+
+def measurement(
+    *,
+    unit: str,
+    low: float | None = None,
+    high: float | None = None,
+    requires: tuple[str, ...] = (),
+    chance: str = "value of the null",
+    end: End | None = None,
+    name: str | None = None,
+) -> Any:
+    """Declare a score of one layer's attention call: `function(layer, *, options)`.
+
+    The function receives an `interp.heads.layer.LayerCall`, whose prompts have equal lengths and no
+    padding, and returns `[prompt, head]`, NaN where a prompt has no information. Keyword-only
+    parameters are options.
+
+    Args:
+        unit: unit of the score.
+        low: lower end of the score's range; None if it is unbounded.
+        high: upper end of the score's range; None if it is unbounded.
+        requires: properties that an attention must have: "qk" (scores from one product of queries
+            and keys), "self" (queries and keys are the same tokens), "heads" (several heads),
+            "previous" (an attention of the same stack and size before it), "ov" (an output matrix).
+        chance: text that gives the expected score of an unrelated head.
+        end: see `experiment`.
+        name: name of the metric; by default the function's name.
+    """
+    about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
+    return _declare("measurement", None, name, **about, end=end)
 
 
 def weights(

@@ -70,6 +70,10 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     Positions of queries and keys can be compared only within one sequence, so detectors and
     distances exclude cross attention; predicates on tokens need a model with token input.
     """
+    if bound.analysis.kind == "measurement":
+        from interp.heads.measuring import lacking
+
+        return lacking(bound.analysis.requires, site, model) is None
     if bound.analysis.reads_tokens and not model.takes_text:
         return False
     positional = bound.analysis.kind == "detector" or any(

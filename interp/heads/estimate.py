@@ -106,6 +106,10 @@ def _layer(model: Model, batch: int, length: int) -> AttentionShape:
 
 def _asked(bounds: Sequence[BoundAnalysis]) -> list[Reduction]:
     found: list[Reduction] = [
-        r for b in bounds for r in b.reductions() if not isinstance(r, Targets)
+        r
+        for b in bounds
+        if b.analysis.kind != "measurement"  # these work on blocks of rows of a fixed size
+        for r in b.reductions()
+        if not isinstance(r, Targets)
     ]
     return found or [Entropy()]

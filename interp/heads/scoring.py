@@ -28,7 +28,7 @@ from interp.heads.engine import (
     require_engine,
 )  # fmt: skip
 from interp.heads.score_rows import MetricScores, Rows, means_by_site, rows_of, table_of_rows
-from interp.heads.scoring_without_prompts import WeightsScores, from_experiment
+from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
@@ -125,7 +125,7 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
     """Return the reason why a metric cannot be computed on a model, or None if it can."""
     spread = model.ranks is not None and f"on {model.ranks.size} processes"
     where = (model.elsewhere and f"at {model.elsewhere}") or spread
-    if where and not metric.patterned():
+    if where and (not metric.patterned() or metric.analysis.kind == "measurement"):
         need = "weights" if metric.analysis.kind == "weights" else "activations"
         return f"{metric.label}: its {need} are not available here, since {model.name} runs {where}"
     if metric.analysis.kind == "weights":
@@ -134,19 +134,14 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
         reason = why_unreadable(model, metric.analysis.requires)
         return None if reason is None else f"{metric.label}: {reason}"
     if metric.analysis.kind == "experiment":
-        return _lacks(model, metric)
+        return lacks(model, metric)
+    if metric.analysis.kind == "measurement":
+        from interp.heads.measuring import why_unmeasurable
+
+        return why_unmeasurable(model, metric)
     if not any(applies(metric, site, model) for site in model.sites):
         return f"{metric.label} needs tokens, but {model.name} reads {model.kind} input"
     return None
-
-
-def _lacks(model: Model, metric: BoundAnalysis) -> str | None:
-    """Return the reason why the model lacks what an experiment needs."""
-    lacks = {"tokens": None if model.takes_text else "does not read tokens",
-             "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
-             "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
-    why = next((lacks[x] for x in metric.analysis.requires if lacks[x]), None)
-    return None if why is None else f"{metric.label}: {model.name} {why}"
 
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
@@ -333,9 +328,16 @@ class _Run:
             done += 1
             self.tell(what, done, total)
 
-        per_prompt = reduce_patterns(model, prompts, bounds, batch_size=self.batch_size,
-                                     engine=self.engine, advance=advance)  # fmt: skip
-        return {p.bound.label: {site: p.of(site).numpy() for site in p.values} for p in per_prompt}
+        found: PerMetric = {}
+        if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
+            per_prompt = reduce_patterns(model, prompts, rest, batch_size=self.batch_size,
+                                         engine=self.engine, advance=advance)  # fmt: skip
+            found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
+        if measures := [b for b in bounds if b not in rest]:
+            from interp.heads.measuring import measure_layers
+
+            found |= measure_layers(model, prompts, measures, self.batch_size, self.engine)
+        return found
 
     def drawn(
         self,

@@ -80,6 +80,15 @@ class WeightsScores:
         return table_of(self.model, metric, found, self.origin, about)
 
 
+def lacks(model: Model, metric: BoundAnalysis) -> str | None:
+    """Return the reason why the model lacks what an experiment needs, or None."""
+    missing = {"tokens": None if model.takes_text else "does not read tokens",
+               "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
+               "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
+    why = next((missing[x] for x in metric.analysis.requires if missing[x]), None)
+    return None if why is None else f"{metric.label}: {model.name} {why}"
+
+
 def from_experiment(
     model: Model,
     metric: BoundAnalysis,

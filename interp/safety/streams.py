@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
-from interp.heads.outliers.passes import equal_lengths
+from interp.heads.one_call import equal_lengths
 from interp.lens.finish import predicting_stack
 from interp.model.hooks.calls import precise
 from interp.model.hooks.inference import in_this_thread

@@ -12,7 +12,13 @@ import torch
 import interp
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
-from interp.heads.engine import ENGINES, _mean_over_rows, _statistics, reduce_patterns
+from interp.heads.engine import (
+    ENGINES,
+    _mean_over_rows,
+    _statistics,
+    applies,
+    reduce_patterns,
+)
 from interp.heads.scoring import why_not
 from interp.model.hooks.calls import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
@@ -35,8 +41,8 @@ def off_default(value: object) -> object:
     match value:
         case bool():
             return not value
-        case int():
-            return value + 1
+        case int():  # 64 rows of a pattern: a limit that these short prompts do not reach
+            return 4 if value == 64 else value + 1
         case float():
             return value / 2 + 0.25
         case "auto":  # a task: the one that the model answers best, or a file of needles
@@ -54,7 +60,11 @@ def test_one_finite_score_per_head_and_inputs_untouched(name, llama_model, promp
     config = str(llama_model.config)
     table = METRICS.load(name)(llama_model, prompts, null="none")
     frame = table.to_pandas()
-    assert len(frame) == sum(s.n_heads for s in llama_model.sites)
+    bound = METRICS.load(name).bind()
+    scored = [
+        s for s in llama_model.sites if not bound.patterned() or applies(bound, s, llama_model)
+    ]
+    assert len(frame) == sum(s.n_heads for s in scored) > 0
     if name == "retrieval":  # a random model answers nothing: no score, and the reason
         [made] = table.provenance.values()
         assert "the model answers no needle" in made["headline"]

@@ -95,7 +95,8 @@ def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
 def test_no_room_is_without_a_guide() -> None:
     """A new kind of declaration needs a page; this says which pages cover which."""
     covered = {
-        "detector": "head_scores", "statistic": "head_scores", "weights": "weights_and_lens",
+        "detector": "head_scores", "statistic": "head_scores", "measurement": "head_scores",
+        "weights": "weights_and_lens",
         "experiment": "special_heads", "attribution": "attribution_and_flow",
         "discovery": "circuits",
     }  # fmt: skip

@@ -18,6 +18,7 @@ LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of 
 TITLES = {
     "detectors": "Attention patterns: where heads attend on prompts",
     "weights": "Weights: what heads compute, from the weights alone",
+    "geometry": "Geometry: ranks, spectra, similarity and sparsity of heads on prompts",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
 }
 

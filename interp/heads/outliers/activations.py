@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.result import Result
-from interp.heads.outliers.passes import equal_lengths
+from interp.heads.one_call import equal_lengths
 from interp.heads.outliers.written import kurtosis
 from interp.model.capture import STREAM_NAMES
 from interp.model.content import result_provenance

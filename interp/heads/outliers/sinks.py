@@ -20,7 +20,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.outliers.passes import BATCH, HeadValues, each_call, reduced, seen_by
+from interp.heads.one_call import BATCH, reduced, seen_by
+from interp.heads.outliers.passes import HeadValues, each_call
 from interp.heads.per_head import PerHead
 from interp.heads.scoring import choose_engine
 from interp.model.content import result_provenance

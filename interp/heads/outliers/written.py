@@ -8,14 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.heads.outliers.passes import (
-    HeadValues,
-    captured,
-    each_call,
-    reduced,
-    sees,
-    visible_mean,
-)
+from interp.heads.one_call import reduced, sees, visible_mean
+from interp.heads.outliers.passes import HeadValues, captured, each_call
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, repeat_kv
 from interp.model.locate.sites import Site

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError
+from interp.heads.one_call import equal_lengths, seen_by, visible_mean
 from interp.heads.outliers import (
     active_dormant_sinks,
     random_tokens,
@@ -21,7 +22,6 @@ from interp.heads.outliers import (
     value_shortfall,
     written_share,
 )
-from interp.heads.outliers.passes import equal_lengths, seen_by, visible_mean
 from interp.model.hooks.calls import ComputedCall, RecordedCall
 
 RESTING = ("sink", "backup", "induction", "bystander", "copy_suppression")

@@ -1,0 +1,8 @@
+"""Geometry and statistics of heads on prompts: ranks, spectra, similarity, sparsity.
+
+Each file declares one metric. They are scored on request: `interp score MODEL -m geometry`.
+"""
+
+from interp.core.room import furnish
+
+furnish(__name__)

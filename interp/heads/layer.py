@@ -1,0 +1,137 @@
+"""One attention layer on prompts of one length without padding, as measures read it.
+
+What is as large as a pattern is visited in blocks of rows (`LayerCall.blocks`) or computed by the
+kernels (`LayerCall.reduce`); queries, keys, values and outputs are linear in the number of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.core.errors import PromptError, UnreadableAttention
+from interp.heads.one_call import reduced, seen_by, sees
+from interp.model.hooks.calls import Call, repeat_kv
+from interp.model.locate.sites import Site
+from interp_kernels.reductions import Reduction
+
+BLOCK = 2**21  # weights of a block of rows (16 MiB in float64)
+
+
+class RowBlock(NamedTuple):
+    """Some rows of a pattern: their indices, the weights, and which keys they see."""
+
+    rows: slice
+    pattern: Float[Tensor, "prompt head row key"]
+    visible: Bool[Tensor, "prompt #head row key"]
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """One attention call on prompts of equal length.
+
+    Args:
+        site: the attention.
+        call: its run.
+        engine: "stored" keeps a whole pattern; with others it is visited in blocks of rows.
+        previous: the attention before it in the same stack, if it read as many tokens.
+        W_O: map from a head's output to the residual stream, for measures that require "ov".
+        turns: maps from the queries ("q") and keys ("k") that enter the scores back to the
+            projections, at every position.
+    """
+
+    site: Site
+    call: Call
+    engine: str = "stored"
+    previous: LayerCall | None = None
+    W_O: Float[Tensor, "head d_v d_model"] | None = None
+    turns: Mapping[str, Tensor] = field(default_factory=dict)
+    block: int | None = None
+
+    @property
+    def heads(self) -> int:
+        """Number of query heads."""
+        return self.call.n_heads
+
+    @property
+    def tokens(self) -> int:
+        """Number of queries."""
+        return self.call.z.shape[2]
+
+    @cached_property
+    def q(self) -> Float[Tensor, "prompt head token d_head"]:
+        """Queries that enter the scores."""
+        return self._part(self.call.q, "queries")
+
+    @cached_property
+    def k(self) -> Float[Tensor, "prompt head token d_head"]:
+        """Keys that enter the scores, repeated for the query heads that share them."""
+        return repeat_kv(self._part(self.call.k, "keys"), self.heads)
+
+    @cached_property
+    def v(self) -> Float[Tensor, "prompt head token d_v"]:
+        """Values, repeated for the query heads that share them."""
+        return repeat_kv(self.call.v.double(), self.heads)
+
+    @cached_property
+    def z(self) -> Float[Tensor, "prompt head token d_v"]:
+        """Outputs of the heads before the output projection."""
+        return self.call.z.double()
+
+    @cached_property
+    def sees(self) -> Float[Tensor, "prompt #head query"]:
+        """Number of keys that each query sees."""
+        return sees(self.call)
+
+    @cached_property
+    def seen_by(self) -> Float[Tensor, "prompt #head key"]:
+        """Number of queries that see each key."""
+        return seen_by(self.call)
+
+    def before_turning(self, part: str) -> Float[Tensor, "prompt head token d_head"]:
+        """Return queries ("q") or keys ("k") as projected, before rotary embedding."""
+        x = self.q if part == "q" else self.k
+        if part not in self.turns:
+            raise PromptError(
+                f"{self.site.name}: positions are not known for given tensors; give texts, ids or "
+                f"Prompts"
+            )
+        turn = self.turns[part][:, : x.shape[2]]
+        if len(turn) == 1:
+            return torch.einsum("bhtd,tde->bhte", x, turn[0])
+        return torch.einsum("bhtd,htde->bhte", x, turn)
+
+    def reduce(self, reduction: Reduction) -> Any:
+        """Compute a reduction of the pattern with the kernels of the engine."""
+        return reduced(self.call, reduction, self.engine)
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """Yield the pattern in blocks of rows, in float64; the whole pattern if it is stored."""
+        for rows in self._slices():
+            visible = self.call.visible(rows)
+            yield RowBlock(rows, self.call.pattern(rows).double() * visible, visible)
+
+    def _slices(self) -> Iterator[slice]:
+        prompts, heads, keys = self.call.z.shape[0], self.heads, self.call.v.shape[2]
+        fit = self.tokens if self.engine == "stored" else max(1, BLOCK // (prompts * heads * keys))
+        size = self.block or fit
+        for start in range(0, self.tokens, size):
+            yield slice(start, min(start + size, self.tokens))
+
+    def _part(self, x: Tensor | None, what: str) -> Tensor:
+        if x is None:
+            raise UnreadableAttention(f"{self.site.name} has no {what} that alone give its scores")
+        return x.double()
+
+
+def mean_of_rows(
+    rows: Float[Tensor, "prompt head row"], counts: Tensor
+) -> Float[Tensor, "prompt head"]:
+    """Return the mean over the rows that count; NaN where none does."""
+    return torch.where(counts.expand_as(rows), rows, torch.nan).nanmean(-1)

@@ -1,0 +1,137 @@
+"""Measures of attention layers on prompts, in one forward pass, one layer at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.core.errors import InterpError, PromptError
+from interp.core.prompts import Prompts
+from interp.heads.declaration import BoundAnalysis
+from interp.heads.layer import LayerCall
+from interp.heads.one_call import equal_lengths
+from interp.model.hooks.calls import Call
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
+    """Return the property that an attention lacks for a measure, or None."""
+    before = [s for s in model.sites if s.stack == site.stack and s.layer < site.layer]
+    has = {
+        "qk": site.has_qk,
+        "self": site.stack != "cross",
+        "heads": site.n_heads > 1,
+        "previous": bool(before),
+        "ov": not site.gated,
+        "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
+    }
+    said = {
+        "qk": "scores from one product of queries and keys",
+        "self": "queries and keys of the same tokens",
+        "heads": "several heads in a layer",
+        "previous": "an attention before it in the same stack",
+        "ov": "an output matrix without gates before it",
+        "turns": "one stack of tokens with scores from one product of queries and keys",
+    }
+    return next((said[x] for x in requires if not has[x]), None)
+
+
+def why_unmeasurable(model: Model, metric: BoundAnalysis) -> str | None:
+    """Return the reason why a measure cannot be computed on any attention of a model, or None."""
+    requires = metric.analysis.requires
+    lacks = [lacking(requires, site, model) for site in model.sites]
+    if all(lacks):
+        return f"{metric.label} needs {lacks[0]}, which {model.name} has nowhere"
+    try:
+        if "ov" in requires:
+            _written(model)
+        if "turns" in requires:
+            _turns(model, 4)
+    except InterpError as error:
+        return f"{metric.label}: {error}"
+    return None
+
+
+def measure_layers(
+    model: Model,
+    prompts: Prompts | Mapping[str, Tensor],
+    metrics: Sequence[BoundAnalysis],
+    batch_size: int,
+    engine: str,
+) -> dict[str, dict[Site, np.ndarray]]:
+    """Compute measures on every attention of a model, in one forward pass per batch.
+
+    Prompts of one length are run together, so that none is padded.
+
+    Args:
+        model: the model to run.
+        prompts: the prompts, or a mapping of input tensors.
+        metrics: measures with their options.
+        batch_size: prompts per forward pass.
+        engine: "stored" keeps the pattern of one layer; others visit it in blocks of rows.
+
+    Returns:
+        Per metric and attention the values `[prompt, head]`.
+
+    Raises:
+        PromptError: given tensors hold padding.
+        NonFiniteError: NaN or infinity in an attention output; the layer is named.
+    """
+    asked = {s: [m for m in metrics if not lacking(m.analysis.requires, s, model)]
+             for s in model.sites}  # fmt: skip
+    found: dict[str, dict[Site, np.ndarray]] = {m.label: {} for m in metrics}
+    needs = {x for m in metrics for x in m.analysis.requires}
+    whole = prompts if isinstance(prompts, Prompts) else None
+    size = len(whole) if whole else len(next(iter(prompts.values())))  # type: ignore[union-attr]
+    written = _written(model) if "ov" in needs else {}
+    longest = max(map(len, whole.ids)) if whole else 0
+    turning = _turns(model, longest) if "turns" in needs and whole else {}
+    parts = equal_lengths(whole, batch_size) if whole else [(list(range(size)), prompts)]
+    for which, batch in parts:
+        last: dict[str, LayerCall] = {}
+
+        def visit(
+            site: Site, call: Call, real: Tensor,
+            which: list[int] = which, last: dict[str, LayerCall] = last,
+        ) -> None:  # fmt: skip
+            model.require_finite(call, site)
+            if not bool(real.all()):
+                raise PromptError(
+                    f"{model.name}: the given tensors hold padding, which measures of layers do "
+                    f"not read; give texts, ids or Prompts"
+                )
+            before = last.get(site.stack)
+            if before is not None and before.call.z.shape[:3:2] != call.z.shape[:3:2]:
+                before = None
+            turns = {p: turning[site, p] for p in ("q", "k") if (site, p) in turning}
+            layer = LayerCall(site, call, engine, before, written.get(site), turns)
+            for metric in asked[site]:
+                values = metric.measured(layer).detach().cpu()
+                if len(values) != len(which):  # windows of one image are parts of one item
+                    values = values.unflatten(0, (len(which), -1)).nanmean(1)
+                kept = found[metric.label].setdefault(site, np.full((size, site.n_heads), np.nan))
+                kept[which] = values.numpy()
+            last[site.stack] = LayerCall(site, call, engine)
+
+        model.read(batch, visit, last=1, streamed=engine != "stored")
+    return found
+
+
+def _written(model: Model) -> dict[Site, Tensor]:
+    """Return the map from each head's output to the stream, of attentions without gates."""
+    return {s: model.weights_of(s).added.double() for s in model.sites if not s.gated}
+
+
+def _turns(model: Model, tokens: int) -> dict[tuple[Site, str], Tensor]:
+    """Return the maps from queries and keys back to the projections at the first positions."""
+    from interp.model.locate.turning import turns
+
+    found = turns(model, model.inputs(Prompts(((0,) * tokens,))))
+    return {at: torch.linalg.inv(turn.double()) for at, turn in found.items()}
