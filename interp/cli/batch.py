@@ -124,7 +124,7 @@ class ScoreRun:
         elif self.store is not None and code == 0 and len(table):
             from interp.cli.summary import FILES, write_summary
 
-            write_summary(self.store, ranges=self._ranges(), by=self.by)
+            write_summary(self.store)
             self.voice.note(f"{self.store.folder}: {', '.join(FILES)} (open it in a browser)")
             if len(sources) > 2:  # the fewest checkpoints of a curve
                 self._curves(self.store, sources, table)
@@ -315,9 +315,6 @@ class ScoreRun:
             return
         found.save(store.folder / "emergence.html")
         self.voice.note(f"{store.folder}: emergence.html, curves over {len(steps)} checkpoints")
-
-    def _ranges(self) -> dict[str, tuple[float | None, float | None]]:
-        return {b.label: (b.analysis.low, b.analysis.high) for b in self.metrics}
 
     def _safe(self) -> str:
         if self.store is None:

@@ -1,11 +1,11 @@
-"""Summary of a results folder: tables and a page of everything in its store."""
+"""Summary of a results folder: tables of its scores, and the atlas of everything in it."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+import warnings
 
-from interp.core.errors import DamagedResult
+from interp.core.errors import DamagedResult, OptionError, PageOmitted
 from interp.core.locks import locked
 from interp.core.merge import ordered
 from interp.core.registry import METRICS
@@ -15,13 +15,9 @@ from interp.core.table import HeadTable
 FILES = ("table.parquet", "table.csv", "heads.html")
 """Files of the summary; the page comes last."""
 
-MetricRanges = Mapping[str, tuple[float | None, float | None]]
 
-
-def write_summary(
-    store: Store, *, ranges: MetricRanges | None = None, by: str = "end"
-) -> HeadTable:
-    """Write the tables and the page of all results of a store, and return the table.
+def write_summary(store: Store) -> HeadTable:
+    """Write the tables and the atlas of a results folder, and return the table of its scores.
 
     Models are in the order of their names and metrics in that of `interp metrics`, so the files
     depend on the stored results only. Damaged results are set aside with a warning. Commands that
@@ -29,13 +25,15 @@ def write_summary(
 
     Args:
         store: the results.
-        ranges: lower and upper end of further metrics, for the colours of the page.
-        by: order of the heads on the page; see `HeadTable.top`.
 
     Raises:
         StoreError: a file cannot be written.
+
+    Warns PageOmitted where a page of all results exceeds its budget with the least detail.
     """
-    from interp.report import write_report
+    from interp.core.files import write_atomically
+    from interp.report.atlas.build import build_atlas
+    from interp.report.atlas.page import atlas_page
 
     folder = store.folder
     with locked(folder, ["summary"]):
@@ -49,12 +47,13 @@ def write_summary(
         for name in FILES[:2]:
             table.save(folder / name)
         if len(table):
-            write_report(
-                table,
-                folder / FILES[2],
-                ranges=METRICS.ranges() | dict(ranges or {}),
-                command=shlex.join(["interp", "report", str(folder)]),
-                beside=list(FILES[:2]),
-                by=by,
-            )
+            command = shlex.join(["interp", "atlas", str(folder)])
+            atlas = build_atlas(folder, command=command)
+            try:
+                page = atlas_page(atlas, beside=FILES[:2])
+            except OptionError as error:  # it exceeds its budget: the scores are in the tables
+                text = f"{folder}: {FILES[2]} is not written again: {error}"
+                warnings.warn(text, PageOmitted, stacklevel=2)
+            else:
+                write_atomically(folder / FILES[2], page.encode())
     return table

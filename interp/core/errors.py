@@ -65,6 +65,10 @@ class DamagedResult(StoreError):
     """Stored result that cannot be read back, with its name and the remedy."""
 
 
+class PageOmitted(KeptWarning):
+    """Warning that the page of a results folder could not be written; its tables were."""
+
+
 class OtherVersion(KeptWarning):
     """Stored results that another version of interp made."""
 

@@ -361,13 +361,19 @@ class HeadTable(WithPromptValues, Result):
         return as_html(self, self._asked)
 
     def _take(self, rows: Sequence[int]) -> HeadTable:
-        return self._part(self._frame.iloc[list(rows)])
+        return self._part(self._frame.iloc[list(rows)], distinct=len(set(rows)) == len(rows))
 
-    def _part(self, frame: pd.DataFrame, asked: int | None = None) -> HeadTable:
+    def _part(
+        self, frame: pd.DataFrame, asked: int | None = None, *, distinct: bool = True
+    ) -> HeadTable:
+        """Return some rows of this table, which need no check again unless rows are repeated."""
         pairs = set(zip(frame["model"], frame["metric"], strict=True))
         kept = {key: made for key, made in self._provenance.items() if key in pairs}
-        table = type(self)(frame, kept).with_prompt_values(
-            {key: values for key, values in self._prompt_values.items() if key in pairs}
-        )
+        values = {key: each for key, each in self._prompt_values.items() if key in pairs}
+        table = copy.copy(self) if distinct else type(self)(frame, kept)
+        if distinct:
+            object.__setattr__(table, "_frame", frame.reset_index(drop=True))
+            object.__setattr__(table, "_provenance", copy.deepcopy(kept))
+        object.__setattr__(table, "_prompt_values", values)
         object.__setattr__(table, "_asked", self._asked if asked is None else asked)
         return table

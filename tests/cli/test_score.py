@@ -73,7 +73,7 @@ def test_the_folder_holds_tables_and_a_page(run, llama_folder, tmp_path) -> None
     kept = Store(out).read()  # in the order of file names
     assert all(kept.where(metric=m) == tables[0].where(metric=m) for m in LABELS)
     page = (out / "heads.html").read_text()
-    assert f"interp report '{out}'" in html.unescape(page), "the command that makes it again"
+    assert f"interp atlas '{out}'" in html.unescape(page), "the command that makes it again"
     assert "://" not in page.replace("http://www.w3.org", ""), "it fetches nothing"
 
 

@@ -239,6 +239,13 @@ class Confirmation(Result):
         return "\n".join(lines)
 
 
+def _restored(row: Mapping[str, Any], numbers: set[str]) -> dict[str, Any]:
+    """Return the fields of a check: heads as a tuple, and NaN where JSON has null for a number."""
+    found = {name: math.nan if name in numbers and row[name] is None else row[name]
+             for name in _CHECKED}  # fmt: skip
+    return found | {"heads": tuple(row["heads"])}
+
+
 def confirmation_of(told: Mapping[str, Any]) -> Confirmation:
     """Restore checks from the output of `Confirmation.to_json`.
 
@@ -249,16 +256,7 @@ def confirmation_of(told: Mapping[str, Any]) -> Confirmation:
 
     number = {f.name for f in fields(CausalCheck) if f.type == "float"}
     try:
-        checks = [
-            CausalCheck(
-                **{
-                    name: tuple(row[name]) if name == "heads"
-                    else math.nan if name in number and row[name] is None else row[name]
-                    for name in _CHECKED
-                }
-            )
-            for row in told["checks"]
-        ]  # fmt: skip
+        checks = [CausalCheck(**_restored(row, number)) for row in told["checks"]]
         return Confirmation(tuple(checks), dict(told["provenance"]))
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"not the causal checks of a model, or damaged: {error}") from error

@@ -21,6 +21,7 @@ from interp.report.atlas.between_models import (
     sides,
     untested_comparison,
 )
+from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
@@ -84,7 +85,9 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
         StoreError: a file cannot be read, or a folder does not exist.
     """
     found = Contents()
+    parts: list[tuple[str, range]] = []
     for source in sources:
+        first = len(found.scores)
         if isinstance(source, HeadTable):
             found.scores.append(source)
         elif (path := Path(source).expanduser()).is_file():
@@ -93,6 +96,8 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
             read_folder(path, found)
         if not isinstance(source, HeadTable):
             found.named.append(str(source))
+            parts.append((str(source), range(first, len(found.scores))))
+    name_by_source(found, parts)
     return found
 
 

@@ -1,0 +1,40 @@
+"""Names of one model that several folders scored with different settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interp.core.merge import renamed
+from interp.core.table import HeadTable
+from interp.report.atlas.folder import Contents
+
+
+def name_by_source(found: Contents, sources: Sequence[tuple[str, range]]) -> None:
+    """Add the source to the name of each model whose scores differ between sources, with a note.
+
+    Args:
+        found: what was read; its scores and notes change.
+        sources: each source with the indices of its tables in `found.scores`.
+    """
+    first: dict[tuple[str, str, str], tuple[str, HeadTable]] = {}
+    twice: dict[tuple[str, str], None] = {}
+    for source, tables in sources:
+        for at in tables:
+            table = found.scores[at]
+            for (model, metric), made in table.provenance.items():
+                weights = str(made.get("content_hash") or "")
+                rows = table.where(model=model, metric=metric)
+                before, other = first.setdefault((model, weights, metric), (source, rows))
+                if before != source and other != rows:
+                    twice[model, weights] = None
+    if not twice:
+        return
+    for source, tables in sources:
+        for at in tables:
+            table = found.scores[at]
+            own = {(model, str(made.get("content_hash") or ""))
+                   for (model, _), made in table.provenance.items()}  # fmt: skip
+            names = {model: f"{model} ({source})" for model, weights in own & twice.keys()}
+            found.scores[at] = renamed(table, names) if names else table
+    which = ", ".join(dict.fromkeys(model for model, _ in twice))
+    found.notes.append(f"{which}: scored with different settings, so each name includes its source")
