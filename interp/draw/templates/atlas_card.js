@@ -95,7 +95,7 @@ function scores(model, i, label) {
     for (const v of values) if (!Number.isNaN(v)) { total++; if (metric.end === "low" ? v < score : v > score) above++; }
     const ends = interval(metric, model, i, score);
     const said = `${digits(score)}${between(...ends)}`;
-    const rest = [Number.isNaN(base) ? "no null" : `null ${digits(base)}`, Number.isNaN(p) ? "" : `p ${p < 1e-3 ? p.toExponential(0) : p.toFixed(3)}`, `${above} of ${total}`].filter(Boolean).join("; ");
+    const rest = [Number.isNaN(base) ? "no null" : `null ${digits(base)}`, Number.isNaN(p) ? "" : p < 1e-12 ? "p < 1e-12" : `p ${p < 1e-3 ? p.toExponential(0) : p.toFixed(3)}`, `${above} of ${total}`].filter(Boolean).join("; ");
     return make("tr", {}, make("th", { scope: "row", title: metric.text }, metric.name, make("br"), make("span", { class: "soft" }, metric.unit)),
       make("td", {}, distribution(metric, model, score, base, ends)), make("td", { class: "text" }, said, make("br"), make("span", { class: "soft" }, rest)));
   });
