@@ -1,8 +1,8 @@
-"""Picture of a report in the README: docs/report.png.
+"""Picture of an atlas in the README: docs/report.png.
 
     python docs/picture.py      needs Chromium on the path
 
-It shows, in a browser, the page that the command in this file writes, cut below the maps.
+It shows, in a browser, the page that the commands in this file write, with the card of a head.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 OUT = Path(__file__).parent / "report.png"
-METRICS = "induction,previous_token"
-SIZE = "1160,1080"  # pixels, down to the end of the maps
+HEAD = "#bundled-induction/L1H0"
+SIZE = "1280,860"  # pixels
 
 
 def main() -> None:
-    """Score, write the report and take the picture."""
+    """Score, ablate, write the atlas and take the picture."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         sys.exit("docs/picture.py needs chromium; the picture stays as it is")
     interp = [sys.executable, "-m", "interp"]
     with TemporaryDirectory() as folder:
-        score = ["score", "bundled:induction", "-m", METRICS, "-o", "results"]
-        report = ["report", "results", "--top", "3", "-o", "page.html"]
-        for words in (score, report):
+        score = ["score", "bundled:induction", "-o", "results"]
+        ablate = ["ablate", "bundled:induction", "-o", "results"]
+        atlas = ["atlas", "results", "bundled:induction", "-o", "page.html"]
+        for words in (score, ablate, atlas):
             subprocess.run([*interp, *words], cwd=folder, check=True, capture_output=True)
         look = [
             browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
             f"--window-size={SIZE}", "--virtual-time-budget=4000", f"--screenshot={OUT}",
-            f"file://{folder}/page.html",
+            f"file://{folder}/page.html{HEAD}",
         ]  # fmt: skip
         subprocess.run(look, check=True, capture_output=True)
     print(f"{OUT}: {OUT.stat().st_size / 1000:.0f} kB")
