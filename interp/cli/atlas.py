@@ -131,8 +131,7 @@ def write_atlas(
     from interp.cli.progress import Voice
     from interp.core.declaration import split_names
     from interp.core.files import write_atomically
-    from interp.report.atlas.build import atlas_of, contents_of
-    from interp.report.atlas.page import atlas_page
+    from interp.core.registry import METRICS
 
     out = page_file(out, name)
     numbers = [beside(out, suffix) for suffix in (".csv", ".json")]
@@ -143,6 +142,12 @@ def write_atlas(
     models = [source for source in sources if source not in results]
     asked = [name for text in metrics for name in split_names(text)]
     require_one_known(models)
+    if models:
+        for each in asked:
+            METRICS.check(each)
+    from interp.report.atlas.build import atlas_of, contents_of
+    from interp.report.atlas.page import atlas_page
+
     found = contents_of([Path(source).expanduser() for source in results])
     if results and asked:
         found.scores = _only(found.scores, asked)
@@ -181,10 +186,7 @@ def _scored(
     from interp.cli.batch import ScoreRun
     from interp.cli.progress import Voice
     from interp.cli.stopping import goes_on
-    from interp.core.registry import METRICS
 
-    for name in asked:
-        METRICS.check(name)
     loading.require_device()
     import_first(imports)
     batch = ScoreRun.prepare(

@@ -66,7 +66,7 @@ def voice_of(quiet: bool) -> Voice:
     return Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
 
 
-def prompts_of(path: Path | None) -> FilePrompts | None:
+def prompts_of_file(path: Path | None) -> FilePrompts | None:
     """Return the prompts of a file; None without a file.
 
     Raises:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from interp.core.result import Result
 
-
-class MetricRows(Result):
-    """Result with a metric in every row and the cluster of each prompt by metric.
+class MetricRows:
+    """Part of a result with a metric in every row and the cluster of each prompt by metric.
 
     A subclass has the fields `rows`, whose items name a "metric", and `labels`.
     """

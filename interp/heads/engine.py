@@ -160,8 +160,12 @@ def _reduced(
     return found
 
 
-class _AllReduced(Exception):
-    """Signal that ends a forward pass after the last attention that is asked for."""
+class _AllReduced(BaseException):
+    """Signal that ends a forward pass after the last attention that is asked for.
+
+    It is no `Exception`: after one, torch reads the hooks of every module that it leaves, which
+    fails if another thread adds a hook at that moment.
+    """
 
 
 def _gathered(mine: PerPrompt, ranks: Ranks) -> PerPrompt:

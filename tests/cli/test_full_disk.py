@@ -16,7 +16,7 @@ SMALL, LARGE = "48k", "4m"
 
 
 @pytest.fixture
-def disk(tmp_path):
+def full_disk(tmp_path):
     """Mount a file system of 48 KiB, which the test may enlarge."""
     place = tmp_path / "disk"
     place.mkdir()
@@ -33,23 +33,25 @@ def disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
-def test_a_full_disk_loses_nothing_and_the_next_run_goes_on(disk: Path, run, llama_folder) -> None:
-    command = ("score", llama_folder, "-m", METRICS, "--null", "none", "--out", disk / "out")
+def test_nothing_is_lost_and_the_next_run_goes_on(full_disk: Path, run, llama_folder) -> None:
+    command = ("score", llama_folder, "-m", METRICS, "--null", "none", "--out", full_disk / "out")
     result = run(*command)
     assert result.exit_code == 1, result.stderr
     [line] = [x for x in result.stderr.splitlines() if "error" in x]
     assert "no space left" in line
-    kept = {key.metric for key in Store(disk / "out").paths()}
+    kept = {key.metric for key in Store(full_disk / "out").paths()}
     assert kept < set(METRICS.split(","))
-    assert not list((disk / "out").glob(".*.tmp"))
-    assert not [x for x in problems(Store(disk / "out")) if x.kind not in ("missing", "orphan")]
-    made = {path.name: os.stat(path).st_ino for path in (disk / "out").glob("*.*.*.parquet")}
-    subprocess.run(["mount", "-o", f"remount,size={LARGE}", str(disk)], check=True)
+    assert not list((full_disk / "out").glob(".*.tmp"))
+    assert not [
+        x for x in problems(Store(full_disk / "out")) if x.kind not in ("missing", "orphan")
+    ]
+    made = {path.name: os.stat(path).st_ino for path in (full_disk / "out").glob("*.*.*.parquet")}
+    subprocess.run(["mount", "-o", f"remount,size={LARGE}", str(full_disk)], check=True)
     result = run(*command)
     assert result.exit_code == 0, result.stderr
-    store = Store(disk / "out")
+    store = Store(full_disk / "out")
     assert {key.metric for key in store.paths()} == set(METRICS.split(","))
     assert not problems(store)
-    now = {path.name: os.stat(path).st_ino for path in (disk / "out").glob("*.*.*.parquet")}
+    now = {path.name: os.stat(path).st_ino for path in (full_disk / "out").glob("*.*.*.parquet")}
     values = {name for name in made if ".prompts." in name}
     assert {n: now[n] for n in made.keys() - values} == {n: made[n] for n in made.keys() - values}

@@ -59,6 +59,8 @@ score {MODEL} -o afile                        | afile is a file, not a folder
 score {MODEL} -o afile/below                  | afile is a file, not a folder
 explore planted:nosuch                        | unknown planted model 'nosuch'
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
+atlas planted:nosuch                          | unknown planted model 'nosuch'
+atlas {MODEL} -m inducton                     | unknown metric 'inducton'
 report planted:nosuch                         | unknown planted model 'nosuch'
 report {MODEL} -m inducton                    | unknown metric 'inducton'
 report {MODEL} --keep afile                   | afile is a file, not a folder

@@ -7,7 +7,7 @@ import torch
 from zoo import FAMILIES
 
 import interp
-from interp.heads.outliers import passes
+from interp.heads import one_call
 
 
 @pytest.mark.parametrize("family", ["bert", "gpt2", "mistral_sliding", "gemma2", "gpt_oss", "t5"])
@@ -22,11 +22,11 @@ def test_counts_are_those_of_the_visible_keys(family, monkeypatch) -> None:
         x = torch.arange(call.v.shape[2]).double().sqrt().expand(1, call.n_heads, -1)
         visible = call.visible()
         total = (visible.double() @ x[..., None])[..., 0] / visible.sum(-1).clamp_min(1)
-        torch.testing.assert_close(passes.visible_mean(call, x), total)
-        assert bool((passes.sees(call) == visible.sum(-1)).all())
-        assert bool((passes.seen_by(call) == visible.sum(2)).all())
+        torch.testing.assert_close(one_call.visible_mean(call, x), total)
+        assert bool((one_call.sees(call) == visible.sum(-1)).all())
+        assert bool((one_call.seen_by(call) == visible.sum(2)).all())
         seen += 1
-        known += passes._visible_ends(call) is not None
+        known += one_call._visible_ends(call) is not None
 
     model.read(inputs, visit)
     assert seen == len(model.sites)

@@ -13,7 +13,7 @@ from interp.cli.between import (
     comparison_options,
     loaded_models,
     printed_rows,
-    prompts_of,
+    prompts_of_file,
     voice_of,
     write_files,
 )
@@ -97,7 +97,7 @@ def compare(
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
-    prompts = prompts_of(prompt_file)
+    prompts = prompts_of_file(prompt_file)
     asked = METRICS.expand([n for text in metrics for n in split_names(text)]) if metrics else None
     sides = [[first, *more], list(others)]
     models = loaded_models([*sides[0], *sides[1]], loading, voice)

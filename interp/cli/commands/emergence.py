@@ -11,7 +11,7 @@ from interp.cli.between import (
     aligned_columns,
     comparison_options,
     printed_rows,
-    prompts_of,
+    prompts_of_file,
     voice_of,
     write_files,
 )
@@ -73,7 +73,7 @@ def emergence(
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
-    prompts = prompts_of(prompt_file)
+    prompts = prompts_of_file(prompt_file)
     asked = METRICS.expand([n for text in metrics for n in split_names(text)]) if metrics else None
     named = [x.strip() for x in revisions.split(",") if x.strip()] if revisions else None
     if named and len(sources) > 1:

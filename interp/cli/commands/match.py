@@ -13,7 +13,7 @@ from interp.cli.between import (
     comparison_options,
     loaded_models,
     printed_rows,
-    prompts_of,
+    prompts_of_file,
     voice_of,
     write_files,
 )
@@ -87,7 +87,7 @@ def match(
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
-    prompts = prompts_of(prompt_file)
+    prompts = prompts_of_file(prompt_file)
     a, b = loaded_models([first, second], loading, voice)
     with voice.bars("matching") as tell:
         found = interp.match_heads(a, b, prompts, progress=tell, **options)

@@ -17,6 +17,7 @@ from interp.core.doors import behind
 from interp.core.files import write_atomically
 from interp.core.intervals import half_width, studentised_interval
 from interp.core.metric_rows import MetricRows
+from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable
 
@@ -31,7 +32,7 @@ _EXPLAINED = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelDifferences(MetricRows):
+class ModelDifferences(MetricRows, Result):
     """Difference of every head's score between two models or groups of models: B minus A.
 
     Args:

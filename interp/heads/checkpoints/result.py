@@ -15,6 +15,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.files import write_atomically
 from interp.core.metric_rows import MetricRows
+from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _EXPLAINED = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Emergence(MetricRows):
+class Emergence(MetricRows, Result):
     """Score of every head at every checkpoint, and the steps between which scores change.
 
     Args:

@@ -7,10 +7,11 @@ from interp.heads.declaration import weights
 def tucker_rank(model, *, share: float = 0.9):
     """Shared directions of the residual stream that hold 90 % of a head's weights.
 
-    The weights of a layer are a tensor of d_model by d_head by four (W_Q, W_K, W_V, W_O transposed)
-    by heads. Its factor matrix along d_model is shared by all heads (higher-order SVD, ordered by
-    singular value); the score is the number of its leading columns that hold more than the share of
-    the head's squared weights. Large for a head that uses other directions than its layer.
+    The weights of a layer, with the norm before it folded in, are a tensor of d_model by d_head by
+    four (W_Q, W_K, W_V, W_O transposed) by heads. Its factor matrix along d_model is shared by all
+    heads (higher-order SVD, ordered by singular value); the score is the number of its leading
+    columns that hold more than the share of the head's squared weights. Large for a head that uses
+    other directions than its layer.
 
     Not for: comparing layers of models of different width; the largest possible rank is d_model.
 
@@ -26,7 +27,7 @@ def tucker_rank(model, *, share: float = 0.9):
 
     found = {}
     for site in model.sites:
-        w = model.weights_of(site)
+        w = model.weights_of(site).folded
         shared = [site.kv_head(h) for h in range(site.n_heads)]
         read = torch.cat([w.W_Q, w.W_K[shared], w.W_V[shared], w.W_O.mT], -1).double()
         columns = read.transpose(0, 1).flatten(1)

@@ -160,7 +160,7 @@ def bar_ends(model: Model, metric: str) -> tuple[float, float]:
     return (min(low, 0.0), max(high, 0.0))
 
 
-def role_legend(signs: Mapping[str, Sign], models: Sequence[Model]) -> Markup:
+def legend_list(signs: Mapping[str, Sign], models: Sequence[Model]) -> Markup:
     """Return the roles with their signs and numbers of heads."""
     items = []
     for key, sign in signs.items():

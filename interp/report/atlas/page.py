@@ -12,7 +12,7 @@ from interp.draw.page import asset, csv_link, render, stored
 from interp.draw.svg import element
 from interp.report.atlas.document import Atlas, Comparison, Model, Part
 from interp.report.atlas.figures import figure_of
-from interp.report.atlas.maps import difference_map, role_legend, role_maps
+from interp.report.atlas.maps import difference_map, legend_list, role_maps
 from interp.report.atlas.pack import CUTS, packed
 from interp.report.atlas.signs import Sign, sign_rules, signs
 from interp.report.atlas.texts import (
@@ -57,7 +57,7 @@ def atlas_page(
     found = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
-        "notes": document.get("notes", []), "legend": role_legend(found, document["models"]),
+        "notes": document.get("notes", []), "legend": legend_list(found, document["models"]),
         "rules": rule_table(document, found),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
