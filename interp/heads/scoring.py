@@ -162,13 +162,11 @@ def choose_engine(
 ) -> str:
     """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
-    "auto" stores patterns that custom code computes and that cannot be recomputed. With `may_fuse`,
-    for callers that need nothing but the reductions, it takes "fused" where that is the fastest,
-    and streams smaller patterns too where the CPU's compiled pass can.
+    "auto" stores patterns of custom code that cannot be recomputed. With `may_fuse`, for callers
+    that need nothing but the reductions, it fuses or streams smaller ones too where that is faster.
 
     Raises:
-        OptionError: the engine is not available for the model. A model that runs remotely computes
-            rows in blocks; custom attention code computes whole patterns.
+        OptionError: the engine is not available for the model.
     """
     if model.elsewhere is not None:
         if engine in ("auto", "stored"):
