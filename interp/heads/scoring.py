@@ -106,8 +106,7 @@ def score(
     options |= {"null_draws": null_draws, "parts": parts}
     tables: list[HeadTable] = []
     for given in models:
-        each = given.model()
-        own = bounds
+        each, own = given.model(), bounds
         if own is None:
             own = [b for b in map(bound, METRICS.usual()) if why_not(each, b) is None]
         again = any(b.analysis.kind == "experiment" for b in own)
@@ -162,7 +161,7 @@ def choose_engine(
 ) -> str:
     """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
-    "auto" stores patterns of custom code that cannot be recomputed. With `may_fuse`, for callers
+    It stores patterns of custom code that cannot be recomputed. With `may_fuse`, for callers
     that need nothing but the reductions, it fuses or streams smaller ones too where that is faster.
 
     Raises:
@@ -173,7 +172,7 @@ def choose_engine(
             return "stored"
         raise OptionError(
             f"engine={engine!r}: {model.name} runs at {model.elsewhere}, where patterns are "
-            f"computed in blocks of rows; use engine='auto'"
+            "computed in blocks of rows; use engine='auto'"
         )
     if engine != "auto":
         require_engine(model, engine)
@@ -184,8 +183,8 @@ def choose_engine(
     size = 4 * batch * model.n_heads * length**2
     if may_fuse and fused_is_faster(model, size):
         return "fused"
-    least = FUSED_BYTES if may_fuse and compiled_pass_runs(model) else STORED_BYTES
-    return "streamed" if size > least else "stored"
+    compiled = may_fuse and compiled_pass_runs(model)
+    return "streamed" if size > (FUSED_BYTES if compiled else STORED_BYTES) else "stored"
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:
