@@ -51,7 +51,7 @@ def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
     assert len(weights) == 8  # four bundled models, and four checkpoints of one
     assert sum(weights) < 4_700_000
-    assert wheel.stat().st_size - sum(weights) < 1_500_000
+    assert wheel.stat().st_size - sum(weights) < 1_700_000
     [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
     told = email.message_from_bytes(packed.read(name))
     assert told["Author"] == "The interp developers"
