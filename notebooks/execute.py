@@ -97,7 +97,9 @@ def differences(stored: Any, run: Any) -> Iterator[str]:
 
 
 def _kinds(cell: Any) -> list[Any]:
-    return [(o.output_type, o.get("name") or sorted(o.get("data", ()))) for o in cell.outputs]
+    """Return the kinds of the outputs; text that a kernel sends in several pieces is one output."""
+    every = [(o.output_type, o.get("name") or sorted(o.get("data", ()))) for o in cell.outputs]
+    return [x for i, x in enumerate(every) if x[0] != "stream" or every[i - 1 : i] != [x]]
 
 
 def _text(cell: Any) -> str:
