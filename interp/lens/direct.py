@@ -31,7 +31,6 @@ from interp.model.locate.norms import read_norm
 if TYPE_CHECKING:
     import pandas as pd
 
-    from interp.model.capture import ActivationCache
     from interp.model.locate.sites import Site
     from interp.model.model import Model
 
@@ -182,7 +181,9 @@ def direct_logit_attribution(
         if site.stack not in stacks:
             continue
         cache = own if site.stack == stack else others[site.stack]
-        heads, constant = _of_heads(model, cache, site, row, direction)
+        heads, constant = of_heads(
+            model, site, cache["result", site.layer, site.stack][0, row], direction
+        )
         bias += constant
         records.append(
             {
@@ -224,15 +225,28 @@ def direct_logit_attribution(
     )
 
 
-def _of_heads(
-    model: Model, cache: ActivationCache, site: Site, row: int, direction: Tensor
+def of_heads(
+    model: Model,
+    site: Site,
+    result: Float[Tensor, "head d_model"],
+    direction: Float[Tensor, " d_model"],
 ) -> tuple[Float[Tensor, " head"], float]:
-    """Return each head's contribution to the logit, and the part that belongs to no head."""
+    """Return each head's contribution along a direction, and the part that belongs to no head.
+
+    Args:
+        model: the model.
+        site: the attention.
+        result: what each head adds to the attention output at one position, without the bias.
+        direction: a direction of the stream after the block.
+
+    Raises:
+        UnreadableAttention: the output projection of the attention is not a matrix.
+    """
     weights = model.weights_of(site)
     writing = weights.layout.o
     if isinstance(writing, str):
         raise UnreadableAttention(writing)
-    result = cache["result", site.layer, site.stack][0, row].double()
+    result = result.double()
     d, constant = direction * writing.scale, 0.0
     if writing.after is not None:
         module = model.module.get_submodule(writing.after)

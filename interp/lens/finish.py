@@ -63,13 +63,30 @@ class Finish:
         Returns the direction in the stream and the contribution of the biases, before a cap; in
         float64.
         """
-        given = [stream]
-        with torch.no_grad():
-            for step in self.leaving.steps:
-                given.append(self.module(step.module)(given[-1][None, None])[0, 0])
         matrix, bias = linear_map(self.module(self.leaving.matrix), self.leaving.width)
         d = matrix.double() @ direction.double() * self.factor
         constant = 0.0 if bias is None else float(bias.double() @ direction.double()) * self.factor
+        d, more = self._before_matrix(d, stream)
+        return d, constant + more
+
+    def back_all(
+        self, directions: Float[Tensor, "n d_vocab"], streams: Float[Tensor, "n d_model"]
+    ) -> Float[Tensor, "n d_model"]:
+        """Map several directions, each on its own stream, as `back` does; without the biases."""
+        matrix, _ = linear_map(self.module(self.leaving.matrix), self.leaving.width)
+        mapped = (directions.double() @ matrix.double().mT) * self.factor
+        return torch.stack(
+            [self._before_matrix(d, x)[0] for d, x in zip(mapped, streams, strict=True)]
+        )
+
+    def _before_matrix(
+        self, d: Float[Tensor, " width"], stream: Float[Tensor, " d_model"]
+    ) -> tuple[Float[Tensor, " d_model"], float]:
+        """Map a direction at the unembedding's input to the stream; and the biases' part."""
+        given, constant = [stream], 0.0
+        with torch.no_grad():
+            for step in self.leaving.steps:
+                given.append(self.module(step.module)(given[-1][None, None])[0, 0])
         for i, step in reversed(list(enumerate(self.leaving.steps))):
             if step.kind == "norm":
                 norm = self.norm(step.module, step.width)
