@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ZOO = ("detectors", "weights", "geometry", "experiments")  # groups of metrics that score one model
+ZOO = (
+    "detectors",
+    "weights",
+    "geometry",
+    "experiments",
+    "roles",
+)  # groups of metrics that score one model
 FOLDER = Path(__file__).parent / "method_pictures"
 SENTENCE = "the old dog sings and with Anna a red bird falls so"
 ANSWER = "token:she|he"
@@ -39,6 +45,11 @@ CAPTIONS = {
     "experiments": (
         "The same model. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "
+        f"{_BY_ROW}"
+    ),
+    "roles": (
+        "The same model: L3H3 lowers what L1H1 copies. Metrics that need text have no scores on a "
+        "model without a tokenizer. "
         f"{_BY_ROW}"
     ),
     "attribution_methods": (

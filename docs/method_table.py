@@ -52,6 +52,11 @@ SECTIONS = {
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "
         "null column states the chance level of one head.",
     ),
+    "roles": (
+        "Named heads of known tasks",
+        "`interp score MODEL -m NAME`, or `-m roles` for all of them; not by default. Each runs "
+        "its own task, and a model that cannot do the task gets no scores and the reason.",
+    ),
     "attribution methods": (
         "Which tokens a number comes from",
         "`interp attribute TEXT --model MODEL -m NAME`, `interp.attribute`. The null "

@@ -201,6 +201,7 @@ METRICS = Registry(
         "weights": ("heads.weights",),
         "geometry": ("heads.geometry",),
         "experiments": ("heads.experiments", "safety.experiments"),
+        "roles": ("circuits.named",),
     },
     {
         "detector": {"unit": "attention mass", "low": 0.0, "high": 1.0},

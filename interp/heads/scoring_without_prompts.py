@@ -111,6 +111,8 @@ def from_experiment(
             f"random-init or none"
         )
     trials = metric.experiment(model, seed, tell)
+    if not any(bool(x.isfinite().any()) for x in trials.values.values()):
+        null = "none"  # there is no score to compare, as where a model cannot do the task
     kind, beside = "none", None
     draws: Sequence[DrawMeans] = ()
     if null == "auto" and trials.null is not None:

@@ -20,6 +20,7 @@ TITLES = {
     "weights": "Weights: what heads compute, from the weights alone",
     "geometry": "Geometry: ranks, spectra, similarity and sparsity of heads on prompts",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
+    "roles": "Named heads: heads that do a known part of a task, on models that can do it",
 }
 
 GROUP = "Heads"
