@@ -152,8 +152,12 @@ def caption(name: str) -> str:
 def _scores(group: str) -> go.Figure:
     from interp.core.registry import METRICS
 
+    from interp.heads.scoring import why_not
+
+    model = interp.load("planted:zoo")
     names = [name for name, entry in METRICS.items() if entry.group == group]
-    table = interp.score("planted:zoo", names, null="none")
+    names = [name for name in names if why_not(model, METRICS.load(name).bind()) is None]
+    table = interp.score(model, names, null="none")
     heads = [interp.Head.parse(head) for head in _zoo_heads()]
     scored = [m for m in table.metrics if np.isfinite(table.matrix(m)).any()]
     values = [[table.matrix(metric)[h.layer, h.head] for h in heads] for metric in scored]

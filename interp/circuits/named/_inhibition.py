@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.circuits.contrast import ContrastBatch, ContrastTask
-from interp.circuits.named._task import Tried, effects, half, mean_effect, own_task, tried
+from interp.circuits.named._task import Tried, effects, half, mean_effect, task_or_reason, tried
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.heads.declaration import Lab, Trials
@@ -34,7 +34,7 @@ def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
             f"pairs={pairs}, movers={movers}: there must be at least 4 pairs, of which half choose "
             "the movers, and 1 mover"
         )
-    found = own_task(model, lab, "ioi", pairs)
+    found = task_or_reason(model, lab, "ioi", pairs)
     if isinstance(found, Trials):
         return found
     chosen, judged = half(found.task, False), half(found.task, True)

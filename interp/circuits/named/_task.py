@@ -113,7 +113,7 @@ def effects(model: Model, given: Tried, prompts: Prompts) -> dict[Site, Float[Te
     return direct_effects(model, prompts.ids, reads, lambda k: given.weights[k])
 
 
-def own_task(model: Model, lab: Lab, task: str, pairs: int) -> Tried | Trials:
+def task_or_reason(model: Model, lab: Lab, task: str, pairs: int) -> Tried | Trials:
     """Return the task with the model's values, or a result without scores and with the reason.
 
     On a null (`lab.notes` is False) the model need not be able to do the task.
@@ -154,7 +154,7 @@ def direct(model: Model, lab: Lab, name: str, task: str, pairs: int, sign: int =
         pairs: number of pairs.
         sign: -1 for heads that lower the right answer.
     """
-    found = own_task(model, lab, task, pairs)
+    found = task_or_reason(model, lab, task, pairs)
     if isinstance(found, Trials):
         return found
     lab.tell(name, 0, 2)
