@@ -151,7 +151,6 @@ def caption(name: str) -> str:
 
 def _scores(group: str) -> go.Figure:
     from interp.core.registry import METRICS
-
     from interp.heads.scoring import why_not
 
     model = interp.load("planted:zoo")
