@@ -89,9 +89,9 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
     for source in sources:
         first = len(found.scores)
         if isinstance(source, HeadTable):
-            found.scores.append(source)
+            add_table(source, found)
         elif (path := Path(source).expanduser()).is_file():
-            found.scores.append(HeadTable.load(path))
+            add_table(HeadTable.load(path), found)
         else:
             read_folder(path, found)
         if not isinstance(source, HeadTable):
@@ -99,6 +99,18 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
             parts.append((str(source), range(first, len(found.scores))))
     name_by_source(found, parts)
     return found
+
+
+def add_table(table: HeadTable, found: Contents) -> None:
+    """Add a table of heads: its scores, and its ablations and other importances."""
+    from interp.causal.comparison.questions import METHODS
+
+    causal = [name for name in table.metrics if name.partition(":")[0] in METHODS]
+    scores = [name for name in table.metrics if name not in causal]
+    if scores:
+        found.scores.append(table.where(metric=scores) if causal else table)
+    if causal:
+        found.causal.append(table.where(metric=causal) if scores else table)
 
 
 def atlas_of(
