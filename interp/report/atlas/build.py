@@ -25,6 +25,7 @@ from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
+from interp.report.atlas.kept_nulls import add_draws
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
@@ -139,6 +140,8 @@ def atlas_of(
         own = None if name not in scores else assigned.of(name)
         tables = scores.get(name), causal.get(name)
         models[name] = model_of(name, anchor(name, ids), *tables, own, named)
+        if name in scores:
+            add_draws(models[name], scores[name], found.nulls)
     pages, by_model = _placed(_parts(found), models, names)
     if not models and not pages:
         given = ", ".join(found.named) or "the table"

@@ -96,6 +96,8 @@ class Metric(TypedDict):
     end: str  # "high", "low" or "both": the end of interest
     null: str | None  # what the null is
     null_values: NotRequired[list[float]]  # its distribution over heads: their nulls, sorted
+    drawn_values: NotRequired[list[float]]  # scores of the heads of random weights, sorted
+    draws: NotRequired[int]  # of random weights
     score: Column
     sem: Column
     n: Column
