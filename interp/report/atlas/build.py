@@ -180,7 +180,7 @@ def _placed(
             models[name]["results"].append(one.part)
             by_model[name].append(one)
             continue
-        if one.model and name not in models and not shared:
+        if one.model and one.model not in one.part["title"] and name not in models and not shared:
             one.part["title"] = f"{one.part['title']}, {one.model}"
         pages.append(one.part)
     return pages, by_model

@@ -203,6 +203,15 @@ class Graph(TypedDict):
     verified: list[str]  # the nodes of the smallest set whose faithfulness was measured
     unit: str
     curves: NotRequired[Curves]  # faithfulness over the number of heads
+    pair: NotRequired[Pair]  # of the task's prompts, the first one
+
+
+class Pair(TypedDict):
+    """One prompt with the behaviour, and its corrupted version of the same length."""
+
+    clean: list[str]  # tokens
+    corrupted: list[str]
+    positions: dict[str, int]  # of the named tokens
 
 
 class Node(TypedDict):
@@ -214,6 +223,7 @@ class Node(TypedDict):
     score: float | None
     sem: float | None
     role: str
+    reads: NotRequired[tuple[int, int, float]]  # query, key and weight, its strongest on the pair
 
 
 class Curves(TypedDict):

@@ -92,7 +92,7 @@ def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
         "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
         "statements": statement_list(model, found), "roles": role_table(model, found),
         "metrics": metric_table(model), "judged": judged(model), "n_metrics": len(model["metrics"]),
-        "results": [_part(part) for part in model["results"]],
+        "results": [_part(part, _signs(model, found)) for part in model["results"]],
         "made": stored(model["provenance"]), "broad": map_width(model) > _BROAD,
     }  # fmt: skip
 
@@ -114,9 +114,15 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _signs(model: Model, found: Mapping[str, Sign]) -> dict[str, Sign]:
+    """Return the sign of the role of each head, by label."""
+    pairs = zip(model["heads"], model["roles"], strict=True)
+    return {place["label"]: found[role] for place, role in pairs if role in found}
+
+
+def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]:
     rows, made = part["rows"], part.get("provenance")
-    drawn = figure_of(part)
+    drawn = figure_of(part, signs)
     listed = part_rows(part["columns"], rows[:ROWS]) if rows else ""
     return {
         "id": part["id"], "kind": part["kind"], "title": part["title"], "text": part["text"],
