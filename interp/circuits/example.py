@@ -25,9 +25,10 @@ def example_pair(model: Model, task: ContrastTask) -> dict[str, Any]:
 
     Returns:
         `clean` and `corrupted`, the tokens; `positions`, by role; and `attends`, by head of the
-        decoder: query, key and weight of its strongest attention between two named positions of the
-        clean prompt or, where that is below `LEAST`, of the strongest attention from the last
-        named position to another one. `attends` is empty where the patterns cannot be read or the prompt is long.
+        decoder: query, key and weight of its strongest attention between two named positions of
+        the clean prompt or, where that is below `LEAST`, of the strongest attention from the last
+        named position to another one. `attends` is empty where the patterns cannot be read or the
+        prompt is long.
     """
     ids, other = task.clean.ids[0], task.corrupted.ids[0]
     positions = dict(task.roles[0]) if task.roles else {"end": len(ids) - 1}

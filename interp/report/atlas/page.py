@@ -117,7 +117,9 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
 def _signs(model: Model, found: Mapping[str, Sign]) -> dict[str, Sign]:
     """Return the sign of the role of each head, by label."""
     pairs = zip(model["heads"], model["roles"], strict=True)
-    return {place["label"]: found[role] for place, role in pairs if role in found}
+    return {
+        place["label"]: found[role] for place, role in pairs if role is not None and role in found
+    }
 
 
 def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]:
