@@ -78,7 +78,7 @@ def _square(place: Place, cell: int) -> str:
 def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
     """Return a map per stack of a model, coloured by role."""
     letters = {sign.class_: sign.letter for sign in signs.values()}
-    metric = None if judged(model) else first_metric(model)
+    metric = None if has_roles(model) else first_metric(model)
     scale = None if metric is None else _scale(metric)
     out = []
     for at, stack in enumerate(model["stacks"]):
@@ -105,7 +105,7 @@ def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
     return out
 
 
-def judged(model: Model) -> bool:
+def has_roles(model: Model) -> bool:
     """Tell whether the role of any head was decided, be it that it is unclear."""
     return any(role is not None for role in model["roles"])
 

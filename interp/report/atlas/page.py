@@ -13,7 +13,7 @@ from interp.draw.page import asset, csv_link, render, stored
 from interp.draw.svg import element
 from interp.report.atlas.document import Atlas, Comparison, Model, Part
 from interp.report.atlas.figures import figure_of
-from interp.report.atlas.maps import difference_map, judged, legend_list, map_width, role_maps
+from interp.report.atlas.maps import difference_map, has_roles, legend_list, map_width, role_maps
 from interp.report.atlas.metric_table import metric_table
 from interp.report.atlas.pack import CUTS, packed
 from interp.report.atlas.signs import Sign, sign_rules, signs
@@ -91,7 +91,8 @@ def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
         "id": model["id"], "name": model["name"],
         "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
         "statements": statement_list(model, found), "roles": role_table(model, found),
-        "metrics": metric_table(model), "judged": judged(model), "n_metrics": len(model["metrics"]),
+        "metrics": metric_table(model), "n_metrics": len(model["metrics"]),
+        "judged": has_roles(model),
         "results": [_part(part, _signs(model, found)) for part in model["results"]],
         "made": stored(model["provenance"]), "broad": map_width(model) > _BROAD,
     }  # fmt: skip

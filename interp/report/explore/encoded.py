@@ -46,7 +46,7 @@ def _stack(
         "name": name, "queries": list(queries), "keys": list(keys), "second": None,
         "tokens": [len(queries), len(keys)], "layers": layers, "across": across,
         "heads": [{"name": str(head), "layer": head.layer, "head": head.head} for head in weights],
-        "picture_of_heads": picture(weights),
+        "picture_of_heads": heads_picture(weights),
         "same": list(queries) == list(keys), "why": "a long prompt's terms are not sent",
     }  # fmt: skip
 
@@ -56,7 +56,7 @@ def _extent(weights: dict[Head, Shares]) -> tuple[list[int], int]:
     return sorted({head.layer for head in weights}), 1 + max(head.head for head in weights)
 
 
-def picture(weights: dict[Head, Shares]) -> str:
+def heads_picture(weights: dict[Head, Shares]) -> str:
     """Return a picture of all heads of a stack, layers down and heads across, as an address."""
     layers, across = _extent(weights)
     grid: Any = [[weights.get(Head(layer, h)) for h in range(across)] for layer in layers]

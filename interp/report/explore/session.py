@@ -252,7 +252,7 @@ class Session:
             found = self._within_memory(lambda: view(self.model, asked.prompts.ids[0]))
         self._ablations += 1
         asked.ablated[self._ablations] = found
-        pictures = [encoded.picture(dict(stack.weights)) for stack in found.stacks]
+        pictures = [encoded.heads_picture(dict(stack.weights)) for stack in found.stacks]
         return {"after": self._ablations, "pictures": pictures}
 
     def _checked(self, text: str | Sequence[int]) -> Prompts:
