@@ -163,16 +163,16 @@ def test_patterns_of_an_ablation_are_those_under_the_edit(client, model):
         edited = view(model, TEXT).stacks[0].weights
     plain = view(model, TEXT).stacks[0].weights
     for name in ("L0H2", "L1H7"):
-        about = f"prompt={found['prompt']}&head={name}"
-        now = client.get(f"/api/pattern?{about}&after={answer['after']}").data
-        before = client.get(f"/api/pattern?{about}").data
+        about = {"prompt": found["prompt"], "head": name}
+        now = client.get("/api/pattern", **about, after=answer["after"]).data
+        before = client.get("/api/pattern", **about).data
         assert (now["w"] == before["w"]) == (name == "L0H2")  # only later layers see the edit
-        assert np.allclose(weights_of(now), edited[Head.parse(name)], atol=1e-6)
+        assert np.allclose(weights_of(now["w"]), edited[Head.parse(name)], atol=1e-6)
     assert np.abs(edited[Head(1, 7)] - plain[Head(1, 7)]).max() > 0.1
     # bringing the head back leaves no ablation to ask for
     back = client.post("/api/ablate", given | {"heads": []}).data
     assert "pictures" not in back
-    gone = client.get(f"/api/pattern?prompt={found['prompt']}&head=L1H7&after={answer['after']}")
+    gone = client.get("/api/pattern", **about, after=answer["after"])
     assert gone.status == 400
     assert "was replaced by another one" in gone.data["error"]
 
