@@ -63,8 +63,8 @@ def test_on_a_screen_everything_can_be_read(browser, report_page, theme, width) 
     browser.emulate(theme, width)
     browser.open(report_page)
     browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
-    # letters on the cells of a map: their colours are tested with the palette
-    browser.run("for (const t of document.querySelectorAll('.cells text')) t.remove()")
+    # letters on the cells of a map and on nodes: their colours are tested with the palette
+    browser.run("for (const t of document.querySelectorAll('.cells text, text.sign')) t.remove()")
     assert browser.run("return document.documentElement.scrollWidth") <= width
     assert browser.run(PALE) == []
     assert browser.run(CUT) == []

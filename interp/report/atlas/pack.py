@@ -82,7 +82,9 @@ def _same(values: list[Any]) -> list[Any] | None:
 
 def _metric(metric: Metric, cut: int) -> dict[str, Any]:
     kept = {k: metric[k] for k in ("name", "text", "unit", "group", "low", "high", "end", "null")}
-    kept |= {name: column(metric.get(name, [])) for name in _COLUMNS[: 2 if cut >= 3 else None]}
+    none: list[float | None] = [None] * len(metric["score"])
+    shown = _COLUMNS[: 2 if cut >= 3 else None]
+    kept |= {name: column(metric.get(name) or none) for name in shown}
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
