@@ -35,7 +35,6 @@ import torch
 import interp
 from interp.core.table import HeadTable
 from interp.heads.patterns import View, long_view, view
-from interp.report import heads_page
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 
@@ -44,7 +43,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))  # the browser that the tests dri
 
 LENGTHS = (32, 128, 512)
 LONG = 16_384
-PAGES = ("interp report", "interp atlas")  # pages of scores
+SCORES = "interp atlas"  # a page of scores
 METRICS = (
     "induction", "previous_token", "duplicate_token", "first_token", "recency", "local_window",
     "streaming", "attention_distance", "entropy", "largest_weight", "current_token", "sink",
@@ -192,21 +191,6 @@ def attention_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
     yield "interp", "interp, long view", "16 heads in blocks", LONG, found.html
 
 
-def score_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
-    rng = np.random.default_rng(0)
-    for layers, heads, metrics in ((12, 12, 5), (12, 12, 20), (32, 32, 20), (80, 64, 20)):
-        tables = [
-            HeadTable.from_scores(
-                model="random", metric=f"metric_{i}", score=rng.random((layers, heads)), sem=0.01,
-                n=16, null=0.05, unit="fraction", provenance={},
-            )
-            for i in range(metrics)
-        ]  # fmt: skip
-        table = HeadTable.concat(tables)
-        shown = f"{layers * heads:,} heads x {metrics} metrics"
-        yield "interp", "interp report", shown, 0, lambda t=table: heads_page(t)
-
-
 def atlas_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
     """Atlases of scores with errors and nulls; a few heads of each metric stand out."""
     rng = np.random.default_rng(0)
@@ -224,7 +208,7 @@ def atlas_pages() -> Iterator[tuple[str, str, str, int, Callable[[], str]]]:
             )  # fmt: skip
         table = HeadTable.concat(tables)
         shown = f"{layers * heads:,} heads x {len(METRICS)} metrics"
-        yield "interp", "interp atlas", shown, 0, lambda t=table: atlas_page(build_atlas(t))
+        yield "interp", SCORES, shown, 0, lambda t=table: atlas_page(build_atlas(t))
 
 
 def measure(repeats: int, sources: Sequence[Iterator]) -> list[dict[str, Any]]:
@@ -318,15 +302,15 @@ def main() -> None:
         name = browser.run("return navigator.userAgent")
     before = json.loads((HERE / "pages.json").read_text())
     if options.only == "report":
-        rows = [row for row in before["rows"] if row["page"] not in PAGES]
-        rows += measure(options.repeats, [score_pages(), atlas_pages()])
+        rows = [row for row in before["rows"] if row["page"] != SCORES]
+        rows += measure(options.repeats, [atlas_pages()])
     elif options.only:
-        sources = attention_pages(), score_pages(), atlas_pages()
+        sources = attention_pages(), atlas_pages()
         ours = [(row for row in source if row[0] == "interp") for source in sources]
         measured = iter(measure(options.repeats, ours))
         rows = [next(measured) if row["tool"] == "interp" else row for row in before["rows"]]
     else:
-        rows = measure(options.repeats, [attention_pages(), score_pages(), atlas_pages()])
+        rows = measure(options.repeats, [attention_pages(), atlas_pages()])
     number = name.partition("Chrome/")[2].partition(".")[0]
     write(rows, options.repeats, f"Chromium {number}", before["about"] if options.only else {})
 

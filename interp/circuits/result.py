@@ -117,12 +117,14 @@ class Circuit(CircuitFiles, Result):
         from interp.causal.importance import standard_error
         from interp.circuits.bootstrap import labels_of, of_found
         from interp.circuits.contrast import hashes
+        from interp.circuits.example import example_pair
         from interp.model.content import model_provenance
 
         made = model_provenance(model) | task.about()
         made |= {"method": method, "level": level, "options": dict(options)}
         made |= {"forwards": found.forwards, "backwards": found.backwards, "signed": found.signed}
         made |= {"made_by": "interp.circuits.find_circuit", "pairs": hashes(task)}
+        made["example"] = example_pair(model, task)
         edges, now, shared = found.edges_per_prompt, found.conditional, labels_of(found, task)
 
         def sem(x: Float[np.ndarray, "node prompt"]) -> Float[np.ndarray, " node"]:

@@ -56,7 +56,8 @@ _OPTIONS = (
         "--examples/--no-examples",
         default=True,
         show_default=True,
-        help="For each MODEL, show the prompts that drive each head and the tokens that it writes.",
+        help="For each MODEL, show the prompts that drive each head and the tokens that it writes, "
+        "and write the attention of its heads to NAME-MODEL.html beside the page.",
     ),
     click.option(
         "--budget",
@@ -159,16 +160,18 @@ def write_atlas(
     atlas = atlas_of(found, title=title, command=as_given(), named=top)
     for note in atlas.get("notes", []):
         voice.note(note)
+    views: dict[str, str] = {}
     if examples and batch is not None:
-        _add_examples(atlas, models, batch, loading, voice)
+        views = _add_examples(atlas, models, batch, loading, voice, out)
     table = found.table
     files = [path.name for path in numbers] if len(table) else []
-    page = atlas_page(atlas, budget=round(budget * _MB), beside=files).encode()
+    page = atlas_page(atlas, budget=round(budget * _MB), beside=files, views=views).encode()
     write_atomically(out, page)
     if files:
         table.to_csv(numbers[0])
         table.to_json(numbers[1])
     written = f"; its numbers in {' and '.join(files)}" if files else ""
+    written += f"; the attention of its heads in {' and '.join(views.values())}" if views else ""
     voice.note(f"{out}: {len(page) / _MB:.2f} MB{written}")
     return int(bool(batch is not None and batch.failed))
 
@@ -199,21 +202,30 @@ def _scored(
 
 
 def _add_examples(
-    atlas: Any, models: Sequence[str], batch: ScoreRun, loading: Loading, voice: Any
-) -> None:
-    """Load each scored model again, and add its examples to the cards."""
+    atlas: Any, models: Sequence[str], batch: ScoreRun, loading: Loading, voice: Any, out: Path
+) -> dict[str, str]:
+    """Load each scored model again, and add its examples to the cards and write its attention.
+
+    Returns:
+        The addresses of the attention views, by the id of their model.
+    """
     from interp.core.errors import InterpError
+    from interp.report.atlas.attention import write_view
     from interp.report.atlas.from_model import add_model
 
+    views: dict[str, str] = {}
     for source, name in source_labels(models).items():
         if name in batch.failed:
             continue
         try:
-            add_model(atlas, loading.load(source, name))
+            model = loading.load(source, name)
+            add_model(atlas, model)
+            views |= write_view(atlas, model, out)
         except InterpError as error:  # the scores are still worth a page
             text = f"{name}: no examples of its heads: {error}"
             atlas.setdefault("notes", []).append(text)
             voice.note(text)
+    return views
 
 
 def _require_apart(sources: Sequence[str], numbers: Sequence[Path]) -> None:

@@ -38,7 +38,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.heatmap": "interp.draw.plot:heatmap",
         "Result.html_table": "interp.draw.page:html_table",
         "Result.page": "interp.draw.page:page",
-        "Result.report": "interp.report.heads:write_report",
+        "Result.report": "interp.report.atlas.written:write_report",
         "Result.svg": "interp.draw.figure:svg",
         "View.html": "interp.report.view_page:assembled",
     },

@@ -1,4 +1,6 @@
+from .atlas.build import build_atlas
+from .atlas.page import atlas_page
+from .atlas.written import write_report
 from .explore import Explorer
-from .heads import heads_page, write_report
 
-__all__ = ["Explorer", "heads_page", "write_report"]
+__all__ = ["Explorer", "atlas_page", "build_atlas", "write_report"]

@@ -13,7 +13,7 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.order import BY
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
-from interp.report import heads_page
+from interp.report import write_report
 
 SCORES = [[0.9, 0.1, -0.2], [0.5, -0.8, -0.9]]
 
@@ -36,13 +36,15 @@ def of(end: str | None) -> HeadTable:
         (None, ["L0H0", "L1H0", "L1H2"]),  # a table that does not say, with scores of both signs
     ],
 )
-def test_the_declared_end_is_shown_everywhere(end, want) -> None:
+def test_the_declared_end_is_shown_everywhere(end, want, tmp_path) -> None:
     table = of(end)
     assert named(table.top(3)) == want
     printed = top_heads(table, 3)
     assert re.findall(r"L\dH\d", printed) == want
-    page = heads_page(table, top=3).partition("Top heads")[2].partition("</section>")[0]
-    assert re.findall(r"L\dH\d", page.partition("Every number")[0]) == want
+    write_report(table, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    rows = page.partition('class="metrics"')[2].partition("</table>")[0]
+    assert re.findall(r">(L\dH\d)</a>", rows) == want
     assert re.findall(r"L\dH\d", repr(table))[:3] == want
 
 

@@ -251,8 +251,8 @@ def test_everything_can_be_read(browser, atlas, theme, width) -> None:
     browser.open(atlas)
     browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
     browser.run("openHead('base', 'L1H1')")
-    # letters on the cells of a map: their colours are tested with the palette
-    browser.run("for (const t of document.querySelectorAll('.cells text')) t.remove()")
+    # letters on the cells of a map and on nodes: their colours are tested with the palette
+    browser.run("for (const t of document.querySelectorAll('.cells text, text.sign')) t.remove()")
     assert browser.run(PALE) == []
     assert browser.run(CUT) == []
     assert browser.run(SQUEEZED) == []

@@ -9,7 +9,7 @@ from base64 import b64decode
 
 import numpy as np
 import pytest
-from report.atlas_sample import HOSTILE, document, model, three
+from report.atlas_sample import HOSTILE, circuit, document, model, three
 
 from interp.core.errors import OptionError
 from interp.draw.colours import _TO_LMS, ink
@@ -154,12 +154,23 @@ def test_scores_without_nulls_make_no_claim() -> None:
     page = atlas_page(document(model("a", nulls=False)))
     assert "Without L1H1" not in page.partition("<script")[0]
     assert data_of(page)["models"][0]["metrics"][0]["p"] is None
-    assert "No head has a role." in page
+    assert "What its heads do" not in page
+    assert "First heads by each metric" in page
 
 
-def test_an_atlas_without_heads_is_refused() -> None:
-    with pytest.raises(OptionError, match="no heads to show"):
+def test_an_atlas_of_nothing_is_refused() -> None:
+    with pytest.raises(OptionError, match="nothing to show"):
         atlas_page(document())
+
+
+def test_results_without_heads_are_a_page_of_their_own() -> None:
+    part = circuit("a", ["L0H0", "L0H1", "L1H0", "L1H1"])
+    page = atlas_page(document(pages=[part]))
+    still = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert "Circuit of a" in still
+    assert '<div class="tools" hidden>' in still
+    for missing in ("Heads and roles", 'class="legend"', "Find a head"):
+        assert missing not in still
 
 
 def test_code_of_the_page_is_below_60_kb() -> None:

@@ -16,7 +16,9 @@ import interp
 from interp.causal.ablation import leave_one_out
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.heads.patterns import view
 from interp.model.edits import mean, resample, uniform, zero
 from interp.report.explore.app import BODY, application
 from interp.report.explore.session import Session
@@ -149,6 +151,30 @@ def test_ablated_logits_are_those_of_the_edit(client, model, intervention, refer
     assert answer["kl"] == pytest.approx(float((p.exp() * (p - q)).sum()), abs=1e-5)
     top = {int(i) for i in plain.topk(10).indices} | {int(i) for i in changed.topk(10).indices}
     assert {one["id"] for one in answer["tokens"]} == top
+
+
+def test_patterns_of_an_ablation_are_those_under_the_edit(client, model):
+    found = asked(client, TEXT)
+    given = {"prompt": found["prompt"], "heads": ["L0H3"], "intervention": "zero"}
+    answer = client.post("/api/ablate", given).data
+    [picture] = answer["pictures"]
+    assert picture != found["stacks"][0]["picture_of_heads"]
+    with model.edited(zero(["L0H3"])):
+        edited = view(model, TEXT).stacks[0].weights
+    plain = view(model, TEXT).stacks[0].weights
+    for name in ("L0H2", "L1H7"):
+        about = {"prompt": found["prompt"], "head": name}
+        now = client.get("/api/pattern", **about, after=answer["after"]).data
+        before = client.get("/api/pattern", **about).data
+        assert (now["w"] == before["w"]) == (name == "L0H2")  # only later layers see the edit
+        assert np.allclose(weights_of(now["w"]), edited[Head.parse(name)], atol=1e-6)
+    assert np.abs(edited[Head(1, 7)] - plain[Head(1, 7)]).max() > 0.1
+    # bringing the head back leaves no ablation to ask for
+    back = client.post("/api/ablate", given | {"heads": []}).data
+    assert "pictures" not in back
+    gone = client.get("/api/pattern", **about, after=answer["after"])
+    assert gone.status == 400
+    assert "was replaced by another one" in gone.data["error"]
 
 
 def test_an_ablation_agrees_with_the_command(client, model):

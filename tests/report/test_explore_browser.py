@@ -103,6 +103,8 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
     head(live, 11)
     live.wait("return document.querySelector('.panel canvas')")
     assert live.text(".panel h3") == "decoder L1H3"
+    heat = "return document.querySelector('.stacks image.heat').getAttribute('href')"
+    whole = live.run(heat)
     live.click(".panel canvas")
     live.wait("return document.querySelector('.pair h4')")
     live.click(".panel .ablate")
@@ -115,6 +117,17 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
     assert live.text(".panel .ablate") == "Bring L1H3 back"
     live.click(".chips button")
     live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
+    assert live.run(heat) == whole  # no later layer reads L1H3
+    head(live, 3)  # L0H3, which the heads of layer 1 read
+    live.wait("return document.querySelector('.panel .ablate')?.textContent === 'Ablate L0H3'")
+    live.click(".panel .ablate")
+    live.wait("return document.querySelector('.note.ablated').textContent !== ''")
+    assert live.run(heat) != whole
+    assert live.text(".panel h3") == "decoder L0H3"
+    live.wait("return document.querySelector('.panel .ablate')?.textContent === 'Bring L0H3 back'")
+    live.click(".chips button")
+    live.wait("return document.querySelector('.note.ablated').textContent === ''")
+    assert live.run(heat) == whole
 
 
 def test_a_click_ablates_when_it_is_told_to(live):

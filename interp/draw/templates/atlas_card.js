@@ -97,12 +97,13 @@ function scores(model, i, label) {
     const said = `${digits(score)}${between(...ends)}`;
     const rest = [Number.isNaN(base) ? "no null" : `null ${digits(base)}`, Number.isNaN(p) ? "" : p < 1e-12 ? "p < 1e-12" : `p ${p < 1e-3 ? p.toExponential(0) : p.toFixed(3)}`, `${above} of ${total}`].filter(Boolean).join("; ");
     return make("tr", {}, make("th", { scope: "row", title: metric.text }, metric.name, make("br"), make("span", { class: "soft" }, metric.unit)),
-      make("td", {}, distribution(metric, model, score, base, ends)), make("td", { class: "text" }, said, make("br"), make("span", { class: "soft" }, rest)));
+      make("td", {}, distribution(metric, model, i, score, base, ends)), make("td", { class: "text" }, said, make("br"), make("span", { class: "soft" }, rest)));
   });
   const head = ["metric", "on its null", "score"];
   const rows = () => [["head", "metric", "unit", "score", "null", "p"], ...found.map((x) => [label, x.metric.name, x.metric.unit, x.score, x.base, x.p])];
   const out = [rowButtons(`${model.name} ${label}`, rows), table("", head, lines.slice(0, FIRST))];
   if (lines.length > FIRST) out.push(make("details", {}, make("summary", {}, `${lines.length - FIRST} more metrics`), table("", head, lines.slice(FIRST))));
+  out.push(make("p", { class: "note" }, `Line: this head, with its 95 % interval; ticks: all heads; grey: their nulls${found.some((x) => x.metric.drawn > 1) ? "; outlined: heads of random weights" : ""}; short bar: the null ± 2 spreads of a head, where it is known.`));
   return out;
 }
 function interval(metric, model, i, score) {
@@ -110,26 +111,32 @@ function interval(metric, model, i, score) {
   const sem = metric.sem === undefined ? NaN : column(metric, "sem", model.size)[i];
   return [score - 1.96 * sem, score + 1.96 * sem];
 }
-// The null's distribution in grey, the scores of the other heads as ticks, this head as a line.
-const WIDE = 150, HIGH = 30;
-function distribution(metric, model, score, base, ends) {
+// The null in grey, heads of random weights as an outline, the other heads as ticks, this head as a line.
+const WIDE = 150, HIGH = 34, BINS = 30;
+function distribution(metric, model, i, score, base, ends) {
   const values = column(metric, "score", model.size), nulls = column(metric, "null_values", metric.nulls);
+  const drawn = column(metric, "drawn_values", metric.drawn ?? 0), spread = metric.null_sd === undefined ? NaN : column(metric, "null_sd", model.size)[i];
+  const band = [base - 2 * spread, base + 2 * spread];
   let low = Math.min(score, 0), high = Math.max(score, 0);
-  for (const v of [...values, ...nulls, ...ends, base]) if (!Number.isNaN(v)) { low = Math.min(low, v); high = Math.max(high, v); }
-  const x = (v) => +(4 + (WIDE - 8) * ((v - low) / (high - low || 1))).toFixed(1);
-  const parts = [make("path", { class: "base", d: `M0 ${HIGH - 6}H${WIDE}` })];
-  if (metric.nulls > 1) {
-    const bins = new Array(30).fill(0);
-    for (const v of nulls) bins[Math.min(29, Math.floor(30 * ((v - low) / (high - low || 1))))]++;
-    const most = Math.max(...bins), step = (WIDE - 8) / 30;
-    const way = bins.map((n, b) => (n ? `M${(4 + b * step).toFixed(1)} ${HIGH - 6}v${(-(HIGH - 8) * n / most).toFixed(1)}h${step.toFixed(1)}V${HIGH - 6}z` : "")).join("");
-    parts.push(make("path", { class: "nullband", d: way }));
-  } else if (!Number.isNaN(base)) parts.push(make("path", { class: "null", d: `M${x(base)} 4V${HIGH - 6}` }));
-  if (values.length <= 2000) parts.push(make("path", { class: "rug", d: [...values].filter((v) => !Number.isNaN(v)).map((v) => `M${x(v)} ${HIGH - 5}v4`).join("") }));
-  if (ends.every((v) => !Number.isNaN(v))) parts.push(make("path", { class: "between", d: `M${x(ends[0])} ${HIGH - 6}H${x(ends[1])}` }));
+  for (const v of [...values, ...nulls, ...drawn, ...ends, ...band, base]) if (!Number.isNaN(v)) { low = Math.min(low, v); high = Math.max(high, v); }
+  const x = (v) => +(4 + (WIDE - 8) * ((v - low) / (high - low || 1))).toFixed(1), foot = HIGH - 6;
+  const histogram = (found) => {
+    const bins = new Array(BINS).fill(0), step = (WIDE - 8) / BINS;
+    for (const v of found) bins[Math.min(BINS - 1, Math.floor(BINS * ((v - low) / (high - low || 1))))]++;
+    const most = Math.max(...bins);
+    return bins.map((n, b) => (n ? `M${(4 + b * step).toFixed(1)} ${foot}v${(-(HIGH - 8) * n / most).toFixed(1)}h${step.toFixed(1)}V${foot}z` : "")).join("");
+  };
+  const parts = [make("path", { class: "base", d: `M0 ${foot}H${WIDE}` })];
+  if (metric.nulls > 1) parts.push(make("path", { class: "nullband", d: histogram(nulls) }));
+  if (drawn.length > 1) parts.push(make("path", { class: "drawn", d: histogram(drawn) }));
+  if (!Number.isNaN(base)) parts.push(make("path", { class: "null", d: `M${x(base)} ${Number.isNaN(spread) ? 4 : foot - 7}V${foot}${Number.isNaN(spread) ? "" : `M${x(band[0])} ${foot - 4}H${x(band[1])}`}` }));
+  if (values.length <= 2000) parts.push(make("path", { class: "rug", d: [...values].filter((v) => !Number.isNaN(v)).map((v) => `M${x(v)} ${foot + 1}v4`).join("") }));
+  if (ends.every((v) => !Number.isNaN(v))) parts.push(make("path", { class: "between", d: `M${x(ends[0])} ${foot}H${x(ends[1])}` }));
   parts.push(make("path", { class: "here", d: `M${x(score)} 0V${HIGH}` }));
-  return make("svg", { class: "dist", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img",
-    "aria-label": `${digits(score)} between ${digits(low)} and ${digits(high)}${Number.isNaN(base) ? "" : `, null ${digits(base)}`}` }, ...parts);
+  const said = [`${digits(score)} between ${digits(low)} and ${digits(high)}`];
+  if (!Number.isNaN(base)) said.push(`null ${digits(base)}${Number.isNaN(spread) ? "" : ` ± ${digits(spread)}`}`);
+  if (drawn.length > 1) said.push(`${metric.draws} draws of random weights from ${digits(drawn[0])} to ${digits(drawn.at(-1))}`);
+  return make("svg", { class: "dist", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said.join(", ") }, ...parts);
 }
 function visible(token) { return token.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅"; }
 function example(one) {

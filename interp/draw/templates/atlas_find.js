@@ -98,3 +98,9 @@ tools.append(make("label", { for: "colour" }, "Colour by "), choice, rowButtons(
   }
   return out;
 }));
+if (!atlas.models.some((m) => m.roles.some((r) => r >= 0)) && choice.options.length > 1) {
+  for (const bar of document.querySelectorAll(".first-scale")) bar.remove();
+  choice.selectedIndex = 1; // no head has a role: the first effect or metric
+  look.by = choice.value;
+  repaint();
+}

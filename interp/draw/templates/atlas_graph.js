@@ -4,7 +4,7 @@ for (const svg of document.querySelectorAll("svg.graph")) {
   const model = atlas.models.find((m) => document.getElementById(svg.dataset.graph)?.closest(`[data-model="${CSS.escape(m.id)}"]`));
   for (const node of nodes) {
     const name = node.dataset.node, press = () => { if (!pins.delete(name)) pins.add(name); draw(); };
-    for (const [key, value] of Object.entries({ tabindex: 0, role: "button", "aria-pressed": "false", "aria-label": node.querySelector("title").textContent })) node.setAttribute(key, value);
+    for (const [key, value] of Object.entries({ tabindex: 0, role: "button", "aria-pressed": "false" })) node.setAttribute(key, value);
     node.addEventListener("click", press);
     node.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); press(); } });
   }

@@ -1,6 +1,6 @@
 // A prompt, all heads on it, and the logits with and without some of them.
 const WIDE = 42, HIGH = 24, place = root.getElementById("live") ?? placed();
-const state = { prompt: null, out: new Set(), turn: 0, zoom: null };
+const state = { prompt: null, out: new Set(), turn: 0, zoom: null, after: null };
 
 // The part of the atlas for prompts: below its maps, with a link in its head.
 function placed() {
@@ -21,6 +21,7 @@ const text = make("textarea", { id: "live-text", rows: 3, spellcheck: "false", r
 const run = make("button", { type: "submit" }, "Run");
 const status = make("output", { "aria-live": "polite", class: "status" });
 const maps = make("div", { class: "stacks" }), logits = make("div", { class: "logits" });
+const told = make("p", { class: "note ablated", role: "status" });
 const clicks = make("select", {}, make("option", { value: "open" }, "opens it"), make("option", { value: "ablate" }, "ablates it, or brings it back"));
 const kinds = make("select", { onchange: () => choose() });
 const about = make("span", { class: "note" });
@@ -63,6 +64,7 @@ function show(found) {
   state.prompt = found;
   state.zoom = null;
   state.out.clear();
+  state.after = null;
   page.stacks = found.stacks.map((stack) => ({ ...stack, key: found.stacks.length > 1 ? `${stack.name}.` : "", block: 1, tiles: [] }));
   page.complete = complete;
   position.max = found.tokens.length - 1;
@@ -136,7 +138,8 @@ function zoomed(s, h, focus) {
 // Asks for the weights of a head of a short prompt; the head keeps them.
 async function complete(s, item) {
   if (item.w) return;
-  Object.assign(item, await call("pattern", { prompt: state.prompt.prompt, head: page.stacks[s].key + item.name }));
+  const after = state.after === null ? {} : { after: state.after };
+  Object.assign(item, await call("pattern", { prompt: state.prompt.prompt, head: page.stacks[s].key + item.name, ...after }));
 }
 
 function toggle(s, h) {
@@ -182,12 +185,27 @@ async function ablate() {
   logits.setAttribute("aria-busy", "true");
   try {
     const found = await call("ablate", given);
-    if (turn === asked && prompt === state.prompt.prompt) compared(found);
+    if (turn !== asked || prompt !== state.prompt.prompt) return;
+    compared(found);
+    await redrawn(found);
   } catch (error) {
     if (turn === asked && !error.replaced) logits.replaceChildren(make("p", { class: "warning" }, error.message));
   } finally {
     if (turn === asked) logits.removeAttribute("aria-busy");
   }
+}
+
+// All heads as they attend with the ablated heads, and the head that is open; a long prompt keeps its maps.
+async function redrawn({ after = null, pictures }) {
+  if (state.prompt.block !== 1 || after === state.after) return;
+  state.after = after;
+  page.stacks.forEach((stack, s) => {
+    for (const item of stack.heads) delete item.w;
+    root.querySelector(`#s${s} image.heat`).setAttribute("href", pictures?.[s] ?? stack.picture_of_heads);
+  });
+  const shown = pictures ? "The patterns are those with the ablated heads." : "";
+  told.textContent = state.out.size ? shown : "";
+  if (opened && opened.tile === null) await openHead(opened.s, opened.h, false);
 }
 
 // The likeliest next tokens, with and without the ablated heads.
@@ -227,7 +245,7 @@ function begin() {
   const hint = page.about.text ? "Prompt" : "Token ids, separated by spaces";
   const form = make("form", { onsubmit: start, onkeydown: (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) start(e); } },
     make("label", { for: "live-text" }, `${hint} `), text, make("p", { class: "controls" }, run, make("span", { class: "note" }, "or Ctrl+Enter")));
-  place.append(form, status, make("div", { class: "explored" }, make("div", {}, maps), make("div", {}, ablation, logits)));
+  place.append(form, status, make("div", { class: "explored" }, make("div", {}, told, maps), make("div", {}, ablation, logits)));
   window.addEventListener("hashchange", linked);
   if (page.text) text.value = page.text;
   if (page.first) show(page.first);

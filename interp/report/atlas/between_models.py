@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.checkpoints.result import Emergence
 
-LINES = 6  # curves of heads per metric
+LINES = 8  # curves of heads, over all metrics
 NAMED = 4
 
 
@@ -148,10 +148,11 @@ def emergence_part(found: Emergence) -> FoundPart:
     frame: Any = found.to_pandas()
     name = _name(found)
     lines: list[Line] = []
-    for metric in found.metrics:
+    each = max(LINES // max(len(found.metrics), 1), 1)
+    for metric in found.metrics[:LINES]:
         rows = frame[frame["metric"] == metric]
         spread = rows.groupby(["stack", "layer", "head"])["score"].agg(lambda x: x.max() - x.min())
-        for stack, layer, head in spread.sort_values(ascending=False).index[:LINES]:
+        for stack, layer, head in spread.sort_values(ascending=False).index[:each]:
             own = rows[(rows["stack"] == stack) & (rows["layer"] == layer) & (rows["head"] == head)]
             lines.append(
                 {

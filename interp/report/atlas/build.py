@@ -25,6 +25,7 @@ from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
+from interp.report.atlas.kept_nulls import add_draws
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
@@ -89,9 +90,9 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
     for source in sources:
         first = len(found.scores)
         if isinstance(source, HeadTable):
-            found.scores.append(source)
+            add_table(source, found)
         elif (path := Path(source).expanduser()).is_file():
-            found.scores.append(HeadTable.load(path))
+            add_table(HeadTable.load(path), found)
         else:
             read_folder(path, found)
         if not isinstance(source, HeadTable):
@@ -99,6 +100,18 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
             parts.append((str(source), range(first, len(found.scores))))
     name_by_source(found, parts)
     return found
+
+
+def add_table(table: HeadTable, found: Contents) -> None:
+    """Add a table of heads: its scores, and its ablations and other importances."""
+    from interp.causal.comparison.questions import METHODS
+
+    causal = [name for name in table.metrics if name.partition(":")[0] in METHODS]
+    scores = [name for name in table.metrics if name not in causal]
+    if scores:
+        found.scores.append(table.where(metric=scores) if causal else table)
+    if causal:
+        found.causal.append(table.where(metric=causal) if scores else table)
 
 
 def atlas_of(
@@ -127,6 +140,8 @@ def atlas_of(
         own = None if name not in scores else assigned.of(name)
         tables = scores.get(name), causal.get(name)
         models[name] = model_of(name, anchor(name, ids), *tables, own, named)
+        if name in scores:
+            add_draws(models[name], scores[name], found.nulls)
     pages, by_model = _placed(_parts(found), models, names)
     if not models and not pages:
         given = ", ".join(found.named) or "the table"
@@ -165,7 +180,7 @@ def _placed(
             models[name]["results"].append(one.part)
             by_model[name].append(one)
             continue
-        if one.model and name not in models and not shared:
+        if one.model and one.model not in one.part["title"] and name not in models and not shared:
             one.part["title"] = f"{one.part['title']}, {one.model}"
         pages.append(one.part)
     return pages, by_model

@@ -96,6 +96,8 @@ class Metric(TypedDict):
     end: str  # "high", "low" or "both": the end of interest
     null: str | None  # what the null is
     null_values: NotRequired[list[float]]  # its distribution over heads: their nulls, sorted
+    drawn_values: NotRequired[list[float]]  # scores of the heads of random weights, sorted
+    draws: NotRequired[int]  # of random weights
     score: Column
     sem: Column
     n: Column
@@ -201,6 +203,15 @@ class Graph(TypedDict):
     verified: list[str]  # the nodes of the smallest set whose faithfulness was measured
     unit: str
     curves: NotRequired[Curves]  # faithfulness over the number of heads
+    pair: NotRequired[Pair]  # of the task's prompts, the first one
+
+
+class Pair(TypedDict):
+    """One prompt with the behaviour, and its corrupted version of the same length."""
+
+    clean: list[str]  # tokens
+    corrupted: list[str]
+    positions: dict[str, int]  # of the named tokens
 
 
 class Node(TypedDict):
@@ -212,6 +223,7 @@ class Node(TypedDict):
     score: float | None
     sem: float | None
     role: str
+    reads: NotRequired[tuple[int, int, float]]  # query, key and weight, its strongest on the pair
 
 
 class Curves(TypedDict):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -15,7 +15,8 @@ from interp.draw.panel import colour_class
 from interp.draw.svg import element, svg_picture
 from interp.report.arcs import arcs
 from interp.report.atlas.document import Curves, Line, Part, Tokens
-from interp.report.atlas.graph import graph_figure
+from interp.report.atlas.graph import graph_figure, pair_figure
+from interp.report.atlas.signs import Sign
 from interp.report.tokens import shown
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
@@ -23,18 +24,24 @@ _SENTENCES, _OPEN = 6, 1  # drawn of the trees of a model, and not folded
 _DASHES = (None, "7 4", "2 4", "7 3 2 3")
 
 
-def figure_of(part: Part) -> Markup | str:
-    """Return the figure of a result, or "" where it has none."""
+def figure_of(part: Part, signs: Mapping[str, Sign] | None = None) -> Markup | str:
+    """Return the figure of a result, or "" where it has none.
+
+    Args:
+        part: the result.
+        signs: the signs of the roles of heads, by label.
+    """
     figure: Any = part.get("figure")
     if not figure:
         return ""
     if figure["draw"] == "curves":
         return curves_figure(figure, part["title"])
     if figure["draw"] == "graph":
-        drawn = graph_figure(figure, part["id"], part["title"])
-        curves = figure.get("curves")
+        drawn = graph_figure(figure, part["id"], part["title"], signs)
+        curves, pair = figure.get("curves"), figure.get("pair")
         beside = curves_figure(curves, f"{part['title']}: faithfulness") if curves else ""
-        return element("div", drawn, beside, class_="two")
+        prompt = pair_figure(pair) if pair else ""
+        return element("div", drawn, beside, class_="two") + prompt
     if figure["draw"] == "tokens":
         return tokens_figure(figure)
     pictures = [

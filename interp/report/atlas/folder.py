@@ -18,6 +18,7 @@ from interp import __version__
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
 from interp.core.store import Store
 from interp.core.table import HeadTable
+from interp.report.atlas.kept_nulls import KeptNull, read_nulls
 
 if TYPE_CHECKING:
     from interp.causal.pruning.result import PruningCurve
@@ -47,6 +48,7 @@ class Contents:
         causal: tables of ablations and other importances of heads.
         circuits: circuits, each with its evaluation as `interp circuit` wrote it, if there is one.
         safety, attributions, faithfulness, agreements: documents of these commands.
+        nulls: scores of random weights that were kept with the scores.
         notes: sentences on what could not be read, and on results of another version.
         named: the folders and files that were read.
     """
@@ -64,6 +66,7 @@ class Contents:
     differences: list[ModelDifferences] = field(default_factory=list)
     matches: list[HeadMatches] = field(default_factory=list)
     emergence: list[Emergence] = field(default_factory=list)
+    nulls: list[KeptNull] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
 
@@ -92,6 +95,7 @@ def read_folder(folder: Path, into: Contents | None = None) -> Contents:
     before = len(found.notes)
     first = len(found.scores)
     _read_scores(folder, found, failed)
+    found.nulls += read_nulls(folder)
     found.scores[first:] = sorted(found.scores[first:], key=_models)  # stable: the oldest first
     for path in _files(folder):
         if path.suffix == ".parquet":

@@ -46,7 +46,7 @@ def add_model(atlas: Atlas, model: LoadedModel) -> bool:
     Returns:
         False if the atlas has no such model; it then gets a note.
     """
-    found = next((one for one in atlas["models"] if _is(one, model)), None)
+    found = found_model(atlas, model)
     notes = atlas.setdefault("notes", [])
     if found is None:
         notes.append(f"{model.name} is loaded, but there are no scores of it, so it has no cards.")
@@ -72,6 +72,11 @@ def add_model(atlas: Atlas, model: LoadedModel) -> bool:
     return True
 
 
+def found_model(atlas: Atlas, model: LoadedModel) -> Model | None:
+    """Return the loaded model's part of an atlas, by its weights; None if there is none."""
+    return next((one for one in atlas["models"] if _is(one, model)), None)
+
+
 def _is(one: Model, model: LoadedModel) -> bool:
     """Tell whether a model of the atlas has the weights of the loaded one."""
     made = one["provenance"]
@@ -91,18 +96,21 @@ def _wanted(found: Model) -> set[str]:
 
 def _prompts(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the prompts of the examples; none for a model that does not read tokens."""
-    from interp.heads.scoring import default_prompts
-
-    given = default_prompts(model, 0)
-    if not isinstance(given, Prompts):
-        return []
-    found = [ids[:LONGEST] for ids in given.ids[:PROMPTS]]
-    if model.tokenizer is not None:
+    found = default_ids(model)
+    if found and model.tokenizer is not None:
         text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
         lines = [line for line in text.splitlines() if line][:LINES]
         longest = min(x for x in (LONGEST, model.limit) if x)
         found += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
     return found
+
+
+def default_ids(model: LoadedModel) -> list[tuple[int, ...]]:
+    """Return the beginnings of the first default prompts; none without tokens."""
+    from interp.heads.scoring import default_prompts
+
+    given = default_prompts(model, 0)
+    return [ids[:LONGEST] for ids in given.ids[:PROMPTS]] if isinstance(given, Prompts) else []
 
 
 class _Reading:

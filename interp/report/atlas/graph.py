@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from markupsafe import Markup
 
 from interp.draw.svg import element, svg_picture
-from interp.report.atlas.document import Graph, Node
+from interp.report.atlas.document import Graph, Node, Pair
+from interp.report.atlas.signs import Sign
+from interp.report.tokens import shown
 
-_WIDE, _HIGH = 62, 24  # of a node
-_ACROSS, _DOWN = 74, 66  # from node to node, from layer to layer
+_WIDE, _HIGH = 76, 24  # of a node
+_BADGE = 18  # pixels of the letter of a head's role
+_ACROSS, _DOWN = 106, 78  # from node to node, from layer to layer
 _LEFT, _TOP = 66, 14
 _FEW = 16  # nodes of a circuit that was not verified
 _EDGES = 80  # drawn at first
 _ROOM = 9  # nodes in one row
 
 
-def graph_figure(figure: Graph, part: str, title: str) -> Markup:
-    """Draw the smallest verified set of a circuit, or its first nodes; width is the score."""
+def graph_figure(
+    figure: Graph, part: str, title: str, signs: Mapping[str, Sign] | None = None
+) -> Markup:
+    """Draw the smallest verified set of a circuit, or its first nodes; width is the score.
+
+    Args:
+        figure: the circuit.
+        part: id of the part that holds it.
+        title: its title.
+        signs: the signs of the roles of heads, by label.
+    """
     kept = shown_nodes(figure)
     edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept][:_EDGES]
     nodes = [n for n in figure["nodes"] if n["id"] in kept]
@@ -29,7 +42,7 @@ def graph_figure(figure: Graph, part: str, title: str) -> Markup:
         start = _LEFT + (width - _LEFT - len(row) * _ACROSS) / 2
         for i, node in enumerate(row):
             at[node["id"]] = (start + (i + 0.5) * _ACROSS, _TOP + depth * _DOWN + _HIGH / 2)
-    height = _TOP + len(rows) * _DOWN - (_DOWN - _HIGH) + 14
+    height = _TOP + len(rows) * _DOWN - (_DOWN - _HIGH) + 26
     named = [
         element("text", _row_name(key), x=4, y=_TOP + depth * _DOWN + _HIGH / 2 + 4, class_="soft")
         for depth, (key, _) in enumerate(sorted(rows.items(), reverse=True))
@@ -38,7 +51,7 @@ def graph_figure(figure: Graph, part: str, title: str) -> Markup:
     told = ", ".join(node["id"] for node in nodes[:12])
     return svg_picture(
         width, height, *named, *_edges(edges, at, figure["unit"]),
-        *_nodes(nodes, at, figure["unit"]),
+        *_nodes(nodes, at, figure, signs or {}),
         class_="figure graph", role="img", aria_label=f"{title}, {what}: {told}",
         data_graph=part,
     )  # fmt: skip
@@ -90,7 +103,7 @@ def _edges(
     out = []
     for a, b, score in reversed(edges):
         (x0, y0), (x1, y1) = at[_owner(a)], at[_owner(b)]
-        x1 += {"q": -18, "v": 18}.get(b.partition(".")[2], 0)
+        x1 += {"q": -24, "v": 24}.get(b.partition(".")[2], 0)
         y0, y1 = y0 - _HIGH / 2, y1 + _HIGH / 2
         bend = (y0 - y1) / 2
         width = 1.0 if score is None else 0.7 + 4.3 * abs(score) / size
@@ -105,17 +118,58 @@ def _edges(
     return out
 
 
-def _nodes(nodes: list[Node], at: dict[str, tuple[float, float]], unit: str) -> list[Markup]:
+def _nodes(
+    nodes: list[Node], at: dict[str, tuple[float, float]], figure: Graph, signs: Mapping[str, Sign]
+) -> list[Markup]:
     out = []
     for node in nodes:
         x, y = at[node["id"]]
-        score = "" if node["score"] is None else f": {node['score']:.4g} {unit}"
-        said = f"{node['id']}{score}{', ' + node['role'] if node['role'] else ''}"
+        sign = signs.get(node["id"])
+        score = "" if node["score"] is None else f": {node['score']:.4g} {figure['unit']}"
+        reads = _reads(node, figure.get("pair"))
+        told = [f"{node['id']}{score}", node["role"], sign.name if sign else "", reads]
         box = {"x": x - _WIDE / 2, "y": y - _HIGH / 2, "width": _WIDE, "height": _HIGH, "rx": 5}
         kind = "node minus" if (node["score"] or 0) < 0 else "node"
-        out.append(
-            element("g", element("title", said), element("rect", **box),
-                    element("text", node["id"], x=x, y=y + 4, text_anchor="middle"),
-                    class_=kind, data_node=node["id"])
-        )  # fmt: skip
+        lettered = sign is not None and sign.letter != ""
+        left = x + (_BADGE / 2 if lettered else 0)
+        parts = [element("title", ", ".join(filter(None, told))), element("rect", **box),
+                 element("text", node["id"], x=left, y=y + 4, text_anchor="middle")]  # fmt: skip
+        if lettered and sign is not None:
+            parts += [
+                element("rect", class_=f"sign {sign.class_}", x=x - _WIDE / 2 + 3,
+                        y=y - _BADGE / 2, width=_BADGE, height=_BADGE, rx=3),
+                element("text", sign.letter, class_=f"sign {sign.class_}",
+                        x=x - _WIDE / 2 + 3 + _BADGE / 2, y=y + 4, text_anchor="middle"),
+            ]  # fmt: skip
+        if reads:
+            parts.append(element("text", reads, x=x, y=y + _HIGH / 2 + 13, text_anchor="middle",
+                                 class_="soft reads"))  # fmt: skip
+        out.append(element("g", *parts, class_=kind, data_node=node["id"]))
     return out
+
+
+def _reads(node: Node, pair: Pair | None) -> str:
+    """Return where a head attends from and to, as in "end \u2192 next .92"."""
+    reads = node.get("reads")
+    if reads is None or pair is None:
+        return ""
+    names = {at: role for role, at in pair["positions"].items()}
+    query, key = (names.get(at, shown(pair["clean"][at])) for at in reads[:2])
+    return f"{query[:9]} \u2192 {key[:9]} {reads[2]:.2f}"
+
+
+def pair_figure(pair: Pair) -> Markup:
+    """Return a prompt token by token, with its positions, their names, and what is corrupted."""
+    names: dict[int, list[str]] = {}
+    for role, at in pair["positions"].items():
+        names.setdefault(at, []).append(role)
+    items = []
+    for at, (token, other) in enumerate(zip(pair["clean"], pair["corrupted"], strict=True)):
+        under = f"{at} {', '.join(names.get(at, []))}".strip()
+        changed = element("s", shown(other)) if other != token else ""
+        items.append(
+            element("li", element("b", shown(token)), changed, element("small", under),
+                    class_="named" if at in names else None)
+        )  # fmt: skip
+    note = "The first pair of prompts: token, corrupted token (struck out), position and its name."
+    return element("div", element("p", note, class_="note"), element("ol", *items, class_="prompt"))

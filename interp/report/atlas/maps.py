@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from interp.draw.panel import LEFT, TOP, map_axes
+from interp.draw.colours import Scale
+from interp.draw.panel import LEFT, TOP, colour_bar, colour_class, map_axes
 from interp.draw.svg import element, number, svg_picture
-from interp.report.atlas.document import Comparison, Model, Place, Statement
+from interp.report.atlas.document import Comparison, Metric, Model, Place, Statement
 from interp.report.atlas.signs import Sign, badge
 
 _LETTERED = 12  # pixels of the smallest cell that holds a letter
@@ -21,6 +22,12 @@ def cell_size(layers: int, heads: int) -> int:
     if heads <= 16 and layers <= 24:
         return 24
     return 16 if heads <= 32 and layers <= 48 else 9 if heads <= 80 else 7
+
+
+def map_width(model: Model) -> int:
+    """Return the pixels of a model's widest map."""
+    return max((LEFT + s["heads"] * cell_size(s["layers"], s["heads"]) for s in model["stacks"]),
+               default=0)  # fmt: skip
 
 
 def class_map(
@@ -71,21 +78,56 @@ def _square(place: Place, cell: int) -> str:
 def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
     """Return a map per stack of a model, coloured by role."""
     letters = {sign.class_: sign.letter for sign in signs.values()}
+    metric = None if has_roles(model) else first_metric(model)
+    scale = None if metric is None else _scale(metric)
     out = []
     for at, stack in enumerate(model["stacks"]):
         own = [i for i, place in enumerate(model["heads"]) if place["stack"] == at]
         roles = [model["roles"][i] for i in own]
-        classes = [signs[r].class_ if r is not None and r in signs else "none" for r in roles]
+        if metric is None or scale is None:
+            classes = [signs[r].class_ if r is not None and r in signs else "none" for r in roles]
+            said = _described(model, stack["name"], roles, signs)
+            bar = ""
+        else:
+            classes = _value_classes([metric["score"][i] for i in own], scale)
+            said = f"Map of the heads of {model['name']}, {stack['name']}, by {metric['name']}"
+            about = f"{metric['name']}, {metric['unit']}"
+            bar = Markup("").join((element("p", about, class_="note"), colour_bar(scale)))
         places = [model["heads"][i] for i in own]
         drawn = class_map(
             places, classes, (stack["layers"], stack["heads"]), letters=letters,
-            aria_label=_described(model, stack["name"], roles, signs),
-            data_model=model["id"], data_stack=at,
+            aria_label=said, data_model=model["id"], data_stack=at,
         )  # fmt: skip
         name = element("figcaption", stack["name"]) if len(model["stacks"]) > 1 else ""
+        below = element("div", bar, class_="first-scale") if bar else ""
         output = element("output", aria_live="polite")
-        out.append(element("figure", name, drawn, output))
+        out.append(element("figure", name, drawn, below, output))
     return out
+
+
+def has_roles(model: Model) -> bool:
+    """Tell whether the role of any head was decided, be it that it is unclear."""
+    return any(role is not None for role in model["roles"])
+
+
+def first_metric(model: Model) -> Metric | None:
+    """Return the metric that colours a map without roles: an effect if there is one."""
+    causal = [one for one in model["metrics"] if one["group"] == "causal"]
+    return next(iter([*causal, *model["metrics"]]), None)
+
+
+def _scale(metric: Metric) -> Scale:
+    import numpy as np
+
+    scores = np.array([math.nan if v is None else v for v in metric["score"]])
+    return Scale.fit(scores, (metric["low"], metric["high"]))
+
+
+def _value_classes(values: Sequence[float | None], scale: Scale) -> list[str]:
+    import numpy as np
+
+    numbers = np.array([math.nan if v is None else v for v in values], dtype=float)
+    return [colour_class(int(at), scale.signed) for at in scale.bins(numbers)]
 
 
 def _described(
@@ -99,13 +141,11 @@ def _described(
 
 def difference_map(comparison: Comparison, model: Model, stack: int) -> Markup:
     """Return the map of a comparison's first metric, blue above zero and orange below."""
-    from interp.draw.colours import Scale
-
     first = comparison["metrics"][0]
     own = [i for i, place in enumerate(model["heads"]) if place["stack"] == stack]
     values = [first["difference"][i] for i in own]
     scale = Scale.around(max((abs(v) for v in values if v is not None), default=0), signed=True)
-    classes = ["none" if v is None else f"d{_bin(v, scale)}" for v in values]
+    classes = _value_classes(values, scale)
     about = model["stacks"][stack]
     return class_map(
         [model["heads"][i] for i in own], classes, (about["layers"], about["heads"]),
@@ -113,13 +153,6 @@ def difference_map(comparison: Comparison, model: Model, stack: int) -> Markup:
         f"{first['metric']}",
         data_compare=comparison["id"], data_stack=stack,
     )  # fmt: skip
-
-
-def _bin(value: float, scale: Any) -> int:
-    from interp.draw.colours import BINS
-
-    part = (value - scale.low) / (scale.high - scale.low)
-    return round(min(max(part, 0.0), 1.0) * (BINS - 1))
 
 
 def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -> Markup:
@@ -152,11 +185,15 @@ def statement_bar(one: Statement, ends: tuple[float, float], width: int = 150) -
 def bar_ends(model: Model, metric: str) -> tuple[float, float]:
     """Return the ends of a metric's bars: of its range, or of its scores, with zero between."""
     found = next((m for m in model["metrics"] if m["name"] == metric), None)
-    if found is None:
-        return (0.0, 0.0)
-    seen = [v for v in found["score"] if v is not None and math.isfinite(v)]
-    low = found["low"] if found["low"] is not None else min([0.0, *seen])
-    high = found["high"] if found["high"] is not None else max([0.0, *seen])
+    return (0.0, 0.0) if found is None else metric_ends(found)
+
+
+def metric_ends(metric: Metric) -> tuple[float, float]:
+    """Return the ends of the bars of one metric; see `bar_ends`."""
+    every = [*metric["score"], *metric.get("score_low", []), *metric.get("score_high", [])]
+    seen = [v for v in every if v is not None and math.isfinite(v)]
+    low = metric["low"] if metric["low"] is not None else min([0.0, *seen])
+    high = metric["high"] if metric["high"] is not None else max([0.0, *seen])
     return (min(low, 0.0), max(high, 0.0))
 
 

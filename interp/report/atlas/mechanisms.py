@@ -44,6 +44,12 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
     figure: Graph = {
         "draw": "graph", "nodes": nodes, "edges": edges, "verified": verified, "unit": found.unit,
     }  # fmt: skip
+    example = found.made.get("example") or {}
+    if example:
+        figure["pair"] = {k: example[k] for k in ("clean", "corrupted", "positions")}  # type: ignore[typeddict-item]
+        for node in nodes:
+            if node["id"] in example["attends"]:
+                node["reads"] = tuple(example["attends"][node["id"]])
     if evaluation.get("curve"):
         figure["curves"] = _faithfulness(evaluation["curve"])
     heads = verified or [x for x in found.ranking if _is_head(x)][:NEEDED]
@@ -64,7 +70,7 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
     part: Any = {
         "id": "", "kind": "circuit", "title": f"Circuit: {found.task} ({found.method})",
         "text": text, "heads": heads, **frame_rows(table), "figure": figure,
-        "provenance": made_of(found.provenance),
+        "provenance": made_of({k: v for k, v in found.provenance.items() if k != "example"}),
     }  # fmt: skip
     return FoundPart(part, found.model, stated_weights(found.made), notes)
 

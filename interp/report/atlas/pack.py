@@ -17,7 +17,7 @@ import numpy as np
 from interp.report.atlas.document import Atlas, Card, Metric, Model
 from interp.report.atlas.signs import UNCLEAR, Sign
 
-_COLUMNS = ("score", "null_score", "sem", "null_sem", "p", "n")
+_COLUMNS = ("score", "null_score", "sem", "null_sem", "null_sd", "p", "n")
 _NULLS = 256  # values of the distribution of a null, evenly chosen from the sorted ones
 # What is left out of a page that exceeds its budget, in this order.
 CUTS = (
@@ -82,11 +82,18 @@ def _same(values: list[Any]) -> list[Any] | None:
 
 def _metric(metric: Metric, cut: int) -> dict[str, Any]:
     kept = {k: metric[k] for k in ("name", "text", "unit", "group", "low", "high", "end", "null")}
-    kept |= {name: column(metric[name]) for name in _COLUMNS[: 2 if cut >= 3 else None]}
+    none: list[float | None] = [None] * len(metric["score"])
+    shown = _COLUMNS[: 2 if cut >= 3 else None]
+    kept |= {name: column(metric.get(name) or none) for name in shown}
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
-    return kept | {"null_values": column(nulls, constant=False), "nulls": len(nulls)}
+    drawn = metric.get("drawn_values") or []
+    return kept | {
+        "null_values": column(nulls, constant=False), "nulls": len(nulls),
+        "drawn_values": column(drawn, constant=False), "drawn": len(drawn),
+        "draws": metric.get("draws", 0),
+    }  # fmt: skip
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:

@@ -7,12 +7,14 @@ from typing import Any
 
 from markupsafe import Markup
 
+from interp.core.calibration import measured_error
 from interp.core.errors import OptionError
 from interp.draw.page import asset, csv_link, render, stored
 from interp.draw.svg import element
 from interp.report.atlas.document import Atlas, Comparison, Model, Part
 from interp.report.atlas.figures import figure_of
-from interp.report.atlas.maps import difference_map, legend_list, role_maps
+from interp.report.atlas.maps import difference_map, has_roles, legend_list, map_width, role_maps
+from interp.report.atlas.metric_table import metric_table
 from interp.report.atlas.pack import CUTS, packed
 from interp.report.atlas.signs import Sign, sign_rules, signs
 from interp.report.atlas.texts import (
@@ -25,6 +27,7 @@ from interp.report.atlas.texts import (
 
 BUDGET = 10_000_000  # bytes of a page that browsers open and mail servers accept
 ROWS = 60  # of a result's table on the page
+_BROAD = 450  # pixels of a map that gets two columns beside other models
 _CSV = 200_000  # bytes of a result's rows as a link
 SCRIPTS = ("atlas_data", "atlas_map", "atlas_card", "atlas_find", "atlas_compare", "atlas_graph")
 
@@ -49,16 +52,16 @@ def atlas_page(
         live: Data and script of the view of a local server, which the page may then ask.
 
     Raises:
-        OptionError: The document has no heads, or the page exceeds the budget with the least
-            detail.
+        OptionError: The document is empty, or the page exceeds the budget with the least detail.
     """
-    if not any(model["heads"] for model in document["models"]):
-        raise OptionError("The atlas has no heads to show. Give results with at least one head.")
+    heads = any(model["heads"] for model in document["models"])
+    if not heads and not document["pages"]:
+        raise OptionError("The atlas has nothing to show. Give a table with at least one score.")
     found = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
         "notes": document.get("notes", []), "legend": legend_list(found, document["models"]),
-        "rules": rule_table(document, found),
+        "rules": rule_table(document, found) if heads else "", "error": measured_error(),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],
         "pages": [_part(part) for part in document["pages"]],
@@ -88,8 +91,10 @@ def _model(model: Model, found: Mapping[str, Sign]) -> dict[str, Any]:
         "id": model["id"], "name": model["name"],
         "about": f"{n:,} head{'' if n == 1 else 's'}", "maps": role_maps(model, found),
         "statements": statement_list(model, found), "roles": role_table(model, found),
-        "results": [_part(part) for part in model["results"]],
-        "made": stored(model["provenance"]),
+        "metrics": metric_table(model), "n_metrics": len(model["metrics"]),
+        "judged": has_roles(model),
+        "results": [_part(part, _signs(model, found)) for part in model["results"]],
+        "made": stored(model["provenance"]), "broad": map_width(model) > _BROAD,
     }  # fmt: skip
 
 
@@ -110,9 +115,17 @@ def _comparison(document: Atlas, one: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _signs(model: Model, found: Mapping[str, Sign]) -> dict[str, Sign]:
+    """Return the sign of the role of each head, by label."""
+    pairs = zip(model["heads"], model["roles"], strict=True)
+    return {
+        place["label"]: found[role] for place, role in pairs if role is not None and role in found
+    }
+
+
+def _part(part: Part, signs: Mapping[str, Sign] | None = None) -> dict[str, Any]:
     rows, made = part["rows"], part.get("provenance")
-    drawn = figure_of(part)
+    drawn = figure_of(part, signs)
     listed = part_rows(part["columns"], rows[:ROWS]) if rows else ""
     return {
         "id": part["id"], "kind": part["kind"], "title": part["title"], "text": part["text"],

@@ -102,7 +102,9 @@ def _head_row(model: Model, label: str, sign: Sign | None) -> list[Any]:
     card: Card = model["cards"].get(label, {})
     name = element("span", badge(sign), " ", sign.name) if sign else ""
     evidence = "; ".join(x["text"].rstrip(".") for x in card.get("evidence", [])[:2])
-    effects = "; ".join(effect_sentence(x) for x in card.get("effects", [])[:2])
+    effects = "; ".join(
+        f"{effect_sentence(x)} ({x['intervention']})" for x in card.get("effects", [])[:2]
+    )
     link = head_link(model["id"], label)
     return [
         element("th", link, scope="row", id=address(model["id"], label)), name, evidence, effects,

@@ -140,7 +140,8 @@ def faithfulness_part(document: Mapping[str, Any]) -> FoundPart:
     text = f"Best method by each measure: {'; '.join(told[:4])}, on {len(document['texts'])} texts."
     part: Any = {
         "id": "", "kind": "faithfulness", "title": "Faithfulness of attribution methods",
-        "text": " ".join(x for x in (text, *limits[:1], warning) if x), "heads": [],
+        "text": " ".join(f"{x.rstrip('.')}." for x in (text, *limits[:1], warning) if x),
+        "heads": [],
         **rows_of_dicts(rows), "provenance": made_of(made),
     }  # fmt: skip
     model = str(made.get("model_id") or made.get("model") or "")

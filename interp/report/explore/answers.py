@@ -16,7 +16,7 @@ NO_MODEL = (
 _PATTERN = {"prompt": int, "head": str}
 _TILE = _PATTERN | {"block": int, "row": int, "column": int}
 TYPES: Mapping[str, tuple[Mapping[str, type], Mapping[str, type]]] = {
-    "pattern": (_PATTERN, {}),
+    "pattern": (_PATTERN, {"after": int}),
     "tile": (_TILE, {"turn": int}),
     "progress": ({}, {}),
 }

@@ -6,7 +6,7 @@
 | `GET /api/atlas` | the atlas as data (`interp.report.atlas.document`), or its absence as 400 |
 | `POST /api/prompt` | `{"text": ...}` or `{"ids": [...]}`: every head; see `Session.prompt` |
 | `GET /api/progress` | the layers that a running prompt has passed; `Session.progress` |
-| `GET /api/pattern?prompt=&head=` | all weights of a head over a short prompt; `Session.pattern` |
+| `GET /api/pattern?prompt=&head=&after=` | all weights of a head; see `Session.pattern` |
 | `GET /api/tile?prompt=&head=&block=&row=&column=&turn=` | a tile of a long one; `Session.tile` |
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 

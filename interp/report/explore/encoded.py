@@ -41,17 +41,27 @@ def prompt(
 def _stack(
     name: str, weights: dict[Head, Shares], queries: Sequence[str], keys: Sequence[str]
 ) -> dict[str, Any]:
-    layers = sorted({head.layer for head in weights})
-    across = 1 + max(head.head for head in weights)
-    grid: Any = [[weights.get(Head(layer, h)) for h in range(across)] for layer in layers]
-    shape = next(iter(weights.values())).shape
+    layers, across = _extent(weights)
     return {
         "name": name, "queries": list(queries), "keys": list(keys), "second": None,
         "tokens": [len(queries), len(keys)], "layers": layers, "across": across,
         "heads": [{"name": str(head), "layer": head.layer, "head": head.head} for head in weights],
-        "picture_of_heads": data_url(thumbnails(grid, shape, palette(False))),
+        "picture_of_heads": heads_picture(weights),
         "same": list(queries) == list(keys), "why": "a long prompt's terms are not sent",
     }  # fmt: skip
+
+
+def _extent(weights: dict[Head, Shares]) -> tuple[list[int], int]:
+    """Return the layers, and the number of heads in a row."""
+    return sorted({head.layer for head in weights}), 1 + max(head.head for head in weights)
+
+
+def heads_picture(weights: dict[Head, Shares]) -> str:
+    """Return a picture of all heads of a stack, layers down and heads across, as an address."""
+    layers, across = _extent(weights)
+    grid: Any = [[weights.get(Head(layer, h)) for h in range(across)] for layer in layers]
+    shape = next(iter(weights.values())).shape
+    return data_url(thumbnails(grid, shape, palette(False)))
 
 
 def pattern(stack: Stack, head: Head) -> dict[str, Any]:

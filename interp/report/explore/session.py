@@ -22,6 +22,7 @@ from interp.report.explore.kept import TILE, KeptPrompt
 from interp.report.explore.turns import GoingOn, Turns
 
 if TYPE_CHECKING:
+    from interp.model.edits import Edit
     from interp.model.model import Model
 
 SHORT = 512  # tokens up to which every pattern is stored
@@ -40,6 +41,7 @@ class _Asked:
     tokens: tuple[str, ...]  # of the positions that have logits
     shown: View | KeptPrompt
     clean: dict[int, Float[Tensor, "d_vocab"]]  # logits of the plain run, by position
+    ablated: dict[int, View]  # patterns of the latest ablation, by its number
 
     @property
     def n(self) -> int:
@@ -69,7 +71,7 @@ class Session:
         if memory < 1:
             raise OptionError(f"memory of {memory} bytes; give at least 1")
         self.model, self.memory, self.short = model, memory, short
-        self._turns, self._count = Turns(), 0
+        self._turns, self._count, self._ablations = Turns(), 0, 0
         self._asked: _Asked | None = None
         self._progress = {"done": 0, "of": len(model.sites)}
 
@@ -132,15 +134,17 @@ class Session:
         shown = self._latest(self._count).shown
         return shown.stacks if isinstance(shown, View) else shown.stacks()
 
-    def pattern(self, prompt: int, head: str) -> dict[str, Any]:
+    def pattern(self, prompt: int, head: str, after: int | None = None) -> dict[str, Any]:
         """Return all weights of one head over a short prompt, and the terms of its scores.
 
         Args:
             prompt: The number of the prompt.
             head: The head, such as "L1H3" or "cross.L1H3".
+            after: The number of an ablation, for the weights with its heads ablated.
 
         Raises:
-            OptionError: The prompt is not the latest one, or is long; or the head does not exist.
+            OptionError: The prompt or the ablation is not the latest one, the prompt is long, or
+                the head does not exist.
         """
         with self._turns.taken("pattern"):
             asked = self._latest(prompt)
@@ -149,8 +153,11 @@ class Session:
                     f"the prompt has {asked.n:,} tokens, and patterns are stored up to "
                     f"{self.short:,}; ask for tiles"
                 )
-            stack, one = stack_and_head(head, asked.shown.stacks[0].name)
-            shown = asked.shown.stack(stack)
+            of = asked.shown if after is None else asked.ablated.get(after)
+            if of is None:
+                raise OptionError(f"ablation {after} was replaced by another one; ask for that")
+            stack, one = stack_and_head(head, of.stacks[0].name)
+            shown = of.stack(stack)
             return encoded.pattern(shown, shown.head(one))
 
     def tile(
@@ -189,7 +196,7 @@ class Session:
         position: int | None = None,
         reference: str | None = None,
     ) -> dict[str, Any]:
-        """Return the likeliest next tokens of the prompt with and without some heads.
+        """Return the next tokens of the prompt with and without some heads, and the patterns.
 
         Args:
             prompt: The number of the prompt.
@@ -201,7 +208,8 @@ class Session:
         Returns:
             `intervention`, the full name of the edits; `tokens` with logit, probability and rank
             before and after; `kl`, the KL divergence between both in nats; `position` and its
-            token.
+            token. Of a short prompt also `after`, the number of the ablation for `pattern`, and
+            `pictures`, of all heads of each stack as they attend with these heads ablated.
 
         Raises:
             OptionError: A head, the position or the intervention does not fit.
@@ -226,13 +234,26 @@ class Session:
                 else None
             )
             named = "; ".join(edit.name for edit in edits) or None
-            return {
+            going_on()
+            return self._redrawn(asked, edits) | {
                 "prompt": prompt,
                 "intervention": named,
                 "position": at,
                 "token": asked.tokens[at],
                 **moved(self.model, before, after),
             }
+
+    def _redrawn(self, asked: _Asked, edits: Sequence[Edit]) -> dict[str, Any]:
+        """Return how the heads attend under edits; nothing without edits or for a long prompt."""
+        asked.ablated.clear()
+        if not edits or not isinstance(asked.shown, View):
+            return {}
+        with self.model.edited(*edits):
+            found = self._within_memory(lambda: view(self.model, asked.prompts.ids[0]))
+        self._ablations += 1
+        asked.ablated[self._ablations] = found
+        pictures = [encoded.heads_picture(dict(stack.weights)) for stack in found.stacks]
+        return {"after": self._ablations, "pictures": pictures}
 
     def _checked(self, text: str | Sequence[int]) -> Prompts:
         if isinstance(text, str):
@@ -267,7 +288,7 @@ class Session:
             shown: View | KeptPrompt = view(model, prompts.ids[0])
         else:
             shown = KeptPrompt(model, inputs, n, self.memory, going_on, self._advance)
-        return _Asked(self._count, prompts, inputs, tokens, shown, {})
+        return _Asked(self._count, prompts, inputs, tokens, shown, {}, {})
 
     def _advance(self, done: int, of: int) -> None:
         self._progress = {"done": done, "of": of}

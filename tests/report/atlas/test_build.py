@@ -116,6 +116,29 @@ def test_names_that_differ_only_in_signs_have_different_ids() -> None:
     assert [model["id"] for model in atlas["models"]] == ["a-b", "a-b-2"]
 
 
+def test_the_draws_behind_a_null_come_with_the_scores(tmp_path: Path) -> None:
+    """Of a folder that `interp score` wrote: six draws of random weights, as many heads each."""
+    model = interp.load("bundled:one-layer")
+    made = interp.score(model, ["ov_copying", "previous_token"], null_cache=tmp_path / "nulls")
+    weights = made.provenance["bundled:one-layer", "ov_copying"]["content_hash"]
+    for metric in made.metrics:
+        one = made.where(metric=metric)
+        Store(tmp_path).write(Key("bundled:one-layer", weights, metric, {}), one)
+    [shown] = plain(build_atlas(tmp_path))["models"]
+    metrics = {one["name"]: one for one in shown["metrics"]}
+    for metric in metrics.values():
+        assert (metric["draws"], len(metric["drawn_values"])) == (6, 48)
+    own = metrics["ov_copying"]
+    assert np.mean(own["drawn_values"]) == pytest.approx(np.mean(own["null_score"]), rel=1e-9)
+    # of other prompts, or damaged: the page shows the nulls of the table alone
+    for path in (tmp_path / "nulls").glob("*.json"):
+        document = json.loads(path.read_text())
+        document["key"]["seed"] = 7
+        path.write_text(json.dumps(document) if "ov" in path.name else "{")
+    [shown] = plain(build_atlas(tmp_path))["models"]
+    assert not any("drawn_values" in metric for metric in shown["metrics"])
+
+
 def test_a_half_written_file_is_a_note_and_the_rest_is_shown(tmp_path: Path) -> None:
     stored(tmp_path, scores())
     path = next(p for p in sorted(tmp_path.glob("*.parquet")) if "recency" in p.name)
