@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from circuits.speller import speller
@@ -68,7 +69,7 @@ def zoo() -> interp.Model:
     return interp.load("planted:zoo")
 
 
-def by_head(table: interp.HeadTable) -> pd.DataFrame:
+def by_head(table: interp.HeadTable) -> Any:
     frame = table.to_pandas()
     return frame.set_index("L" + frame["layer"].astype(str) + "H" + frame["head"].astype(str))
 
@@ -114,7 +115,7 @@ def test_the_head_that_writes_the_answer_has_its_logit_and_the_bystander_none() 
 def test_copy_suppression_takes_half_of_what_is_predicted(zoo) -> None:
     model = interp.load("planted:copy_suppression")
     table = interp.score(model, "copy_suppression:predicted=1")
-    frame = table.to_pandas().sort_values("score", ascending=False)
+    frame: Any = table.to_pandas().sort_values("score", ascending=False)
     assert frame["score"].iloc[0] == pytest.approx(5, abs=1e-3)  # half of a logit of 10
     assert frame["score"].iloc[1:].abs().max() < 0.05
     assert abs(frame["null"].iloc[0]) < 1e-3
@@ -138,7 +139,7 @@ def test_a_planted_successor_head_is_found(counting_model) -> None:
         num_hidden_layers=2, num_attention_heads=1, head_dim=512, bos_token_id=0, eos_token_id=None,
     )  # fmt: skip
     torch.manual_seed(3)
-    module = LlamaForCausalLM(config).eval()
+    module: Any = LlamaForCausalLM(config).eval()
     lists = known_lists(counting_model, 5)
     assert set(lists) == set(LISTS)
     size = len(tokenizer)
