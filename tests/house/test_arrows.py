@@ -33,6 +33,7 @@ BY_NAME = {
     "planted/__init__.py": "registry of planted models: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
     "attribution/graph/flow_backends.py": "OR-tools, where it is installed",
+    "syntax/categories/_source.py": "tree-sitter and the grammar of a language",
 }
 """Files that import a module by its name, with the reason."""
 

@@ -46,7 +46,7 @@ GROUP = "Heads"
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="A metric, several separated by commas, a group (detectors, weights, geometry, "
-    "experiments), 'all', or a .py file that declares one. Repeatable; detectors and weights by "
+    "categories, experiments), 'all', or a .py file that declares one. Repeatable; detectors and weights by "
     "default.",
 )
 @click.option(
