@@ -17,7 +17,14 @@ from interp.heads.score_rows import MetricScores, Rows, rows_of, table_of_rows
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.syntax.categories._files import read_labelled_texts
-from interp.syntax.categories._measuring import BATCH, DRAWS, NULL, measured, of_keys, of_links
+from interp.syntax.categories._measuring import (
+    BATCH,
+    DRAWS,
+    NULL,
+    measured_categories,
+    of_keys,
+    of_links,
+)
 from interp.syntax.categories._sources import require_label
 from interp.syntax.categories._texts import LabelledText, key_codes, linked_codes, tokenized
 
@@ -96,7 +103,7 @@ def category_scores(
             bounds.append(METRICS.load("coreference").bind(label=label))
     name = f"{model.name}, {len(asked)} labels"
     tell = progress or (lambda what, done, total: None)
-    found = measured(
+    found = measured_categories(
         model, at, categories, seed=seed, draws=draws, engine=engine, batch_size=batch_size,
         advance=lambda done, total: tell(name, done, total),
     )  # fmt: skip

@@ -38,6 +38,21 @@ def prompts(llama_model: interp.Model) -> Prompts:
     return Prompts(tuple(tuple((h + h)[:n]) for h, n in zip(halves, lengths, strict=True)))
 
 
+TESTS = Path(__file__).parents[1]
+LABELLED = str(TESTS / "syntax" / "categories" / "texts.jsonl")
+OTHER = {
+    # a task: the one that the model answers best, or a file of needles
+    "auto": str(TESTS / "heads" / "experiments" / "needles_of_ids.jsonl"),
+    "both": "first",  # ends of a row of items
+    # prompts with and without a marker, or a file of both kinds
+    "marker": str(TESTS / "safety" / "safety_of_ids.jsonl"),
+    # texts that a metric writes, or a file of labels
+    "code": LABELLED, "people": LABELLED, "treebank": LABELLED,
+    # another label of the same texts
+    "operator": "name", "person": "place", "place": "person", "NOUN": "VERB", "mention": "place",
+}  # fmt: skip
+
+
 @pytest.fixture
 def its_model(request) -> Callable[[str], interp.Model]:
     """A plain decoder, with a tokenizer for the metrics that need one."""
@@ -58,24 +73,8 @@ def off_default(value: object) -> object:
             return {64: 4, 96: 40, 128: 30}.get(value, value + 1)
         case float():
             return value / 2 + 0.25
-        case "auto":  # a task: the one that the model answers best, or a file of needles
-            return str(Path(__file__).parents[1] / "heads" / "experiments" / "needles_of_ids.jsonl")
-        case "both":  # ends of a row of items
-            return "first"
-        case "code" | "people" | "treebank":  # texts that a metric writes, or a file of labels
-            return str(Path(__file__).parents[1] / "syntax" / "categories" / "texts.jsonl")
-        case "operator":  # another label of the same texts
-            return "name"
-        case "person":
-            return "place"
-        case "place":
-            return "person"
-        case "NOUN":
-            return "VERB"
-        case "mention":
-            return "place"
-        case "marker":  # prompts with and without a marker, or a file of both kinds
-            return str(Path(__file__).parents[1] / "safety" / "safety_of_ids.jsonl")
+        case str() if value in OTHER:
+            return OTHER[value]
     raise AssertionError(f"say here how {value!r} is taken off its default")
 
 

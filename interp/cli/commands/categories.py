@@ -37,7 +37,8 @@ GROUP = "Heads"
     help="Texts per forward pass; does not affect the numbers.",
 )  # fmt: skip
 @click.option(
-    "--engine", default="auto", show_default=True, type=click.Choice(["auto", "stored", "streamed"]),
+    "--engine", default="auto", show_default=True,
+    type=click.Choice(["auto", "stored", "streamed"]),
     help="Store attention patterns, or stream them in tiles; auto decides by size.",
 )  # fmt: skip
 @click.option(

@@ -76,8 +76,8 @@ def topic_texts(
 def people_texts(n: int = 16, *, sentences: int = 7, seed: int = 0) -> list[LabelledText]:
     """Write documents about two people, by name or pronoun, and places.
 
-    Spans: `mention` with the person as group, `person` for names, and `place` with its name as group. The two people of a
-    document have different pronouns.
+    Spans: `mention` with the person as group, `person` for names, and `place` with its name as
+    group. The two people of a document have different pronouns.
 
     Args:
         n: number of documents.

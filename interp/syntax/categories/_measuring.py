@@ -114,7 +114,7 @@ class CategoryValues:
     share: float
 
 
-def measured(
+def measured_categories(
     model: Model,
     at: Tokenized,
     categories: Sequence[Category],
@@ -222,7 +222,7 @@ def _elsewhere(
     return out
 
 
-def trials(
+def trials_of(
     model: Model,
     lab: Lab,
     at: Tokenized,
@@ -235,7 +235,7 @@ def trials(
         PromptError: the category has no tokens, or no query sees a target beside another eligible
             token.
     """
-    [found] = measured(
+    [found] = measured_categories(
         model, at, [category], seed=lab.seed, draws=DRAWS if lab.notes else 0,
         advance=lambda done, total: lab.tell(name, done, total),
     )  # fmt: skip

@@ -8,6 +8,7 @@ import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from interp.core.errors import OptionError, PromptError
@@ -73,7 +74,7 @@ def code_texts(source: str, language: str, where: str) -> list[LabelledText]:
             edges.append(start)
     edges.append(len(source))
     texts = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         inside = [s for s in spans if begin <= s.start and s.end <= end]
         moved = [s._replace(start=s.start - begin, end=s.end - begin) for s in inside]
         if moved:

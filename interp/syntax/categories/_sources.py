@@ -1,4 +1,4 @@
-"""Texts of the metrics of this folder: a file, the project's treebank, or documents that it writes."""
+"""Texts of these metrics: a file, the project's treebank, or generated documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interp.syntax.categories._texts import LabelledText
 OWN = ("treebank", "topics", "people", "code")
 
 
-def texts_of(file: str, seed: int) -> list[LabelledText]:
+def texts_of_source(file: str, seed: int) -> list[LabelledText]:
     """Return labelled texts: of a name in `OWN`, otherwise of a file or folder.
 
     Raises:

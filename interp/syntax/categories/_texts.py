@@ -23,8 +23,8 @@ LEAST_KNOWN = 0.5  # share of the tokens of words that the vocabulary must know
 class Span(NamedTuple):
     """Characters `start` to `end` (exclusive) of a text, with a label and the group it belongs to.
 
-    Spans of one group are linked: mentions of one entity, words of one topic, two brackets. Spans of
-    one `unit`, such as a sentence, are not linked with each other.
+    Spans of one group are linked: mentions of one entity, words of one topic, two brackets. Spans
+    of one `unit`, such as a sentence, are not linked with each other.
     """
 
     start: int

@@ -26,9 +26,9 @@ def brackets(model, lab, *, file: str = "code", length: int = 96):
         length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import with_brackets
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    at = tokenized(model, with_brackets(texts_of(file, lab.seed)), length)
-    return trials(model, lab, at, of_keys("brackets", key_codes(at, None)), "brackets")
+    at = tokenized(model, with_brackets(texts_of_source(file, lab.seed)), length)
+    return trials_of(model, lab, at, of_keys("brackets", key_codes(at, None)), "brackets")

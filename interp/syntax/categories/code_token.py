@@ -28,11 +28,11 @@ def code_token(model, lab, *, kind: str = "operator", file: str = "code", length
             source code; languages other than Python need tree-sitter and its grammar.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import require_label, texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import require_label, texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = texts_of(file, lab.seed)
+    texts = texts_of_source(file, lab.seed)
     require_label(texts, kind, file)
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys(kind, key_codes(at, kind)), "code_token")
+    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind)), "code_token")

@@ -27,11 +27,11 @@ def coreference(model, lab, *, label: str = "mention", file: str = "people", len
             spans have groups; see `interp.syntax.read_labelled_texts`.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_links, trials
-    from interp.syntax.categories._sources import require_label, texts_of
+    from interp.syntax.categories._measuring import of_links, trials_of
+    from interp.syntax.categories._sources import require_label, texts_of_source
     from interp.syntax.categories._texts import linked_codes, tokenized
 
-    texts = texts_of(file, lab.seed)
+    texts = texts_of_source(file, lab.seed)
     require_label(texts, label, file)
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_links(label, linked_codes(at, label)), "coreference")
+    return trials_of(model, lab, at, of_links(label, linked_codes(at, label)), "coreference")

@@ -27,10 +27,10 @@ def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
         length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import DELIMITER, with_pattern
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = with_pattern(texts_of(file, lab.seed), DELIMITER, "delimiters")
+    texts = with_pattern(texts_of_source(file, lab.seed), DELIMITER, "delimiters")
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys("delimiters", key_codes(at, None)), "delimiters")
+    return trials_of(model, lab, at, of_keys("delimiters", key_codes(at, None)), "delimiters")

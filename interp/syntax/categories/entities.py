@@ -27,11 +27,11 @@ def entities(model, lab, *, kind: str = "person", file: str = "people", length: 
             CoNLL-2012, columns with BIO tags, or JSONL; see `interp.syntax.read_labelled_texts`.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import require_label, texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import require_label, texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = texts_of(file, lab.seed)
+    texts = texts_of_source(file, lab.seed)
     require_label(texts, kind, file)
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys(kind, key_codes(at, kind)), "entities")
+    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind)), "entities")

@@ -27,11 +27,11 @@ def labelled(model, lab, *, label: str = "place", file: str = "people", length: 
             `topics`, `code` (written with the seed) or `treebank`.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import require_label, texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import require_label, texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = texts_of(file, lab.seed)
+    texts = texts_of_source(file, lab.seed)
     require_label(texts, label, file)
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys(label, key_codes(at, label)), "labelled")
+    return trials_of(model, lab, at, of_keys(label, key_codes(at, label)), "labelled")

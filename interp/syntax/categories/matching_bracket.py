@@ -28,10 +28,10 @@ def matching_bracket(model, lab, *, file: str = "code", length: int = 96):
         length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import with_brackets
-    from interp.syntax.categories._measuring import of_brackets, trials
-    from interp.syntax.categories._sources import texts_of
+    from interp.syntax.categories._measuring import of_brackets, trials_of
+    from interp.syntax.categories._sources import texts_of_source
     from interp.syntax.categories._texts import bracket_codes, tokenized
 
-    at = tokenized(model, with_brackets(texts_of(file, lab.seed)), length)
+    at = tokenized(model, with_brackets(texts_of_source(file, lab.seed)), length)
     category = of_brackets("matching brackets", bracket_codes(at))
-    return trials(model, lab, at, category, "matching_bracket")
+    return trials_of(model, lab, at, category, "matching_bracket")

@@ -30,11 +30,11 @@ def part_of_speech(model, lab, *, tag: str = "NOUN", file: str = "treebank", len
             `interp.syntax.read_labelled_texts`.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import require_label, texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import require_label, texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = texts_of(file, lab.seed)
+    texts = texts_of_source(file, lab.seed)
     require_label(texts, tag, file)
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys(tag, key_codes(at, tag)), "part_of_speech")
+    return trials_of(model, lab, at, of_keys(tag, key_codes(at, tag)), "part_of_speech")

@@ -26,10 +26,10 @@ def same_part_of_speech(model, lab, *, file: str = "treebank", length: int = 96)
             as CoNLL-U; see `interp.syntax.read_labelled_texts`.
         length: tokens of each text, at most.
     """
-    from interp.syntax.categories._measuring import of_links, trials
-    from interp.syntax.categories._sources import texts_of
+    from interp.syntax.categories._measuring import of_links, trials_of
+    from interp.syntax.categories._sources import texts_of_source
     from interp.syntax.categories._texts import linked_codes, tokenized
 
-    at = tokenized(model, texts_of(file, lab.seed), length)
+    at = tokenized(model, texts_of_source(file, lab.seed), length)
     codes = linked_codes(at, None, common=True)
-    return trials(model, lab, at, of_links("parts of speech", codes), "same_part_of_speech")
+    return trials_of(model, lab, at, of_links("parts of speech", codes), "same_part_of_speech")

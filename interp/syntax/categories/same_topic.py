@@ -30,10 +30,10 @@ def same_topic(model, lab, *, n: int = 16, topics: int = 3, each: int = 2, lengt
         length: tokens of each document, at most.
     """
     from interp.syntax.categories._made import topic_texts
-    from interp.syntax.categories._measuring import of_links, trials
+    from interp.syntax.categories._measuring import of_links, trials_of
     from interp.syntax.categories._texts import linked_codes, tokenized
 
     texts = topic_texts(n, topics=topics, each=each, seed=lab.seed)
     at = tokenized(model, texts, length)
     codes = linked_codes(at, "topic", common=True)
-    return trials(model, lab, at, of_links("topics", codes), "same_topic")
+    return trials_of(model, lab, at, of_links("topics", codes), "same_topic")

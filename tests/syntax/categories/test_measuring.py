@@ -20,7 +20,7 @@ from interp.syntax.categories._measuring import (
     Category,
     _elsewhere,
     _per_text,
-    measured,
+    measured_categories,
     of_brackets,
     of_keys,
     of_links,
@@ -137,7 +137,7 @@ def test_streamed_equals_stored(bracket_reader) -> None:
     at = tokenized(bracket_reader, topic_texts(4), 64)
     made = of_keys("topic", key_codes(at, "topic"))
     stored, streamed = (
-        measured(bracket_reader, at, [made], seed=3, draws=2, engine=e)[0]
+        measured_categories(bracket_reader, at, [made], seed=3, draws=2, engine=e)[0]
         for e in ("stored", "streamed")
     )
     for site, x in stored.values.items():
@@ -149,7 +149,8 @@ def test_batches_and_padding_change_nothing(bracket_reader) -> None:
     at = tokenized(bracket_reader, topic_texts(5), 64)
     made = of_keys("topic", key_codes(at, "topic"))
     one, all_ = (
-        measured(bracket_reader, at, [made], seed=3, draws=1, batch_size=n)[0] for n in (1, 5)
+        measured_categories(bracket_reader, at, [made], seed=3, draws=1, batch_size=n)[0]
+        for n in (1, 5)
     )
     for site, x in one.values.items():
         torch.testing.assert_close(x, all_.values[site], rtol=1e-5, atol=1e-6)
@@ -188,16 +189,14 @@ def test_bad_input(bracket_reader, llama_model, tmp_path) -> None:
     strange = LabelledText("xyzzy qwert", (Span(0, 5, "word"),))
     with pytest.raises(PromptError, match="the vocabulary of reads a category has no text"):
         category_scores(bracket_reader, [strange, strange])
+    at = tokenized(bracket_reader, [text, text], 8)
     with pytest.raises(PromptError, match="no token of the 2 texts is in the category"):
-        at = tokenized(bracket_reader, [text, text], 8)
-        measured(bracket_reader, at, [of_keys("verb", key_codes(at, "verb"))], seed=0)
+        measured_categories(bracket_reader, at, [of_keys("verb", key_codes(at, "verb"))], seed=0)
     with pytest.raises(OptionError, match="at least 2 documents, 2 to 6 topics"):
         topic_texts(topics=1)
     first = [LabelledText("def total(items)", (Span(0, 3, "word"),))] * 2
+    bound = METRICS.load("labelled").bind(label="word", file=_written(tmp_path, first), length=2)
     with pytest.raises(PromptError, match="no query of the 2 texts sees a target"):
-        bound = METRICS.load("labelled").bind(
-            label="word", file=_written(tmp_path, first), length=2
-        )
         bound.experiment(bracket_reader, 0, lambda *_: None)
 
 

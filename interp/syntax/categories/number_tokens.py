@@ -10,7 +10,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
 )
-def numbers(model, lab, *, file: str = "people", length: int = 96):
+def number_tokens(model, lab, *, file: str = "people", length: int = 96):
     """Attend to numbers in digits, more than their share of the visible words.
 
     The attention on tokens of numbers, minus their share among the other visible words times the
@@ -26,10 +26,10 @@ def numbers(model, lab, *, file: str = "people", length: int = 96):
         length: tokens of each text, at most.
     """
     from interp.syntax.categories._made import NUMBER, with_pattern
-    from interp.syntax.categories._measuring import of_keys, trials
-    from interp.syntax.categories._sources import texts_of
+    from interp.syntax.categories._measuring import of_keys, trials_of
+    from interp.syntax.categories._sources import texts_of_source
     from interp.syntax.categories._texts import key_codes, tokenized
 
-    texts = with_pattern(texts_of(file, lab.seed), NUMBER, "numbers")
+    texts = with_pattern(texts_of_source(file, lab.seed), NUMBER, "number_tokens")
     at = tokenized(model, texts, length)
-    return trials(model, lab, at, of_keys("numbers", key_codes(at, None)), "numbers")
+    return trials_of(model, lab, at, of_keys("numbers", key_codes(at, None)), "number_tokens")
