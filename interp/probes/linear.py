@@ -67,7 +67,7 @@ def fit_linear(x: Float[Array, "item feature"], y: Numbers, strength: float = 1.
         z = z @ axes.T
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the iterations are many
-        found = LogisticRegression(C=strength, max_iter=2000).fit(z, y)
+        found = LogisticRegression(C=strength, max_iter=2000, tol=1e-6).fit(z, y)
     weights = found.coef_[0] if axes is None else found.coef_[0] @ axes
     return LinearProbe(mean, scale, weights, float(found.intercept_[0]))
 

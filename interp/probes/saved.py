@@ -65,8 +65,8 @@ class HeadProbe:
         if features.places != self.places:
             raise ProbeMismatch(
                 f"the probe reads {len(self.places)} features of {len(set(self.places))} heads, "
-                f"and these are {len(features.places)} of {len(features.heads)} heads, of other sizes "
-                f"or layers; use the model that it was trained on"
+                f"and these are {len(features.places)} of {len(features.heads)} heads; sizes or "
+                f"layers differ; use the model that it was trained on"
             )
         mine, other = self.model.get("hash"), features.model.get("hash")
         if mine != other and not other_weights:

@@ -22,8 +22,8 @@ GROUP = "Heads"
 @click.option(
     "--features", "kind", default="z", show_default=True,
     type=click.Choice(["z", "metrics", "lookback", "last-row"]),
-    help="What is read of each head: its output, statistics of its pattern, the Lookback ratio of a "
-    "response, or the attention of the last token on parts of a context (Sentinel).",
+    help="What is read of each head: its output, statistics of its pattern, the Lookback ratio of "
+    "a response, or the attention of the last token on parts of a context (Sentinel).",
 )  # fmt: skip
 @click.option(
     "--position", default="last", show_default=True, metavar="last|mean|N",
