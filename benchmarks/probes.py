@@ -1,6 +1,6 @@
 """False findings and coverage of `interp.probes.train_probe` on features whose truth is known.
 
-    python benchmarks/probes.py [DRAWS]      prints the table of benchmarks/probes.md
+    python benchmarks/probes.py [DRAWS]      prints the rates as a table
 
 Each draw makes features of 8 heads for 24 documents of 3 items that share much, with the label in
 one head or in none. The truth of an interval is the AUC of the trained probes on 400 new documents.

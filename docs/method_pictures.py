@@ -160,8 +160,7 @@ def _categories() -> go.Figure:
     names = [name for name, entry in METRICS.items() if entry.group == "categories"]
     table = interp.score("bundled:induction", names, null="none")
     values = [table.matrix(name).ravel() for name in names]
-    layers, each = table.matrix(names[0]).shape
-    heads = [f"L{layer}H{head}" for layer in range(layers) for head in range(each)]
+    heads = [f"L{at[0]}H{at[1]}" for at in np.ndindex(*table.matrix(names[0]).shape)]
     return _grid(values, names, heads, "categories on bundled:induction")
 
 

@@ -148,5 +148,5 @@ def reliability(probability: Float[Array, " item"], y: Numbers) -> tuple[pd.Data
             {"probability": probability[part].mean(), "share": y[part].mean(), "n": len(part)}
         )
     frame = pd.DataFrame(rows)
-    gaps = (frame["probability"] - frame["share"]).abs() * frame["n"]
-    return frame, float(gaps.sum() / len(y))
+    gaps = [abs(row["probability"] - row["share"]) * row["n"] for row in rows]
+    return frame, sum(gaps) / len(y)

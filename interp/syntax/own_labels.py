@@ -83,8 +83,8 @@ def category_scores(
     """
     if draws < 1:
         raise OptionError(f"draws={draws}: give at least one labelling of the null")
-    file = "" if isinstance(texts, Sequence) and not isinstance(texts, str) else str(texts)
-    given = read_labelled_texts(file) if file else [t for t in texts if isinstance(t, LabelledText)]
+    file = str(texts) if isinstance(texts, (str, Path)) else ""
+    given = read_labelled_texts(texts) if isinstance(texts, (str, Path)) else list(texts)
     known = Counter(s.label for t in given for s in t.spans)
     asked = list(known) if labels is None else list(dict.fromkeys(labels))
     for label in asked:
@@ -126,8 +126,8 @@ def _named(rows: Rows, bound: BoundAnalysis) -> Rows:
     """Return the rows with the label in the metric's name, also where it is the default."""
     name = f"{bound.analysis.name}:label={bound.options['label']}"
     records = [row | {"metric": name} for row in rows.records]
-    made, values = ({(m, name): x for (m, _), x in of.items()} for of in rows[1:])
-    return Rows(records, made, values)
+    made = {(model, name): x for (model, _), x in rows.provenance.items()}
+    return Rows(records, made, {(model, name): x for (model, _), x in rows.values.items()})
 
 
 def _linked(texts: Sequence[LabelledText], label: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -51,7 +52,7 @@ def category_model(group: Callable[[str], int | None], *, linked: bool = False) 
     torch.manual_seed(0)
     model = LlamaForCausalLM(config).eval()
     layer = model.model.layers[0]
-    attention = layer.self_attn
+    attention: Any = layer.self_attn
     with torch.no_grad():
         embedding = torch.zeros(len(words), 8)
         embedding[:, 4] = 1.0

@@ -175,7 +175,7 @@ def test_a_file_of_own_labels(bracket_reader, texted_llama) -> None:
         for t in ("def total(items)", "result (value)", "(a) data [index]", "for (name) in (line)")
     ]
     table = category_scores(bracket_reader, brackets)
-    assert table.to_pandas()["score"][0] > 0.3
+    assert table.to_pandas()["score"].to_numpy()[0] > 0.3
 
 
 def test_bad_input(bracket_reader, llama_model, tmp_path) -> None:
