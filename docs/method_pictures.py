@@ -42,8 +42,13 @@ CAPTIONS = {
     ),
     "weights": (f"The same model, scored from its weights alone. {_BY_ROW}"),
     "geometry": (f"The same model. {_BY_ROW}"),
+    "categories": (
+        "`bundled:induction`, which knows no words: its heads attend to bytes that occur again, of "
+        "which some categories have more. A score is compared with the labels of other texts. "
+        f"{_BY_ROW}"
+    ),
     "experiments": (
-        "The same model. Metrics of outliers and sinks are high for several random heads too: "
+        "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "
         f"{_BY_ROW}"
     ),
@@ -161,6 +166,16 @@ def _scores(group: str) -> go.Figure:
     scored = [m for m in table.metrics if np.isfinite(table.matrix(m)).any()]
     values = [[table.matrix(metric)[h.layer, h.head] for h in heads] for metric in scored]
     return _grid(values, scored, [*map(str, heads)], f"{group} on planted:zoo")
+
+
+def _categories() -> go.Figure:
+    from interp.core.registry import METRICS
+
+    names = [name for name, entry in METRICS.items() if entry.group == "categories"]
+    table = interp.score("bundled:induction", names, null="none")
+    values = [table.matrix(name).ravel() for name in names]
+    heads = [f"L{at[0]}H{at[1]}" for at in np.ndindex(*table.matrix(names[0]).shape)]
+    return _grid(values, names, heads, "categories on bundled:induction")
 
 
 def _attribution() -> go.Figure:
@@ -315,6 +330,7 @@ def _lens() -> go.Figure:
 
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
+    "categories": _categories,
     "attribution_methods": _attribution,
     "importance": _importance,
     "importance_more": _pruning,

@@ -47,6 +47,11 @@ SECTIONS = {
         "on the prompts that are given, on one layer at a time; nothing of queries by keys is "
         "stored for long prompts.",
     ),
+    "categories": (
+        "Which kinds of token heads attend to",
+        "`interp score MODEL -m NAME`, or `-m categories` for all of them; not by default. Each is "
+        "scored on labelled texts; for labels of your own see `interp categories`.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "
@@ -122,7 +127,10 @@ NO_METHODS = {
         "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",
         "leave_one_out", "shapley", "shapley_per_layer", "truncated_shapley",
     },
-    "interp.syntax": {"read_conllu", "read_pairs", "word_attention"},
+    "interp.syntax": {
+        "code_documents", "people_texts", "read_conllu", "read_labelled_texts", "read_pairs",
+        "topic_texts", "word_attention",
+    },
     "interp.safety": {
         "candidates", "marker_sets", "participation_ratio", "principal_angle", "read_labelled",
         "read_prompts", "templated",

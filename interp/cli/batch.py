@@ -33,6 +33,7 @@ from interp.model.source_code import code_of
 
 SAFE = "run the same command again to resume"
 LONG = 2048  # number of tokens above which a run is announced
+MANY = 3  # metrics that are omitted for one reason are named in one sentence above this number
 
 
 @dataclass
@@ -224,9 +225,16 @@ class ScoreRun:
     def applying(self, model: Model) -> list[BoundAnalysis]:
         """Return the metrics that apply to this model; the reason is reported for the others."""
         reasons = {b.label: why_not(model, b) for b in self.metrics}
-        for label, reason in reasons.items():
-            if reason is not None:
-                self.voice.note(f"{label} is omitted on {model.name}: {reason}")
+        lacking = {label: reason for label, reason in reasons.items() if reason is not None}
+        alike: dict[str, list[str]] = {}
+        for label, reason in lacking.items():
+            alike.setdefault(reason.removeprefix(f"{label}: "), []).append(label)
+        for reason, labels in alike.items():
+            if len(labels) > MANY:  # one sentence for all
+                self.voice.note(f"{', '.join(labels)} are omitted on {model.name}: {reason}")
+                continue
+            for label in labels:
+                self.voice.note(f"{label} is omitted on {model.name}: {lacking[label]}")
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def prompts(self, model: Model) -> Any:

@@ -200,6 +200,7 @@ METRICS = Registry(
         "detectors": ("heads.detectors",),
         "weights": ("heads.weights",),
         "geometry": ("heads.geometry",),
+        "categories": ("syntax.categories",),
         "experiments": ("heads.experiments", "safety.experiments"),
         "roles": ("circuits.named",),
     },

@@ -82,9 +82,10 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     return not (positional and site.stack == "cross")
 
 
-def _statistics(
+def attention_statistics_of(
     call: Call, attention: Attention, asked: Sequence[Reduction], engine: str
 ) -> Mapping[str, Any]:
+    """Compute reductions of one attention call with the kernels of an engine, by their names."""
     if isinstance(call, RecordedCall):
         pattern = call.pattern() * call.visible()
         scores = call.scores()
@@ -321,7 +322,7 @@ class _Reducer:
         masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], own)
         asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
         output = [Output(name="the output in place of the kernel's")] if fused else []
-        values = _statistics(call, attention, [*asked.values(), *output], self.engine)
+        values = attention_statistics_of(call, attention, [*asked.values(), *output], self.engine)
         for p in mine:
             label = p.bound.label
             value = values[asked[label].name]

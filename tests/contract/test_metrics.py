@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from interp.core.registry import METRICS
 from interp.heads.engine import (
     ENGINES,
     _mean_over_rows,
-    _statistics,
     applies,
+    attention_statistics_of,
     reduce_patterns,
 )
 from interp.heads.scoring import why_not
@@ -38,25 +39,49 @@ def prompts(llama_model: interp.Model) -> Prompts:
     return Prompts(tuple(tuple((h + h)[:n]) for h, n in zip(halves, lengths, strict=True)))
 
 
+TESTS = Path(__file__).parents[1]
+LABELLED = str(TESTS / "syntax" / "categories" / "texts.jsonl")
+OTHER = {
+    # a task: the one that the model answers best, or a file of needles
+    "auto": str(TESTS / "heads" / "experiments" / "needles_of_ids.jsonl"),
+    "both": "first",  # ends of a row of items
+    # prompts with and without a marker, or a file of both kinds
+    "marker": str(TESTS / "safety" / "safety_of_ids.jsonl"),
+    # texts that a metric writes, or a file of labels
+    "code": LABELLED, "people": LABELLED, "treebank": LABELLED,
+    # another label of the same texts
+    "operator": "name", "person": "place", "place": "person", "NOUN": "VERB", "mention": "place",
+}  # fmt: skip
+
+
+@pytest.fixture
+def its_model(request) -> Callable[[str], interp.Model]:
+    """A plain decoder, with a tokenizer for the metrics that need one."""
+
+    def model(name: str) -> interp.Model:
+        texted = "tokenizer" in METRICS.load(name).requires
+        return request.getfixturevalue("texted_llama" if texted else "llama_model")
+
+    return model
+
+
 def off_default(value: object) -> object:
     match value:
         case bool():
             return not value
-        case int():  # 64 rows of a pattern: a limit that these short prompts do not reach
-            return 4 if value == 64 else value + 1
+        # 64 rows of a pattern, 96 or 128 tokens of a text: limits that short prompts do not reach
+        case int():
+            return {64: 4, 96: 40, 128: 30}.get(value, value + 1)
         case float():
             return value / 2 + 0.25
-        case "auto":  # a task: the one that the model answers best, or a file of needles
-            return str(Path(__file__).parents[1] / "heads" / "experiments" / "needles_of_ids.jsonl")
-        case "both":  # ends of a row of items
-            return "first"
-        case "marker":  # prompts with and without a marker, or a file of both kinds
-            return str(Path(__file__).parents[1] / "safety" / "safety_of_ids.jsonl")
+        case str() if value in OTHER:
+            return OTHER[value]
     raise AssertionError(f"say here how {value!r} is taken off its default")
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_one_finite_score_per_head_and_inputs_untouched(name, llama_model, prompts) -> None:
+def test_one_finite_score_per_head_and_inputs_untouched(name, its_model, prompts) -> None:
+    llama_model = its_model(name)
     before = {k: v.clone() for k, v in llama_model.module.state_dict().items()}
     config = str(llama_model.config)
     table = METRICS.load(name)(llama_model, prompts, null="none")
@@ -119,7 +144,8 @@ def test_streamed_and_fused_equal_stored(name, llama_model, prompts) -> None:
 
 
 @pytest.mark.parametrize(("name", "option"), WITH_OPTIONS)
-def test_no_option_is_dropped(name, option, llama_model, prompts) -> None:
+def test_no_option_is_dropped(name, option, its_model, prompts) -> None:
+    llama_model = its_model(name)
     default = METRICS.load(name).options[option].default
     changed = {option: off_default(default)}
     table = METRICS.load(name)(llama_model, prompts, null="none", **changed)
@@ -163,7 +189,7 @@ def score_of(name: str, pattern: torch.Tensor, tokens: list[int], model: interp.
     real = torch.ones(1, len(tokens), dtype=torch.bool)
     mass, targets = METRICS.load(name).bind().reductions()
     attention = to_attention(call, real, torch.tensor([tokens]))
-    found = _statistics(call, attention, [mass, targets], "stored")
+    found = attention_statistics_of(call, attention, [mass, targets], "stored")
     return float(_mean_over_rows(found[mass.name], found[targets.name], real, 1))
 
 
@@ -186,5 +212,5 @@ def test_uniform_attention_scores_the_share_of_keys_that_are_targets(name, llama
     )
 
 
-def test_every_metric_applies_to_a_plain_decoder(llama_model) -> None:
-    assert [n for n in ALL if why_not(llama_model, METRICS.load(n).bind())] == []
+def test_every_metric_applies_to_a_plain_decoder(its_model) -> None:
+    assert [n for n in ALL if why_not(its_model(n), METRICS.load(n).bind())] == []

@@ -20,7 +20,7 @@ from interp.core.doors import DOORS, behind
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "syntax", "circuits", "report", "cli",
+    "safety", "probes", "syntax", "circuits", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/doors.py": "the doors",
@@ -33,6 +33,7 @@ BY_NAME = {
     "planted/__init__.py": "registry of planted models: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
     "attribution/graph/flow_backends.py": "OR-tools, where it is installed",
+    "syntax/categories/_source.py": "tree-sitter and the grammar of a language",
 }
 """Files that import a module by its name, with the reason."""
 

@@ -1,0 +1,12 @@
+"""Linear probes on heads: features, cross-validation by document, controls, saved probes.
+
+    features   what a probe reads of each head, per item     features.py, context.py
+    training   folds of documents, calibration, controls     training.py, folds.py
+    result     scores with intervals, heads, saved files      result.py, saved.py
+
+A probe shows that a feature can be read from a head, not that the model uses it.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,8 @@
+"""Attention to categories of tokens: parts of speech, code, brackets, topics, entities, labels.
+
+Each file declares one metric. They are scored on request: `interp score MODEL -m categories`.
+"""
+
+from interp.core.room import furnish
+
+furnish(__name__)

@@ -1,0 +1,255 @@
+"""Attention on the targets of a category, beside their share and beside the labels of other texts.
+
+A query is a token of a word. Of the tokens of other words that it sees, some are eligible and some
+of these are targets. Its value is the attention on the targets, minus the share of targets among
+the eligible tokens times the attention on the eligible tokens: 0 for uniform attention, and for
+attention on tokens of no word (special tokens, white space). Queries that see no target, or no
+other eligible token, do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
+from interp.heads.declaration import Lab, Trials
+from interp.heads.engine import attention_statistics_of
+from interp.heads.scoring import choose_engine
+from interp.model.hooks.calls import Call
+from interp.model.hooks.kernel_call import to_attention
+from interp.model.locate.sites import Site
+from interp.syntax.categories._texts import SHARED, Codes, Tokenized
+from interp_kernels.reductions import Mass, Targets
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+DRAWS = 4  # labellings of the null
+BATCH = 16  # texts per forward pass
+NULL = "labels of other texts at the same positions"
+
+
+@dataclass(frozen=True, eq=False)
+class Category:
+    """One question: the codes of the tokens, and the predicates that read them.
+
+    Args:
+        name: name in messages.
+        codes: codes of the tokens of every text.
+        target: predicate `(query, key, tokens)` of the targets, where tokens are the codes.
+        eligible: predicate of the tokens among which the targets are counted.
+    """
+
+    name: str
+    codes: list[Codes]
+    target: Callable[[Any, Any, Any], Any]
+    eligible: Callable[[Any, Any, Any], Any]
+
+    @property
+    def size(self) -> int:
+        """Number of tokens with a code."""
+        return sum(int((x > 0).sum()) for x in self.codes)
+
+
+def of_keys(name: str, codes: list[Codes]) -> Category:
+    """Return the category of keys with a code, among all other words that a query sees."""
+
+    def eligible(query: Any, key: Any, tokens: Any) -> Any:
+        return (tokens[query] >= 0) & (tokens[key] >= 0) & (query != key)
+
+    def target(query: Any, key: Any, tokens: Any) -> Any:
+        return eligible(query, key, tokens) & (tokens[key] == 1)
+
+    return Category(name, codes, target, eligible)
+
+
+def of_links(name: str, codes: list[Codes]) -> Category:
+    """Return the keys in other spans of the query's group, among those in any other span."""
+
+    def eligible(query: Any, key: Any, tokens: Any) -> Any:
+        coded = (tokens[query] > 0) & (tokens[key] > 0)
+        return coded & (tokens[query] // SHARED != tokens[key] // SHARED)
+
+    def target(query: Any, key: Any, tokens: Any) -> Any:
+        return eligible(query, key, tokens) & (tokens[query] % SHARED == tokens[key] % SHARED)
+
+    return Category(name, codes, target, eligible)
+
+
+def of_brackets(name: str, codes: list[Codes]) -> Category:
+    """Return the opening bracket of a closing one, among all opening brackets that it sees."""
+
+    def eligible(query: Any, key: Any, tokens: Any) -> Any:
+        opening = (tokens[key] > 0) & (tokens[key] % 4 == 1)
+        return opening & (tokens[query] > 0) & (tokens[query] % 4 == 2)
+
+    def target(query: Any, key: Any, tokens: Any) -> Any:
+        return eligible(query, key, tokens) & (tokens[query] // 4 == tokens[key] // 4)
+
+    return Category(name, codes, target, eligible)
+
+
+@dataclass(frozen=True, eq=False)
+class CategoryValues:
+    """Values of a category: per attention `[text, head]`, NaN where no query of a text counts.
+
+    Args:
+        values: attention above the share.
+        null: the same for the labels of other texts, the mean over the labellings.
+        mass: attention on the targets, without the share.
+        share: share of targets among eligible tokens, the mean over the queries of each text.
+    """
+
+    values: Mapping[Site, Float[Tensor, "text head"]]
+    null: Mapping[Site, Float[Tensor, "text head"]]
+    mass: Mapping[Site, Float[Tensor, "text head"]]
+    share: float
+
+
+def measured_categories(
+    model: Model,
+    at: Tokenized,
+    categories: Sequence[Category],
+    *,
+    seed: int,
+    draws: int = DRAWS,
+    engine: str = "auto",
+    batch_size: int = BATCH,
+    advance: Callable[[int, int], None] = lambda done, total: None,
+) -> list[CategoryValues]:
+    """Measure categories on every self-attention, in one forward pass per batch of texts.
+
+    Args:
+        model: the model to run.
+        at: the tokenized texts.
+        categories: the categories.
+        seed: seed of the labellings of the null.
+        draws: number of labellings; 0 leaves the null out.
+        engine: see `interp.score`; "fused" is not used.
+        batch_size: texts per forward pass.
+        advance: called with the texts done and their number.
+
+    Raises:
+        PromptError: a category has no tokens in the texts.
+        NonFiniteError: NaN or infinity in an attention output; the layer is named.
+    """
+    for category in categories:
+        if category.size == 0:
+            raise PromptError(
+                f"no token of the {len(at.ids)} texts is in the category {category.name}; check "
+                f"the labels of the file, or raise `length`"
+            )
+    prompts = Prompts(at.ids, "labelled texts")
+    prompts.check(model)
+    engine = choose_engine(model, prompts, batch_size, engine)
+    rng = np.random.default_rng(seed)
+    documents = [t.document or f"text {i}" for i, t in enumerate(at.texts)]
+    versions = [[c.codes, *(_elsewhere(c.codes, documents, rng) for _ in range(draws))]
+                for c in categories]  # fmt: skip
+    found: list[list[dict[Site, list[Tensor]]]] = [[{} for _ in v] for v in versions]
+    for start in range(0, len(prompts), batch_size):
+        which = range(start, min(start + batch_size, len(prompts)))
+        batch = prompts.part(which)
+
+        def visit(site: Site, call: Call, real: Tensor, which: range = which) -> None:
+            model.require_finite(call, site)
+            if site.stack == "cross":
+                return
+            for category, codes, into in zip(categories, versions, found, strict=True):
+                for version, kept in zip(codes, into, strict=True):
+                    mine = Prompts(tuple(tuple(version[i].tolist()) for i in which))
+                    rows = _per_text(call, real, mine, category, engine)
+                    kept.setdefault(site, []).append(rows)
+
+        model.read(batch, visit, last=1, streamed=engine != "stored")
+        advance(which.stop, len(prompts))
+    return [_joined(each) for each in found]
+
+
+def _per_text(
+    call: Call, real: Tensor, codes: Prompts, category: Category, engine: str
+) -> Float[Tensor, "text head 3"]:
+    """Return the mean value, the mean mass and the mean share of every text and head."""
+    tokens = codes.padded()[0].to(call.z.device)
+    attention = to_attention(call, real, tokens)
+    wanted = (("target", category.target), ("eligible", category.eligible))
+    asked = [kind(f"{name} {kind.__name__}", p) for name, p in wanted for kind in (Mass, Targets)]
+    values = attention_statistics_of(call, attention, asked, engine)
+    mass, number, around, among = (values[x.name].double() for x in asked)
+    counts = real[:, None, :] & (number > 0) & (number < among)
+    share = number / among.clamp_min(1)
+    found = [mass - share * around, mass, share.expand_as(mass)]
+    rows = torch.stack([torch.where(counts, x, torch.nan).nanmean(-1) for x in found], -1)
+    return rows.cpu()
+
+
+def _joined(found: Sequence[Mapping[Site, list[Tensor]]]) -> CategoryValues:
+    own, *others = ({site: torch.cat(x) for site, x in each.items()} for each in found)
+    values = {site: x[..., 0] for site, x in own.items()}
+    null = {site: torch.stack([o[site][..., 0] for o in others]).nanmean(0) for site in own} \
+        if others else {}  # fmt: skip
+    mass = {site: x[..., 1] for site, x in own.items()}
+    share = torch.stack([x[..., 2].nanmean() for x in own.values()]).nanmean()
+    return CategoryValues(values, null, mass, float(share))
+
+
+def _elsewhere(
+    codes: Sequence[Codes], documents: Sequence[str], rng: np.random.Generator
+) -> list[Codes]:
+    """Return for each text the codes that other documents have at the same positions.
+
+    They are those of one other text, drawn at random; where it ends, those of the next one that
+    is longer. Tokens of no word stay tokens of no word.
+    """
+    out = []
+    for i, own in enumerate(codes):
+        drawn = np.zeros(len(own), dtype=np.int64)
+        filled = 0
+        for j in rng.permutation(len(codes)):
+            if documents[j] != documents[i] and len(codes[j]) > filled:
+                end = min(len(codes[j]), len(own))
+                drawn[filled:end] = codes[j][filled:end]
+                filled = end
+        out.append(np.where(own < 0, own, np.maximum(drawn, 0)))
+    return out
+
+
+def trials_of(
+    model: Model,
+    lab: Lab,
+    at: Tokenized,
+    category: Category,
+    name: str,
+) -> Trials:
+    """Return a category's values as the trials of an experiment, one per text.
+
+    Raises:
+        PromptError: the category has no tokens, or no query sees a target beside another eligible
+            token.
+    """
+    [found] = measured_categories(
+        model, at, [category], seed=lab.seed, draws=DRAWS if lab.notes else 0,
+        advance=lambda done, total: lab.tell(name, done, total),
+    )  # fmt: skip
+    if all(bool(x.isnan().all()) for x in found.values.values()):
+        raise PromptError(
+            f"no query of the {len(at.ids)} texts sees a target of {category.name} beside another "
+            f"token to compare it with; raise `length` or give other texts"
+        )
+    words = sum(int((x >= 0).sum()) for x in category.codes)
+    notes = {
+        "texts": len(at.ids),
+        "tokens of the category": f"{category.size} of {words} tokens of words",
+        "share of targets": f"{found.share:.4f} of the eligible tokens that a query sees",
+        "tokens of no word": "neither queries nor counted in shares",
+    }
+    clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
+    return Trials(found.values, found.null or None, NULL, notes, clusters=clusters)

@@ -1,0 +1,165 @@
+"""Texts with labelled spans of characters, and the code that each token of a tokenizer gets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from interp.core.errors import PromptError
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+NO_WORD = -1  # code of a token without a character other than white space
+SHARED = 2**20  # more groups than a text has; see `linked_codes`
+LEAST_KNOWN = 0.5  # share of the tokens of words that the vocabulary must know
+
+
+class Span(NamedTuple):
+    """Characters `start` to `end` (exclusive) of a text, with a label and the group it belongs to.
+
+    Spans of one group are linked: mentions of one entity, words of one topic, two brackets. Spans
+    of one `unit`, such as a sentence, are not linked with each other.
+    """
+
+    start: int
+    end: int
+    label: str
+    group: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """One text with its spans; texts of one `document` are not independent of each other."""
+
+    text: str
+    spans: tuple[Span, ...]
+    document: str = ""
+
+    def with_spans(self, spans: Iterable[Span]) -> LabelledText:
+        """Return the same text with other spans."""
+        return replace(self, spans=tuple(spans))
+
+
+Codes = Int[np.ndarray, " token"]
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenized:
+    """Token ids of the texts, and per token the characters that are not white space."""
+
+    texts: tuple[LabelledText, ...]
+    ids: tuple[tuple[int, ...], ...]
+    characters: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def codes(self, marked: Sequence[Sequence[tuple[int, int, int]]]) -> list[Codes]:
+        """Return the code of every token, from spans `(start, end, code)` of each text.
+
+        A token has the code of most of its characters without white space, the first of equal
+        ones; of nested spans the innermost counts; 0 outside of all spans. `NO_WORD` for a token
+        without such characters: a special token, or white space alone.
+        """
+        out = []
+        for text, tokens, spans in zip(self.texts, self.characters, marked, strict=True):
+            at = np.zeros(len(text.text), dtype=np.int64)
+            for start, end, code in sorted(spans, key=lambda s: s[0] - s[1]):
+                at[start:end] = code
+            found = [Counter(at[list(t)].tolist()).most_common(1)[0][0] if t else NO_WORD
+                     for t in tokens]  # fmt: skip
+            out.append(np.array(found, dtype=np.int64))
+        return out
+
+
+def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Tokenized:
+    """Tokenize texts and cut them to `length` tokens, or to what the model has positions for.
+
+    The longest text is cut to the second longest, so that every position occurs in two texts.
+
+    Raises:
+        PromptError: the model has no fast tokenizer, there are fewer than two texts with words, or
+            the vocabulary does not know most of their tokens.
+    """
+    tokenizer: Any = model.tokenizer
+    if tokenizer is None:
+        raise PromptError(f"{model.name} has no tokenizer, so words have no tokens; load one")
+    if not getattr(tokenizer, "is_fast", False):
+        raise PromptError(
+            f"{type(tokenizer).__name__} of {model.name} is not a fast tokenizer, so tokens cannot "
+            f"be assigned to words; convert it with AutoTokenizer(..., use_fast=True)"
+        )
+    length = min(x for x in (length, model.limit) if x is not None)
+    unknown, kept = tokenizer.unk_token_id, []
+    words = lost = 0
+    for text in texts:
+        found = tokenizer(text.text, return_offsets_mapping=True, verbose=False)
+        ids = tuple(found["input_ids"])[:length]
+        inside = [tuple(i for i in range(a, b) if not text.text[i].isspace())
+                  for a, b in found["offset_mapping"][: len(ids)]]  # fmt: skip
+        here = [i for i, x in zip(ids, inside, strict=True) if x]
+        words, lost = words + len(here), lost + sum(i == unknown for i in here)
+        if here:
+            kept.append((text, ids, tuple(inside)))
+    if words and lost > LEAST_KNOWN * words:
+        raise PromptError(
+            f"the vocabulary of {model.name} has no text: {lost} of {words} tokens of the labelled "
+            f"texts are unknown to it; use a model of text"
+        )
+    if len({text.document or str(i) for i, (text, _, _) in enumerate(kept)}) < 2:
+        raise PromptError(
+            f"{len(kept)} labelled texts have words; give at least two documents, so that the "
+            f"labels of one can be compared with those of another"
+        )
+    longest = sorted(len(ids) for _, ids, _ in kept)[-2]
+    cut = [(text, ids[:longest], inside[:longest]) for text, ids, inside in kept]
+    texts, ids, inside = zip(*cut, strict=True)
+    return Tokenized(texts, ids, inside)
+
+
+def key_codes(at: Tokenized, label: str | None) -> list[Codes]:
+    """Return 1 for tokens with a label (of any label if None), 0 for other words."""
+    return at.codes(
+        [[(s.start, s.end, 1) for s in t.spans if label in (None, s.label)] for t in at.texts]
+    )
+
+
+def linked_codes(at: Tokenized, label: str | None, *, common: bool = False) -> list[Codes]:
+    """Return the codes of linked spans: the number of the span, or of its unit, and of its group.
+
+    Args:
+        at: the tokenized texts.
+        label: the label of the spans; of any label if None.
+        common: groups of one name are the same in all texts (tags, topics); otherwise each text
+            has its own (entities).
+    """
+    groups: dict[tuple[int, str], int] = {}
+    marked = []
+    for i, text in enumerate(at.texts):
+        units: dict[str, int] = {}
+        spans = []
+        for n, s in enumerate(x for x in text.spans if label in (None, x.label) and x.group):
+            unit = units.setdefault(s.unit or f"span {n}", len(units) + 1)
+            group = groups.setdefault((0 if common else i, s.group), len(groups))
+            spans.append((s.start, s.end, unit * SHARED + group))
+        marked.append(spans)
+    return at.codes(marked)
+
+
+def bracket_codes(at: Tokenized) -> list[Codes]:
+    """Return the codes of opening and closing brackets that match: pair number and side.
+
+    They are the spans with the labels `opening` and `closing`, whose groups are the pairs.
+    """
+    marked, pairs = [], 0
+    for text in at.texts:
+        side = {"opening": 1, "closing": 2}
+        mine = [s for s in text.spans if s.label in side and s.group]
+        number = {group: pairs + n for n, group in enumerate(dict.fromkeys(s.group for s in mine))}
+        pairs += len(number)
+        marked.append([(s.start, s.end, 4 * number[s.group] + side[s.label]) for s in mine])
+    return at.codes(marked)
