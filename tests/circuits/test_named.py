@@ -173,10 +173,11 @@ def test_a_planted_successor_head_is_found(counting_model) -> None:
 
 @pytest.mark.parametrize("name", ["name_mover", "negative_name_mover", "s_inhibition"])
 def test_a_model_that_cannot_do_the_task_has_no_scores_and_a_reason(name, spelling_model) -> None:
-    table = interp.score(spelling_model, name)
+    table: Any = interp.score(spelling_model, name)
     [made] = table.provenance.values()
     assert made["headline"].startswith("no scores: the model ")
-    assert (table.to_pandas()["n"] == 0).all()
+    frame: Any = table.to_pandas()
+    assert (frame["n"] == 0).all()
 
 
 def test_words_that_the_tokenizer_splits_are_a_reason() -> None:
