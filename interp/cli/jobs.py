@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import InterpError, KeptWarning, StoreError
+from interp.core.shards import Shard
 from interp.core.store import Key, Store
 
 ATTEMPTS = 3
@@ -27,16 +28,20 @@ BASE_BYTES = 700 * 2**20
 _KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
-        "asked")  # fmt: skip
+        "asked", "part")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ScoreTask:
-    """A model, and the metrics that are computed on it together."""
+    """A model, and the metrics that are computed on it together.
+
+    With `part`, it is done on one part of the prompts; the last part puts the results together.
+    """
 
     source: str
     name: str
     metrics: tuple[str, ...]
+    part: Shard | None = None
 
 
 @dataclass
@@ -48,15 +53,41 @@ class Outcome:
     computed: int = 0
 
 
-def task_grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> list[ScoreTask]:
-    """Divide models and metrics into at least `number` tasks, as far as there are so many.
+def task_grid(
+    sources: Mapping[str, str],
+    metrics: Sequence[str],
+    number: int,
+    *,
+    by_prompt: Sequence[str] = (),
+    batches: int = 1,
+) -> list[ScoreTask]:
+    """Divide models, prompts and metrics into at least `number` tasks, as far as possible.
 
     A task is a model with all metrics, which shares its forward passes. With fewer models than
-    `number`, the metrics of a model are divided as well.
+    `number`, the prompts of a model are divided, where they make several batches, and otherwise its
+    metrics.
+
+    Args:
+        sources: name of each source.
+        metrics: the metrics.
+        number: the number of tasks that are wanted.
+        by_prompt: those of the metrics that can be computed on a part of the prompts.
+        batches: number of batches of the prompts.
     """
     models = [source for source in sources if not Path(source).is_file()] or list(sources)
-    parts = max(1, min(len(metrics), -(-number // max(len(models), 1))))
-    return [
+    wanted = -(-number // max(len(models), 1))
+    shards = min(wanted, batches) if by_prompt else 1
+    tasks = []
+    if shards > 1:
+        divided = tuple(metric for metric in metrics if metric in by_prompt)
+        tasks = [
+            ScoreTask(source, sources[source], divided, Shard(part, shards))
+            for part in range(1, shards + 1)
+            for source in models
+        ]
+        metrics = [metric for metric in metrics if metric not in by_prompt]
+    parts = max(min(len(metrics), wanted), 0 if tasks else 1)
+    return tasks + [
         ScoreTask(source, sources[source], tuple(metrics[part::parts]))
         for part in range(parts)
         for source in models
@@ -304,7 +335,7 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
             import_first(settings["imports"])
             given = {name: x for name, x in settings.items() if name != "kind"}
             metrics = [METRICS.parse(text) for text in task.metrics]
-            run = settings["kind"](metrics, voice=voice, **given)
+            run = settings["kind"](metrics, voice=voice, part=task.part, **given)
         except InterpError as error:
             voice.error(f"{task.name}: {error}")
             return Outcome(failed=[task.name])

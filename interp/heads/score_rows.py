@@ -134,7 +134,10 @@ def rows_of(
         return Rows(records, provenance, {})
     sites = {(site.stack, site.layer): x for site, x in found.values.items()}
     clusters = None if found.clusters is None else tuple(map(str, found.clusters))
-    values = {(model.name, metric.label): PromptValues(sites, clusters, found.ids)}
+    null = None
+    if found.null is not None:
+        null = {(site.stack, site.layer): x for site, x in found.null.items()}
+    values = {(model.name, metric.label): PromptValues(sites, clusters, found.ids, null)}
     return Rows(records, provenance, values)
 
 
