@@ -37,6 +37,7 @@ from interp import bundled
 
 HERE = Path(__file__).parent
 PORT = 6399
+DRAWS = 1  # of random weights: the figures are of the cluster, not of the models
 
 
 def ray_command(*args: str) -> None:
@@ -51,7 +52,8 @@ def ray_command(*args: str) -> None:
 
 def command(models: list[str], metrics: str, out: Path, *options: str) -> subprocess.Popen:
     """Start `interp score` on the models."""
-    args = ["score", *models, "-m", metrics, "--top", "0", "-o", str(out), *options]
+    args = ["score", *models, "-m", metrics, "--null-draws", str(DRAWS), "--top", "0"]
+    args += ["-o", str(out), *options]
     args += [x for path in own_code(models) for x in ("--import", str(path))]
     return subprocess.Popen(
         [sys.executable, "-c", RUN, *args],
@@ -169,7 +171,8 @@ def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict
     finally:
         ray_command("stop", "--force")
     return {
-        "models": len(models), "metrics": asked.metrics, "results": len(stamps(out)),
+        "models": len(models), "metrics": asked.metrics, "draws of random weights": DRAWS,
+        "results": len(stamps(out)),
         "seconds of one process": alone["seconds"],
         "seconds of the cluster": quiet["seconds"],
         "models that failed in each run": [alone["failed"], quiet["failed"], failed],

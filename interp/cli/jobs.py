@@ -17,15 +17,13 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import InterpError, KeptWarning, StoreError
 from interp.core.shards import Shard
 from interp.core.store import Key, Store
 
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
-BASE_BYTES = 700 * 2**20
-"""Resident memory of a process with the packages loaded and a small model."""
-_KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
         "asked", "part")  # fmt: skip
@@ -92,19 +90,6 @@ def task_grid(
         for part in range(parts)
         for source in models
     ]
-
-
-def worker_bytes(run: Any, task: ScoreTask) -> int:
-    """Estimate the memory of a worker: packages, weights, and random weights for the null."""
-    folder = Path(task.source).expanduser()
-    if task.source.startswith("bundled:"):
-        from interp import bundled
-
-        folder = bundled.path(task.source.removeprefix("bundled:"))
-    weights = sum(f.stat().st_size for f in folder.glob("*.safetensors")) if folder.is_dir() else 0
-    draws = 0 if run.null == "none" else run.null_draws
-    copies = 1 + (draws if draws * weights <= _KEPT_DRAWS else 1)
-    return BASE_BYTES + weights * copies
 
 
 def available_bytes() -> int | None:

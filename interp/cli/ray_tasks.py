@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings, worker_bytes
+from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings
+from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import OptionError, StoreError
 from interp.core.store import Store
 

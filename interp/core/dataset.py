@@ -109,7 +109,8 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
         )
         db.execute(f"CREATE VIEW scores AS {_of_files(join, paths)}")
         values = [path for path in map(values_file, paths) if path.exists()]
-        plain = "SELECT * FROM read_parquet({files})"
+        # files of an earlier version have no column null
+        plain = "SELECT * FROM read_parquet({files}, union_by_name = true)"
         db.execute(f"CREATE VIEW prompts AS {_of_files(plain, values)}")
         try:
             found = db.execute(sql)
@@ -128,7 +129,7 @@ def _of_files(select: str, paths: Sequence[Path]) -> str:
         quoted = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
         return select.format(files=f"[{quoted}]")
     names = COLUMNS if "JOIN" not in select else ("weights", "result", *SCORES)
-    columns = ", ".join(f"NULL::{_TYPES.get(name, 'VARCHAR')} AS {name}" for name in names)
+    columns = ", ".join(f'NULL::{_TYPES.get(name, "VARCHAR")} AS "{name}"' for name in names)
     return _NO_ROW.format(columns=columns)
 
 
