@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,8 @@ class PatternRun:
     engine: str
     tell: Progress
     pieces: PromptPieces | None = None
+    masks: dict[str, str] = field(default_factory=dict)
+    """Structure of the mask by name of the attention, as it was recognised in the scored model."""
 
     def of(
         self, model: Model, prompts: Any, bounds: Sequence[BoundAnalysis], what: str
@@ -62,7 +64,8 @@ class PatternRun:
             what: name of the pass, for the progress and for kept pieces.
         """
         kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
-        if kept is not None:
+        if kept is not None and self.pieces is not None:
+            self.masks |= self.pieces.masks(what) if what == SCORING else {}
             return kept
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
@@ -76,7 +79,8 @@ class PatternRun:
         found: PerMetric = {}
         if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
             per_prompt = reduce_patterns(model, prompts, rest, batch_size=self.batch_size,
-                                         engine=self.engine, advance=advance)  # fmt: skip
+                                         engine=self.engine, advance=advance,
+                                         masks=self.masks if what == SCORING else None)  # fmt: skip
             found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
         if measures := [b for b in bounds if b not in rest]:
             from interp.heads.measuring import measure_layers
@@ -159,5 +163,16 @@ class PatternRun:
                 "prompts": f"given {', '.join(sorted(self.prompts))}",
                 "prompts_hash": tensors_hash(self.prompts),
             }
+        what |= {"masks": _by_layers(self.masks)} if self.masks else {}
         what |= {"rounding": ROUNDING} if self.engine == "fused" else {}
         return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}
+
+
+def _by_layers(masks: Mapping[str, str]) -> str:
+    """Return one text for all attentions, or the attentions of each text."""
+    kinds: dict[str, list[str]] = {}
+    for name, kind in masks.items():
+        kinds.setdefault(kind, []).append(name)
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    return "; ".join(f"{kind} in {', '.join(names)}" for kind, names in kinds.items())

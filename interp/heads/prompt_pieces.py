@@ -127,6 +127,11 @@ class PromptPieces:
                 found[label].setdefault(site, empty)[which] = values
         return found
 
+    def masks(self, what: str) -> dict[str, str]:
+        """Return the structure of the masks in the first batch of a pass; see `PatternRun`."""
+        content = files.read_bytes(self._file(what, 0))
+        return json.loads(_notes(content)["masks"])
+
     def remove(self) -> None:
         """Remove all pieces of this run, whose results are stored."""
         for path in files.listed(self.folder):
@@ -158,7 +163,7 @@ class PromptPieces:
             for (label, name), x in found.items():
                 arrays[f"{label} of {name}"] = np.concatenate(x).astype(np.float64)
                 order.append((label, name, measured))
-        notes = {"order": json.dumps(order)}
+        notes = {"order": json.dumps(order), "masks": json.dumps(run.masks)}
         return save(arrays, notes | {"sum": _checksum(arrays)})
 
     def _piece(self, path: Path) -> Piece | None:
@@ -168,8 +173,7 @@ class PromptPieces:
         try:
             content = files.read_bytes(path)
             arrays = load(content)
-            size = int.from_bytes(content[:8], "little")
-            notes = json.loads(content[8 : 8 + size])["__metadata__"]
+            notes = _notes(content)
             if notes["sum"] != _checksum(arrays):
                 raise ValueError("its checksum differs")
             return {
@@ -184,6 +188,12 @@ class PromptPieces:
 def _part(batches: Sequence[Sequence[int]], at: int, number: int) -> Sequence[Sequence[int]]:
     """Return the batches of one piece of several, in their order."""
     return batches[at * len(batches) // number : (at + 1) * len(batches) // number]
+
+
+def _notes(content: bytes) -> dict[str, str]:
+    """Return the texts in the head of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + size])["__metadata__"]
 
 
 def _checksum(arrays: dict[str, np.ndarray]) -> str:
