@@ -106,7 +106,7 @@ def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
     """Return the number of workers that fit in memory, at most `jobs`, and report the estimate."""
     from interp.heads.estimate import readable
 
-    largest = max(worker_bytes(run, task) for task in tasks)
+    largest = max(worker_bytes(run, task.source) for task in tasks)
     there = available_bytes()
     fit = jobs if there is None else max(1, min(jobs, int(0.9 * there // largest)))
     fit = min(fit, len(tasks))

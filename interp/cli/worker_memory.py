@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text, read_prompt_file
-
-if TYPE_CHECKING:
-    from interp.cli.jobs import ScoreTask
 
 BASE_BYTES = 700 * 2**20
 """Resident memory of a process with the packages loaded and a small model."""
@@ -30,7 +27,7 @@ _NAMES = {
 }
 
 
-def worker_bytes(run: Any, task: ScoreTask) -> int:
+def worker_bytes(run: Any, source: str) -> int:
     """Estimate the memory of a worker.
 
     Packages, weights, random weights for the null, and the activations of a forward pass with the
@@ -38,13 +35,13 @@ def worker_bytes(run: Any, task: ScoreTask) -> int:
 
     Args:
         run: the request.
-        task: the model, and its metrics.
+        source: the model.
     """
-    folder = Path(task.source).expanduser()
-    if task.source.startswith("bundled:"):
+    folder = Path(source).expanduser()
+    if source.startswith("bundled:"):
         from interp import bundled
 
-        folder = bundled.path(task.source.removeprefix("bundled:"))
+        folder = bundled.path(source.removeprefix("bundled:"))
     if not folder.is_dir():
         return BASE_BYTES
     weights = sum(f.stat().st_size for f in folder.glob("*.safetensors"))

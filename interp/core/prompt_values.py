@@ -243,6 +243,13 @@ class WithPromptValues:
         """Return the mean of every head on each cluster of prompts; see `by_cluster`."""
         return by_cluster(self.prompts_to_pandas())
 
+    def effective_numbers(self) -> pd.DataFrame:
+        """Return n, clusters and effective number of prompts of every head.
+
+        See `effective_numbers`.
+        """
+        return effective_numbers(self.prompts_to_pandas())
+
     def resampled_interval(
         self, level: float = 0.95, *, method: Any = "percentile", n_boot: int = 2000, seed: int = 0
     ) -> Float[np.ndarray, "row 2"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -21,11 +21,22 @@ from interp.model.locate.sites import Site
 from interp.model.random_weights import DrawMeans, RandomWeights
 
 if TYPE_CHECKING:
-    from interp.heads.prompt_pieces import PromptPieces
     from interp.model.model import Model
 
 SCORING, SHUFFLED = "scoring", "null: shuffled tokens"  # names of passes
 PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
+
+
+class Pieces(Protocol):
+    """Values that were computed on pieces of the prompts."""
+
+    def whole(self, what: str, bounds: Sequence[BoundAnalysis], model: Model) -> PerMetric | None:
+        """Return the values of a pass on all prompts, or None where pieces are missing."""
+        ...
+
+    def masks(self, what: str) -> dict[str, str]:
+        """Return the structure of the masks in a pass by name of the attention."""
+        ...
 
 
 @dataclass
@@ -48,7 +59,7 @@ class PatternRun:
     batch_size: int
     engine: str
     tell: Progress
-    pieces: PromptPieces | None = None
+    pieces: Pieces | None = None
     masks: dict[str, str] = field(default_factory=dict)
     """Structure of the mask by name of the attention, as it was recognised in the scored model."""
 

@@ -22,7 +22,7 @@ from interp.heads.engine import (
     fused_is_faster,
     require_engine,
 )  # fmt: skip
-from interp.heads.pattern_run import SCORING, SHUFFLED, PatternRun
+from interp.heads.pattern_run import SCORING, SHUFFLED, PatternRun, Pieces
 from interp.heads.score_rows import MetricScores, Rows, rows_of, table_of_rows
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.model.content import model_provenance
@@ -356,7 +356,7 @@ def _without_draws(
 
 
 def _drawn_elsewhere(
-    run: PatternRun, pieces: PromptPieces, random: RandomWeights, bounds: Sequence[BoundAnalysis]
+    run: PatternRun, pieces: Pieces, random: RandomWeights, bounds: Sequence[BoundAnalysis]
 ) -> RandomWeights:
     """Return draws that are not made where pieces hold all scores on them."""
     short = _without_draws(run, random, bounds)

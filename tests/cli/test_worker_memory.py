@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from interp.cli.jobs import ScoreTask
 from interp.cli.worker_memory import BASE_BYTES, activation_bytes, worker_bytes
 
 
@@ -56,11 +55,11 @@ def test_activations_grow_with_prompts_and_engine(wide, tmp_path) -> None:
 
 
 def test_random_weights_count_and_an_unknown_model_is_small(wide) -> None:
-    task = ScoreTask(str(wide), "wide", ("entropy",))
+    task = str(wide)
     weights = (wide / "model.safetensors").stat().st_size
     without, drawn = worker_bytes(Run(), task), worker_bytes(Run(null="auto"), task)
     assert drawn - without == 6 * weights
-    assert worker_bytes(Run(), ScoreTask("org/name", "name", ("entropy",))) == BASE_BYTES
+    assert worker_bytes(Run(), "org/name") == BASE_BYTES
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
