@@ -26,7 +26,8 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score, require_memory
 from interp.heads.prompt_pieces import PromptPieces
-from interp.heads.scoring import default_prompts, score_each, score_pieces, why_not
+from interp.heads.scoring import default_prompts, score_each, why_not
+from interp.heads.scoring_in_pieces import score_pieces
 from interp.model.check import check_model
 from interp.model.identity import identity_of
 from interp.model.model import Model

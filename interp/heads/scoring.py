@@ -22,17 +22,29 @@ from interp.heads.engine import (
     fused_is_faster,
     require_engine,
 )  # fmt: skip
-from interp.heads.pattern_run import SCORING, SHUFFLED, PatternRun, Pieces
-from interp.heads.score_rows import MetricScores, Rows, rows_of, table_of_rows
+from interp.heads.score_rows import (
+    MetricScores,
+    PatternRun,
+    Pieces,
+    Rows,
+    means_by_site,
+    rows_of,
+    table_of_rows,
+)
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
-from interp.model.random_weights import DRAWS, DrawnElsewhere, KeptNulls, RandomWeights
+from interp.model.random_weights import (
+    DRAWS,
+    DrawMeans,
+    DrawnElsewhere,
+    KeptNulls,
+    RandomWeights,
+)
 
 if TYPE_CHECKING:
-    from interp.heads.prompt_pieces import PromptPieces
     from interp.model.model import Model
 
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
@@ -202,7 +214,7 @@ def score_each(
     parts: bool = False,
     progress: Progress | None = None,
     random: RandomWeights | None = None,
-    pieces: PromptPieces | None = None,
+    pieces: Pieces | None = None,
 ) -> Iterator[tuple[str, HeadTable]]:
     """Score like `score`, with one table per metric as soon as it is ready.
 
@@ -229,7 +241,7 @@ def _each(
     parts: bool,
     progress: Progress | None,
     random: RandomWeights | None = None,
-    pieces: PromptPieces | None = None,
+    pieces: Pieces | None = None,
 ) -> Iterator[tuple[str, Rows | HeadTable]]:
     """Score each metric like `score_each`; those of patterns as rows, not yet a table."""
     if null not in NULLS:
@@ -275,78 +287,50 @@ def _from_patterns(
     parts: bool,
     weights: WeightsScores,
 ) -> Iterator[tuple[str, Rows]]:
-    kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
+    kinds = {b.label: null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
     beside = run.shuffled(shuffled) if shuffled else {}
     # detectors that read tokens are compared with random weights as well: a random head may also
     # attend to equal tokens more, or less, than to others
-    drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
+    drawn_for = [b for b in bounds if needs_draws(b, kinds[b.label], null, run.model)]
     about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
     if run.pieces is not None and drawn_for and not weights.metrics:
         random = _drawn_elsewhere(run, run.pieces, random, drawn_for)
-    draws = run.drawn(random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
+    draws = _drawn(run, random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
         found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
         yield b.label, rows_of(run.model, b, found, origin, about, parts=parts)
 
 
-def score_pieces(
-    model: Model,
-    bounds: Sequence[BoundAnalysis],
-    prompts: Prompts,
-    pieces: PromptPieces,
-    own: Sequence[int],
-    *,
-    null: Null,
-    seed: int,
-    batch_size: int,
-    engine: str,
+def _drawn(
+    run: PatternRun,
     random: RandomWeights,
-    progress: Progress,
-) -> bool:
-    """Compute some pieces of the prompts, and return whether all pieces of the run are there.
+    bounds: Sequence[BoundAnalysis],
+    weights: WeightsScores,
+    prompts_hash: str,
+) -> dict[str, list[DrawMeans]]:
+    """Return per metric the mean of every head on every draw of random weights.
 
-    If they are, `score_each` with these pieces gives the scores of all prompts.
-
-    Args:
-        model: the model.
-        bounds: metrics of patterns and measures of layers.
-        prompts: all prompts.
-        pieces: the pieces.
-        own: those that are computed here.
-        null: see `score`.
-        seed: see `score`.
-        batch_size: see `score`.
-        engine: see `score`; chosen for all prompts together.
-        random: draws of random weights.
-        progress: see `score`.
-
-    Raises:
-        StoreError: a piece cannot be written.
-        PromptError, OptionError: see `score`.
+    Each draw is made once: what the metrics of weights score on it is found on the way.
     """
-    prompts.check(model)
-    chosen = choose_engine(model, prompts, batch_size, engine, may_fuse=True)
-    run = PatternRun(model, prompts, seed, batch_size, chosen, progress)
-    kinds = {b.label: _null_of(b, null, model) for b in bounds}
-    pieces.compute(run, SCORING, model, prompts, bounds, own)
-    passes = [SCORING]
-    if shuffled := [b for b in bounds if kinds[b.label] == "shuffled-tokens"]:
-        pieces.compute(run, SHUFFLED, model, run.shuffled_prompts(), shuffled, own)
-        passes.append(SHUFFLED)
-    drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, model)]
-    short = _without_draws(run, random, drawn_for)
-    for draw in range(len(random)) if short else ():
-        what = random.pass_name(draw)
-        passes.append(what)
-        if pieces.lacking(what, own):
-            pieces.compute(run, what, random.draw(draw), prompts, short, own)
-    return not any(pieces.lacking(what, range(pieces.number)) for what in passes)
+    asked = run.asked_draws(bounds, prompts_hash)
+
+    def on_draw(model: Model, labels: list[str], what: str) -> dict[str, DrawMeans]:
+        mine = [b for b in bounds if b.label in labels]
+        scores = run.of(model, run.prompts, mine, what) if mine else {}
+        found = {label: means_by_site(values) for label, values in scores.items()}
+        return found | weights.on_draw(model, labels, what)
+
+    if weights.metrics:
+        asked |= weights.asked()
+    found = random.scores(asked, on_draw)
+    weights.draws = found
+    return found
 
 
-def _without_draws(
+def without_draws(
     run: PatternRun, random: RandomWeights, bounds: Sequence[BoundAnalysis]
 ) -> list[BoundAnalysis]:
     """Return the metrics whose scores on random weights are not kept from earlier."""
@@ -359,14 +343,15 @@ def _drawn_elsewhere(
     run: PatternRun, pieces: Pieces, random: RandomWeights, bounds: Sequence[BoundAnalysis]
 ) -> RandomWeights:
     """Return draws that are not made where pieces hold all scores on them."""
-    short = _without_draws(run, random, bounds)
+    short = without_draws(run, random, bounds)
     passes = map(random.pass_name, range(len(random)))
     if any(pieces.whole(what, short, run.model) is None for what in passes):
         return random
     return DrawnElsewhere(random.model, random.seed, random.draws, random.kept)
 
 
-def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
+def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
+    """Return the null of a metric on a model."""
     if null != "auto":
         return null
     if model.elsewhere is not None and metric.analysis.default_null == "random-init":
@@ -374,7 +359,8 @@ def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     return metric.analysis.default_null
 
 
-def _needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
+def needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
+    """Return whether a metric with this kind of null is compared with random weights."""
     return kind == "random-init" or (
         null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
     )

@@ -19,7 +19,7 @@ METRICS = ("-m", "induction,entropy,key_rank,ov_norm", "--null-draws", "3", "--n
 
 
 @pytest.fixture
-def prompts(tmp_path: Path) -> Path:
+def repeating_file(tmp_path: Path) -> Path:
     """22 prompts of several lengths, each token repeated, in clusters."""
     rng = np.random.default_rng(0)
     rows = []
@@ -32,8 +32,8 @@ def prompts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def asked(llama_folder, prompts) -> tuple:
-    return ("score", llama_folder, *METRICS, "--prompt-file", prompts, "--batch-size", 4)
+def asked(llama_folder, repeating_file) -> tuple:
+    return ("score", llama_folder, *METRICS, "--prompt-file", repeating_file, "--batch-size", 4)
 
 
 def test_the_prompts_of_few_models_are_divided_before_the_metrics() -> None:
