@@ -1,13 +1,19 @@
 """Measure a sweep on a Ray cluster of two workers whose workers and drivers are killed.
 
-    python -m benchmarks.cluster [--kills 10] [--models FOLDER ...]
+    python -m benchmarks.cluster [--kills 10] [--tiny N] [--shared FOLDER] [--metrics all]
+                                 [--work FOLDER]
 
 Writes cluster.json and cluster.md beside this file.
 
-A cluster of two cores is started on this machine. A sweep of the models (tiny ones, and the bundled
-ones) runs on it; at random moments first a worker and then the driver is killed with SIGKILL by its
-process id, and a second driver goes on. The dataset is compared value for value with that of a
-single process, and every stored result is counted: a file that is written twice was computed twice.
+A cluster of two cores is started on this machine. A sweep of all models of --shared, the bundled
+ones and --tiny random ones runs on it; at random moments first a worker and then the driver is
+killed with SIGKILL by its process id, and a second driver goes on. The dataset is compared value
+for value with that of a single process, and every stored result is counted: a file that is written
+twice was computed twice. A model on which a metric fails counts as failed in every run, and its
+other results are compared as all others are.
+
+With --work, the results of one process and of the undisturbed cluster stay in that folder, and a
+second call takes them from there.
 """
 
 from __future__ import annotations
@@ -16,18 +22,22 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweep import METRICS, RUN, equal, stamps, tiny_models
+from benchmarks.sweep import RUN, environment, equal, say, stamps, tiny_models
+from interp import bundled
 
 HERE = Path(__file__).parent
 PORT = 6399
+DRAWS = 1  # of random weights: the figures are of the cluster, not of the models
 
 
 def ray_command(*args: str) -> None:
@@ -42,21 +52,35 @@ def ray_command(*args: str) -> None:
 
 def command(models: list[str], metrics: str, out: Path, *options: str) -> subprocess.Popen:
     """Start `interp score` on the models."""
-    args = ["score", *models, "-m", metrics, "--top", "0", "-o", str(out), *options]
+    args = ["score", *models, "-m", metrics, "--null-draws", str(DRAWS), "--top", "0"]
+    args += ["-o", str(out), *options]
+    args += [x for path in own_code(models) for x in ("--import", str(path))]
     return subprocess.Popen(
         [sys.executable, "-c", RUN, *args],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+        env=environment(out),
     )  # fmt: skip
 
 
-def finished(process: subprocess.Popen) -> float:
-    """Wait for a command; return its seconds."""
+def own_code(models: list[str]) -> list[Path]:
+    """Return the files beside model folders that define their classes, each once."""
+    beside = {Path(model).parent for model in models if Path(model).is_dir()}
+    return sorted(file for folder in beside for file in folder.glob("*.py"))
+
+
+def finished(process: subprocess.Popen) -> tuple[float, list[str]]:
+    """Wait for a command; return its seconds, and the models that failed."""
     begin = time.perf_counter()
     told = process.communicate()[1]
-    if process.returncode:
+    return time.perf_counter() - begin, failures(process.returncode, told)
+
+
+def failures(code: int, told: str) -> list[str]:
+    """Return the names of the models that failed; SystemExit when the command itself did."""
+    last = [line for line in told.splitlines() if " models failed: " in line]
+    if code and not last:
         raise SystemExit(f"the sweep failed: {told[-2000:]}")
-    return time.perf_counter() - begin
+    return sorted(last[-1].partition(" models failed: ")[2].split(", ")) if last else []
 
 
 def workers() -> list[int]:
@@ -78,8 +102,10 @@ def until_stored(out: Path, known: int, process: subprocess.Popen, patience: flo
     time.sleep(patience)
 
 
-def disturbed(models: list[str], metrics: str, out: Path, kills: int, seed: int) -> dict[str, Any]:
-    """Run a sweep to its end, killing a worker and the driver in turns."""
+def disturbed(
+    models: list[str], metrics: str, out: Path, kills: int, seed: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Run a sweep to its end, killing a worker and the driver in turns; the models that failed."""
     rng = random.Random(seed)
     known: dict[str, int] = {}
     counts = {"workers killed": 0, "drivers killed": 0, "results lost": 0}
@@ -107,43 +133,73 @@ def disturbed(models: list[str], metrics: str, out: Path, kills: int, seed: int)
             now[n] != known[n] for n in known.keys() & now.keys()
         )
         known = now
-        if process.returncode == 0:
-            return counts
+        say(f"{len(now)} results, {counts}")
         if process.returncode != -signal.SIGKILL:
-            raise SystemExit(f"the sweep failed: {told[-2000:]}")
+            return counts, failures(process.returncode, told)
+
+
+def kept(folder: Path, name: str, run: Callable[[], tuple[float, list[str]]]) -> dict[str, Any]:
+    """Run a sweep, or take what an earlier call wrote about it."""
+    told = folder / f"{name}.json"
+    if not told.exists():
+        say(f"{name} begins")
+        seconds, failed = run()
+        told.write_text(json.dumps({"seconds": round(seconds, 1), "failed": failed}))
+    found = json.loads(told.read_text())
+    say(f"{name}: {found['seconds']} s, {len(stamps(folder / name))} results")
+    return found
+
+
+def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Run the three sweeps and compare them."""
+    alone = kept(
+        folder, "alone", lambda: finished(command(models, asked.metrics, folder / "alone"))
+    )
+    os.environ |= environment(folder / "cluster")  # the workers have that of the cluster
+    ray_command("start", "--head", "--num-cpus", "2", "--port", str(PORT),
+                "--include-dashboard", "false", "--disable-usage-stats")  # fmt: skip
+    at = ("--ray", f"127.0.0.1:{PORT}")
+    try:
+        quiet = kept(
+            folder, "quiet",
+            lambda: finished(command(models, asked.metrics, folder / "quiet", *at)),
+        )  # fmt: skip
+        out = folder / "disturbed"
+        shutil.rmtree(out, ignore_errors=True)
+        say("disturbed begins")
+        counts, failed = disturbed(models, asked.metrics, out, asked.kills, asked.seed)
+    finally:
+        ray_command("stop", "--force")
+    return {
+        "models": len(models), "metrics": asked.metrics, "draws of random weights": DRAWS,
+        "results": len(stamps(out)),
+        "seconds of one process": alone["seconds"],
+        "seconds of the cluster": quiet["seconds"],
+        "models that failed in each run": [alone["failed"], quiet["failed"], failed],
+        "cluster equals one process": equal(folder / "alone", folder / "quiet"),
+        **counts,
+        "disturbed cluster equals one process": equal(folder / "alone", out),
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--tiny", type=int, default=16)
-    parser.add_argument("--models", nargs="*", default=[])
-    parser.add_argument("--metrics", default=METRICS)
+    parser.add_argument("--tiny", type=int, default=4)
+    parser.add_argument("--shared", type=Path, default=HERE.parent.parent / "shared" / "models")
+    parser.add_argument("--metrics", default="all")
+    parser.add_argument("--work", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as at:
-        folder = Path(at)
-        models = [str(path) for path in tiny_models(folder, asked.tiny)]
-        models += ["bundled:induction", "bundled:one-layer", *asked.models]
-        alone = finished(command(models, asked.metrics, folder / "alone"))
-        ray_command("start", "--head", "--num-cpus", "2", "--port", str(PORT),
-                    "--include-dashboard", "false", "--disable-usage-stats")  # fmt: skip
-        try:
-            quiet = finished(
-                command(models, asked.metrics, folder / "quiet", "--ray", f"127.0.0.1:{PORT}")
-            )
-            out = folder / "disturbed"
-            counts = disturbed(models, asked.metrics, out, asked.kills, asked.seed)
-        finally:
-            ray_command("stop", "--force")
-        found = {
-            "models": len(models), "metrics": asked.metrics, "results": len(stamps(out)),
-            "seconds of one process": round(alone, 1),
-            "seconds of the cluster": round(quiet, 1),
-            "cluster equals one process": equal(folder / "alone", folder / "quiet"),
-            **counts,
-            "disturbed cluster equals one process": equal(folder / "alone", out),
-        }  # fmt: skip
+        folder = Path(at) if asked.work is None else asked.work.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        models = [str(path) for path in tiny_models(folder / "models", asked.tiny)]
+        models += [f"bundled:{name}" for name in bundled.names()]
+        models += [
+            str(path.parent) for path in sorted(asked.shared.resolve().glob("*/config.json"))
+        ]
+        found = measured(models, asked, folder)
     (HERE / "cluster.json").write_text(json.dumps(found, indent=1) + "\n")
     (HERE / "cluster.md").write_text(report(found))
     print(report(found))

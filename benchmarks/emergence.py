@@ -1,14 +1,18 @@
 """When the heads of the bundled model formed: scores over moments of its training.
 
-    python benchmarks/emergence.py [--keep FOLDER] [--from FOLDER]
+    python benchmarks/emergence.py [--train] [--keep FOLDER] [--from FOLDER]
 
-trains bundled:induction again from its recipe (see training/emergence.py) and scores every
-head at each of the moments with the metrics below, n prompts each, beside the loss on the second
-copy of random tokens. Every checkpoint is compared with the record of the bundled training, which
+Scores every head at the moments whose checkpoints come with the package (four in float16, and the
+model itself) with the metrics below, n prompts each, beside the loss on the second copy of random
+tokens. This takes less than a minute. The figures of the other moments, and the trained weights
+that they were measured on, stay as the last run with --train wrote them; the scores of the packaged
+checkpoints are compared with that run's.
+
+With --train, bundled:induction is trained again from its recipe (see training/emergence.py), and
+all moments are scored. Every checkpoint is compared with the record of the bundled training, which
 was measured without the toolkit, and the last one's weights with the bundled weights: where they
-agree, the run was the same one, and the checkpoints are those of the bundled model. Four of them
-come with the package in float16, for curves without training: interp emergence bundled:induction.
-With --keep all are written (1.4 MB each), with --from read instead of trained.
+agree, the run was the same one, and the checkpoints are those of the bundled model. With --keep all
+are written (1.4 MB each), with --from read instead of trained.
 Writes benchmarks/emergence.json, .md and .svg.
 """
 
@@ -29,8 +33,8 @@ import transformers
 
 import interp
 from interp import bundled
-from interp.bundled import measure
 from interp.causal import repeats_task
+from training import measure
 from training.batches import Corpus, two_copies
 from training.emergence import STEPS, checkpoints
 from training.text import paragraphs
@@ -38,6 +42,7 @@ from training.train import PERIODS, RECIPES
 
 HERE = Path(__file__).parent
 METRICS = ("previous_token", "induction", "retrieval", "sink")
+ALIKE = 0.002  # float16 weights differ by less from the trained ones
 # One task at every step: by default a model is asked what it answers best, and at first nothing.
 ASKED = {"retrieval": "retrieval:task=ids"}
 # Okabe and Ito's colours, and dashes, so that a grey print can be read.
@@ -66,6 +71,49 @@ def moments(
         if keep is not None:
             module.save_pretrained(keep / f"step-{step}")
         yield step, module, None if keep is None else weights_of(keep / f"step-{step}")
+
+
+def packaged() -> Iterator[tuple[int, Any]]:
+    """Step and model of the checkpoints that come with the package, in float32."""
+    for step, folder in bundled.checkpoints("induction").items():
+        load = transformers.LlamaForCausalLM.from_pretrained
+        yield step, load(folder, dtype=torch.float32).eval()
+
+
+def packaged_moments(found: dict[str, Any], tokenizer: Any, ids: Any, record: Any) -> None:
+    """Score the packaged checkpoints, and put them in the place of the same moments in `found`."""
+    moments = {x["step"]: x for x in found["moments"]}
+    trained = found.setdefault("trained", {str(step): x for step, x in moments.items()})
+    apart, gaps = dict.fromkeys(METRICS, 0.0), {}
+    for step, module in packaged():
+        now = look(step, module, tokenizer)
+        for metric in METRICS:
+            before = np.array(trained[str(step)][metric]["score"])
+            apart[metric] = max(
+                apart[metric], float(np.abs(before - np.array(now[metric]["score"])).max())
+            )
+        gap = difference(step, module, record, ids)
+        if gap is not None:
+            gaps[str(step)] = round(gap, 4)
+        moments[step] = now
+        print(step, now["second_copy_loss"], flush=True)
+    found["moments"] = [moments[step] for step in sorted(moments)]
+    found["packaged"] = {
+        "steps": [*bundled.checkpoints("induction")],
+        "largest_difference_from_the_trained": {m: round(x, 4) for m, x in apart.items()},
+        "largest_difference_from_the_record": gaps,
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What a run was made with."""
+    return {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
 
 
 def weights_of(folder: Path) -> str:
@@ -187,16 +235,18 @@ def told(found: dict[str, Any]) -> str:
         "# When the heads of bundled:induction formed",
         "",
         "Score of the best head (and which) at moments of training, beside the loss on the second",
-        "copy of random tokens, in nats per token. `python benchmarks/emergence.py` trains the",
-        "model again from its recipe (about five minutes on an idle core) and writes this.",
-        "Training gives each checkpoint again bit for bit where versions and machine are the",
-        "same. Those of steps 600, 700, 750 and 800 come with the package:",
-        "`interp emergence bundled:induction` draws curves without training.",
+        "copy of random tokens, in nats per token. `python benchmarks/emergence.py` scores the",
+        "moments whose checkpoints come with the package (steps 600 to 800 in float16, and the",
+        "model itself) in less than a minute; `interp emergence bundled:induction` draws their",
+        "curves with change points. With `--train` it trains the model again from its recipe",
+        "(about five minutes on an idle core) and scores all moments. Training gives each",
+        "checkpoint again bit for bit where versions and machine are the same.",
         "",
         "- weights after the last step equal to the bundled ones:"
         f" {found['same_weights_at_the_end']}",
         "- largest difference of any head's score from the bundled training's own record:"
         f" {max(found['largest_difference_from_the_record'].values()):g}",
+        *told_packaged(found.get("packaged")),
         "",
         f"| step | loss | {' | '.join(names)} |",
         f"| --- | --- |{' --- |' * len(names)}",
@@ -207,13 +257,41 @@ def told(found: dict[str, Any]) -> str:
             score = np.array(x[metric]["score"])
             layer, head = np.unravel_index(score.argmax(), score.shape)
             cells.append(f"{score.max():.3f} (L{layer}H{head})")
-        lines.append(f"| {x['step']} | {x['second_copy_loss']:.3f} | {' | '.join(cells)} |")
+        star = "*" if x["step"] in found.get("packaged", {}).get("steps", ()) else ""
+        lines.append(f"| {x['step']}{star} | {x['second_copy_loss']:.3f} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", "![scores over training](emergence.svg)", ""])
+
+
+def told_packaged(packaged: dict[str, Any] | None) -> list[str]:
+    """How far the packaged checkpoints are from the training they were taken from."""
+    if packaged is None:
+        return []
+    apart = packaged["largest_difference_from_the_trained"]
+    recorded = max(packaged["largest_difference_from_the_record"].values())
+    told = ", ".join(f"{metric.replace('_', ' ')} {x:g}" for metric, x in apart.items())
+    lines = [
+        "- packaged checkpoints (rows with *): largest difference of a head's score from the",
+        f"  record {recorded:g}, from the run with `--train`: {told}",
+    ]
+    if other := [metric for metric, x in apart.items() if x > ALIKE]:
+        lines.append(
+            f"- {', '.join(other)} has changed since the run with `--train`: its rows with * are"
+            " comparable only with each other"
+        )
+    return lines
+
+
+def write(found: dict[str, Any]) -> None:
+    """Write the three files."""
+    (HERE / "emergence.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (HERE / "emergence.md").write_text(told(found), encoding="utf-8")
+    (HERE / "emergence.svg").write_text(drawing(found["moments"]), encoding="utf-8")
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Scores over the training of bundled:induction.")
+    parser.add_argument("--train", action="store_true", help="train again, and score all moments")
     parser.add_argument("--keep", type=Path, help="write the checkpoints here")
     parser.add_argument("--from", dest="source", type=Path, help="checkpoints written with --keep")
     chosen = parser.parse_args()
@@ -221,6 +299,11 @@ def main() -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(bundled.path("induction"))
     transformers.utils.logging.disable_progress_bar()
     ids = record_prompts(record, tokenizer)
+    if not (chosen.train or chosen.source):
+        found = json.loads((HERE / "emergence.json").read_text(encoding="utf-8"))
+        packaged_moments(found, tokenizer, ids, record)
+        write(found)
+        return
     looks, hashes, gaps = [], {}, {}
     for step, module, weights in moments(record["seed"], chosen.source, chosen.keep):
         looks.append(look(step, module, tokenizer))
@@ -241,17 +324,10 @@ def main() -> None:
         "same_weights_at_the_end": all(torch.equal(kept[k], last[k]) for k in kept),
         "largest_difference_from_the_record": gaps,
         "sha256_of_checkpoints": hashes,
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-            "machine": f"{platform.system()} {platform.machine()}",
-        },
+        "versions": versions(),
         "moments": looks,
     }
-    (HERE / "emergence.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (HERE / "emergence.md").write_text(told(found), encoding="utf-8")
-    (HERE / "emergence.svg").write_text(drawing(looks), encoding="utf-8")
+    write(found)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
 """Measure sweeps of many models: two processes against one, and kill -9 at random moments.
 
-    python -m benchmarks.sweep [--models 200] [--kills 30]
+    python -m benchmarks.sweep [--only jobs|kills] [--models 200] [--kills 100]
 
-Writes sweep.json and sweep.md beside this file.
+Writes sweep.json and sweep.md beside this file. With --only, the figures of the other part are kept
+as they were written before.
 
 1. The same tiny models are scored by one process and by `--jobs 2`, at one thread each: time, peak
    memory of the process group, and whether all stored numbers are equal to the last bit.
 2. A sweep is started again and again and killed with SIGKILL (the command and its workers) at
    random moments, then run to its end. Every computed result is counted by its file: no result may
-   be lost, damaged or written twice, and the dataset must equal that of an undisturbed run.
+   be lost, damaged or written twice, and the dataset must equal that of an undisturbed run. When a
+   sweep has ended before it was killed often enough, a new one begins in a new folder.
+
+Every sweep has a folder of its own for the scores of random weights, so that none profits from the
+work of an earlier one.
 """
 
 from __future__ import annotations
@@ -56,8 +61,19 @@ def started(models: list[Path], out: Path, *options: str) -> subprocess.Popen:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
+        env=environment(out),
     )
+
+
+def environment(out: Path) -> dict[str, str]:
+    """Return the variables of a command that writes to `out`: one thread, nulls of its own."""
+    nulls = {"XDG_CACHE_HOME": str(out.with_name(f"{out.name}-nulls"))}
+    return os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"} | nulls
+
+
+def say(text: str) -> None:
+    """Print a line of progress with the time."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
 def group_bytes(group: int) -> int:
@@ -110,7 +126,9 @@ def compared(models: list[Path], folder: Path) -> dict[str, Any]:
     """Score the models by one process and by two."""
     found: dict[str, Any] = {"models": len(models), "metrics": METRICS}
     for name, options in (("one process", ()), ("two processes", ("--jobs", "2"))):
+        say(f"{len(models)} models by {name}")
         seconds, most = finished(started(models, folder / name, *options))
+        say(f"{name}: {seconds:.1f} s")
         found[name] = {"seconds": round(seconds, 1), "bytes": most}
     found["equal"] = equal(folder / "one process", folder / "two processes")
     return found
@@ -130,8 +148,11 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str,
     rng = random.Random(seed)
     whole, out = folder / "whole", folder / "killed"
     seconds, _ = finished(started(models, whole, "--jobs", "2"))
-    lost = again = interrupted = 0
+    say(f"an undisturbed sweep of {len(models)} models: {seconds:.1f} s")
+    lost = again = interrupted = ended = 0
     known: dict[str, int] = {}
+    every = len(models) * len(METRICS.split(","))
+    same = True
     done = 0
     while done < kills:
         process = started(models, out, "--jobs", "2")
@@ -148,15 +169,19 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str,
         again += sum(now[name] != known[name] for name in known.keys() & now.keys())
         interrupted += sum(x.kind not in ("missing", "orphan") for x in problems(Store(out)))
         known = now
-        if len(now) == len(models) * len(METRICS.split(",")):
-            out = folder / f"killed-{done}"  # all is there: begin a new sweep
-            known = {}
+        say(f"{done} of {kills} kills, {len(now)} of {every} results, sweep {ended + 1}")
+        if len(now) == every and done < kills:  # all is there: begin a new sweep
+            finished(started(models, out, "--jobs", "2"))  # what is rebuilt from the results
+            same &= equal(whole, out) and stamps(out) == now
+            ended += 1
+            out, known = folder / f"killed-{ended}", {}
     finished(started(models, out, "--jobs", "2"))
     now = stamps(out)
     again += sum(now[name] != known[name] for name in known.keys() & now.keys())
     return {
-        "kills": done, "models": len(models), "results lost": lost, "results written again": again,
-        "damaged files": interrupted, "equal to an undisturbed run": equal(whole, out),
+        "kills": done, "models": len(models), "sweeps that were finished": ended + 1,
+        "results lost": lost, "results written again": again, "damaged files": interrupted,
+        "equal to an undisturbed run": same and equal(whole, out),
         "problems at the end": len(problems(Store(out))),
     }  # fmt: skip
 
@@ -164,10 +189,13 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=200)
-    parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--kill-models", type=int, default=12)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kill-models", type=int, default=8)
+    parser.add_argument("--only", choices=("jobs", "kills"), help="run one part, keep the other")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
+    if asked.only is not None:
+        asked.models, asked.kills = (asked.models, 0) if asked.only == "jobs" else (0, asked.kills)
     there = HERE / "sweep.json"
     found = json.loads(there.read_text()) if there.exists() else {}
     with tempfile.TemporaryDirectory() as at:
@@ -175,11 +203,17 @@ def main() -> None:
         models = tiny_models(folder, max(asked.models, asked.kill_models))
         if asked.models:
             found["jobs"] = compared(models[: asked.models], folder)
+            write(found)
         if asked.kills:
             found["kills"] = killed(models[: asked.kill_models], folder, asked.kills, asked.seed)
-    there.write_text(json.dumps(found, indent=1) + "\n")
-    (HERE / "sweep.md").write_text(report(found))
+            write(found)
     print(report(found))
+
+
+def write(found: dict[str, Any]) -> None:
+    """Write the figures of the parts that have been measured."""
+    (HERE / "sweep.json").write_text(json.dumps(found, indent=1) + "\n")
+    (HERE / "sweep.md").write_text(report(found))
 
 
 def report(found: dict[str, Any]) -> str:

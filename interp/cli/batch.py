@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score, require_memory
+from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.scoring import default_prompts, score_each, why_not
+from interp.heads.scoring_in_pieces import score_pieces
 from interp.model.check import check_model
 from interp.model.identity import identity_of
 from interp.model.model import Model
@@ -65,6 +68,7 @@ class ScoreRun:
     asked: int | None = None  # number of metrics of the whole command, in a worker
     jobs: int = 1
     shard: Shard | None = None
+    part: Shard | None = None  # of the prompts, in a worker
     ray: str | None = None  # address of a Ray cluster
 
     @classmethod
@@ -173,19 +177,26 @@ class ScoreRun:
             tell(name, len(found), len(metrics))
             try:
                 missing = {label: key for label, key in keys.items() if label not in found}
+                pieces = self._pieces(model, metrics, prompts, keys) if missing else None
+                if pieces is not None:
+                    self._announce(model, metrics, prompts)
+                    if not self._all_pieces(model, metrics, prompts, pieces, tell):
+                        return  # the process that computes the last piece puts them together
                 with self._alone(model, missing) as waited:
                     found |= self._already(missing) if waited else {}
                     todo = [b for b in metrics if b.label not in found]
                     if todo:
                         check_model(model).require()
                         self._announce(model, todo, prompts)
-                    for label, table in self._scored(model, todo, prompts, tell):
+                    for label, table in self._scored(model, todo, prompts, tell, pieces):
                         found[label] = table
                         if self.store is not None:
                             self.store.write(keys[label], table)
                             self.kept += 1
                         self.computed += 1
                         tell(name, len(found), len(metrics))
+                if pieces is not None:
+                    pieces.remove()
             finally:  # also when interrupted: finished results are printed
                 self.done += [found[b.label] for b in metrics if b.label in found]
                 self.keys += [keys[b.label] for b in metrics if b.label in found and keys]
@@ -201,19 +212,23 @@ class ScoreRun:
         return locked(self.store.folder, [key.digest for key in keys.values()], waiting=waiting)
 
     def _scored(
-        self, model: Model, metrics: list[BoundAnalysis], prompts: Any, tell: Callable
+        self,
+        model: Model,
+        metrics: list[BoundAnalysis],
+        prompts: Any,
+        tell: Callable,
+        pieces: PromptPieces | None = None,
     ) -> Iterator[tuple[str, HeadTable]]:
         given = [b for b in metrics if b.analysis.kind != "experiment"]
-        beside = None if self.store is None else self.store.folder
-        kept = KeptNulls.of(self.null_cache, beside)
-        again = len(given) < len(metrics)  # experiments follow, each with draws of its own
-        random = RandomWeights(model, self.seed, self.null_draws, kept, again=again)
+        # with experiments, each with draws of its own, they are asked for again
+        random = self._random(model, again=len(given) < len(metrics))
         for part in [given] * bool(given) + [[b] for b in metrics if b not in given]:
             try:
                 yield from score_each(
                     model, part, prompts, null=self.null, seed=self.seed,
                     batch_size=self.batch_size, engine=self.engine, progress=tell,
                     null_draws=self.null_draws, parts=self.by_cluster, random=random,
+                    pieces=pieces,
                 )  # fmt: skip
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
@@ -221,6 +236,40 @@ class ScoreRun:
                 if part is given or (self.asked or len(self.metrics)) == 1:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
+
+    def _random(self, model: Model, *, again: bool) -> RandomWeights:
+        beside = None if self.store is None else self.store.folder
+        kept = KeptNulls.of(self.null_cache, beside)
+        return RandomWeights(model, self.seed, self.null_draws, kept, again=again)
+
+    def _pieces(
+        self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, keys: Mapping[str, Key]
+    ) -> PromptPieces | None:
+        """Return the pieces of the prompts, if this is one part of them or pieces are there."""
+        own = [keys[b.label].as_json() for b in metrics if b.patterned() and keys]
+        if self.store is None or not own or not isinstance(prompts, Prompts):
+            return None
+        digest = hashlib.sha256("\n".join(sorted(own)).encode()).hexdigest()
+        found = PromptPieces(self.store.folder, digest, model, prompts, self.batch_size)
+        return found if self.part is not None or found.begun() else None
+
+    def _all_pieces(
+        self,
+        model: Model,
+        metrics: Sequence[BoundAnalysis],
+        prompts: Prompts,
+        pieces: PromptPieces,
+        tell: Callable,
+    ) -> bool:
+        """Compute the own pieces of the prompts; return whether all are there."""
+        check_model(model).require()
+        patterned = [b for b in metrics if b.patterned()]
+        own = pieces.own(self.part or Shard(1, 1))
+        return score_pieces(
+            model, patterned, prompts, pieces, own, null=self.null, seed=self.seed,
+            batch_size=self.batch_size, engine=self.engine,
+            random=self._random(model, again=False), progress=tell,
+        )  # fmt: skip
 
     def applying(self, model: Model) -> list[BoundAnalysis]:
         """Return the metrics that apply to this model; the reason is reported for the others."""

@@ -17,26 +17,29 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
+from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import InterpError, KeptWarning, StoreError
+from interp.core.shards import Shard
 from interp.core.store import Key, Store
 
 ATTEMPTS = 3
 """Number of workers that may die on a task before its model counts as failed."""
-BASE_BYTES = 700 * 2**20
-"""Resident memory of a process with the packages loaded and a small model."""
-_KEPT_DRAWS = 2 * 2**30  # see interp.model.random_weights
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _OWN = ("metrics", "voice", "done", "failed", "kept", "keys", "jobs", "shard", "ray", "texts",
-        "asked")  # fmt: skip
+        "asked", "part")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class ScoreTask:
-    """A model, and the metrics that are computed on it together."""
+    """A model, and the metrics that are computed on it together.
+
+    With `part`, it is done on one part of the prompts; the last part puts the results together.
+    """
 
     source: str
     name: str
     metrics: tuple[str, ...]
+    part: Shard | None = None
 
 
 @dataclass
@@ -48,32 +51,45 @@ class Outcome:
     computed: int = 0
 
 
-def task_grid(sources: Mapping[str, str], metrics: Sequence[str], number: int) -> list[ScoreTask]:
-    """Divide models and metrics into at least `number` tasks, as far as there are so many.
+def task_grid(
+    sources: Mapping[str, str],
+    metrics: Sequence[str],
+    number: int,
+    *,
+    by_prompt: Sequence[str] = (),
+    batches: int = 1,
+) -> list[ScoreTask]:
+    """Divide models, prompts and metrics into at least `number` tasks, as far as possible.
 
     A task is a model with all metrics, which shares its forward passes. With fewer models than
-    `number`, the metrics of a model are divided as well.
+    `number`, the prompts of a model are divided, where they make several batches, and otherwise its
+    metrics.
+
+    Args:
+        sources: name of each source.
+        metrics: the metrics.
+        number: the number of tasks that are wanted.
+        by_prompt: those of the metrics that can be computed on a part of the prompts.
+        batches: number of batches of the prompts.
     """
     models = [source for source in sources if not Path(source).is_file()] or list(sources)
-    parts = max(1, min(len(metrics), -(-number // max(len(models), 1))))
-    return [
+    wanted = -(-number // max(len(models), 1))
+    shards = min(wanted, batches) if by_prompt else 1
+    tasks = []
+    if shards > 1:
+        divided = tuple(metric for metric in metrics if metric in by_prompt)
+        tasks = [
+            ScoreTask(source, sources[source], divided, Shard(part, shards))
+            for part in range(1, shards + 1)
+            for source in models
+        ]
+        metrics = [metric for metric in metrics if metric not in by_prompt]
+    parts = max(min(len(metrics), wanted), 0 if tasks else 1)
+    return tasks + [
         ScoreTask(source, sources[source], tuple(metrics[part::parts]))
         for part in range(parts)
         for source in models
     ]
-
-
-def worker_bytes(run: Any, task: ScoreTask) -> int:
-    """Estimate the memory of a worker: packages, weights, and random weights for the null."""
-    folder = Path(task.source).expanduser()
-    if task.source.startswith("bundled:"):
-        from interp import bundled
-
-        folder = bundled.path(task.source.removeprefix("bundled:"))
-    weights = sum(f.stat().st_size for f in folder.glob("*.safetensors")) if folder.is_dir() else 0
-    draws = 0 if run.null == "none" else run.null_draws
-    copies = 1 + (draws if draws * weights <= _KEPT_DRAWS else 1)
-    return BASE_BYTES + weights * copies
 
 
 def available_bytes() -> int | None:
@@ -90,7 +106,7 @@ def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
     """Return the number of workers that fit in memory, at most `jobs`, and report the estimate."""
     from interp.heads.estimate import readable
 
-    largest = max(worker_bytes(run, task) for task in tasks)
+    largest = max(worker_bytes(run, task.source) for task in tasks)
     there = available_bytes()
     fit = jobs if there is None else max(1, min(jobs, int(0.9 * there // largest)))
     fit = min(fit, len(tasks))
@@ -304,7 +320,7 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
             import_first(settings["imports"])
             given = {name: x for name, x in settings.items() if name != "kind"}
             metrics = [METRICS.parse(text) for text in task.metrics]
-            run = settings["kind"](metrics, voice=voice, **given)
+            run = settings["kind"](metrics, voice=voice, part=task.part, **given)
         except InterpError as error:
             voice.error(f"{task.name}: {error}")
             return Outcome(failed=[task.name])

@@ -18,7 +18,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings, worker_bytes
+from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings
+from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import OptionError, StoreError
 from interp.core.store import Store
 
@@ -116,7 +117,7 @@ class _Grid:
         self.most = cluster.get("memory", float("inf"))
         self.todo = [(0.0, _whole(task), task) for task in tasks]  # earliest time to start
         self.tried = dict.fromkeys(tasks, 0)
-        self.memory = {task: float(worker_bytes(run, task)) for task in tasks}
+        self.memory = {task: float(worker_bytes(run, task.source)) for task in tasks}
         self.running: dict[Any, tuple[ScoreTask, ScoreTask]] = {}
         self.remote = ray.remote(max_retries=0, num_cpus=1)(_score)
 

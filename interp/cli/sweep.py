@@ -22,6 +22,7 @@ from interp.cli.jobs import (
     task_settings,
 )
 from interp.cli.printing import scored_text
+from interp.core.prompt_file import read_prompt_file
 from interp.core.shards import record_shard
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -44,10 +45,14 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="interp-"))
             own = Store(Path(folder), prompt_values=False)
         number = run.jobs if run.shard is None else max(run.jobs, run.shard.number)
-        tasks = task_grid(sources, run.texts, number)
+        divisible = [text for text, b in zip(run.texts, run.metrics, strict=True) if b.patterned()]
+        tasks = task_grid(
+            sources, run.texts, number, by_prompt=divisible, batches=_batches(run)
+        )  # fmt: skip
         sweep = {
             "command": "interp score", "models": [*sources.values()], "metrics": [*run.texts],
             "seed": run.seed, "null": run.null, "tasks": len(tasks),
+            "parts of the prompts": max((t.part.number for t in tasks if t.part), default=1),
         }  # fmt: skip
         if run.shard is not None:
             tasks = list(run.shard.of(tasks))
@@ -62,7 +67,7 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
             same = [other for other in tasks if other.source == task.source]
             if not printing or not all(other in outcomes for other in same):
                 return
-            keys = [key for other in same for key in outcomes[other].keys]
+            keys = list(dict.fromkeys(key for other in same for key in outcomes[other].keys))
             if tables := stored_tables(own, keys):
                 click.echo(scored_text(HeadTable.concat(tables), run.listed, run.by))
 
@@ -70,7 +75,8 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
             _run(replace(run, store=own), tasks, done)
         finally:  # also when interrupted
             place = {b.label: at for at, b in enumerate(run.metrics)}
-            keys = [key for task in tasks if task in outcomes for key in outcomes[task].keys]
+            each = (key for task in tasks if task in outcomes for key in outcomes[task].keys)
+            keys = list(dict.fromkeys(each))  # two parts of the prompts may end with the results
             names = {name: at for at, name in enumerate(sources.values())}
             keys.sort(key=lambda key: (names[key.model], place[key.metric]))
             run.done += stored_tables(own, keys)
@@ -82,6 +88,13 @@ def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:
             results = [key.file_name for key in keys]
             state = {"state": "done", "results": results, "failed": run.failed}
             record_shard(own.folder, run.shard, sweep, state)
+
+
+def _batches(run: Any) -> int:
+    """Return the number of batches of the prompts, 1 where they are not known before a model."""
+    if run.prompt_file is None or run.context is not None:
+        return 1
+    return -(-len(read_prompt_file(run.prompt_file)) // run.batch_size)
 
 
 def _run(run: Any, tasks: list[ScoreTask], done: Callable[[ScoreTask, Outcome], None]) -> None:

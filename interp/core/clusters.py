@@ -304,11 +304,15 @@ class PromptValues:
         sites: values by stack and layer.
         clusters: a label per prompt where prompts share something.
         ids: identity of each prompt, equal for equal prompts of any run; None where it is unknown.
+        null: the same values on the null of each prompt (its shuffled tokens, or the null trials of
+            an experiment), where there is one per prompt. Random weights have none: their unit is
+            the draw.
     """
 
     sites: Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]]
     clusters: tuple[str, ...] | None = None
     ids: tuple[str, ...] | None = None
+    null: Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]] | None = None
 
     def of_rows(self, frame: pd.DataFrame) -> Float[np.ndarray, "row prompt"] | None:
         """Return the values of the rows of a table, or None where it has no rows."""

@@ -13,7 +13,7 @@ from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
 from interp.core.errors import OptionError, StoreError
 from interp.core.prompt_values import COLUMNS, values_file, values_from_parquet
-from interp.core.shards import shard_problems
+from interp.core.shards import PIECES, shard_problems
 from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 
@@ -109,7 +109,8 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
         )
         db.execute(f"CREATE VIEW scores AS {_of_files(join, paths)}")
         values = [path for path in map(values_file, paths) if path.exists()]
-        plain = "SELECT * FROM read_parquet({files})"
+        # files of an earlier version have no column null
+        plain = "SELECT * FROM read_parquet({files}, union_by_name = true)"
         db.execute(f"CREATE VIEW prompts AS {_of_files(plain, values)}")
         try:
             found = db.execute(sql)
@@ -128,7 +129,7 @@ def _of_files(select: str, paths: Sequence[Path]) -> str:
         quoted = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
         return select.format(files=f"[{quoted}]")
     names = COLUMNS if "JOIN" not in select else ("weights", "result", *SCORES)
-    columns = ", ".join(f"NULL::{_TYPES.get(name, 'VARCHAR')} AS {name}" for name in names)
+    columns = ", ".join(f'NULL::{_TYPES.get(name, "VARCHAR")} AS "{name}"' for name in names)
     return _NO_ROW.format(columns=columns)
 
 
@@ -200,6 +201,12 @@ def problems(store: Store) -> list[Problem]:
         if (wrong := _wrong_values(path, notes, table)) is not None:
             found.append(wrong)
     found += [Problem(*each) for each in shard_problems(store.folder)]
+    if pieces := [
+        path for path in files.listed(store.folder / PIECES) if path.suffix == ".safetensors"
+    ]:
+        text = f"{len(pieces)} pieces of long lists of prompts are not put together yet; run the"
+        text += " command, or each job of the array, again: what is there is not computed again"
+        found.append(Problem(PIECES, "unfinished", text))
     known = {values_file(path).name for path in store.result_files()}
     for path in files.listed(store.folder):
         if path.name.endswith(".prompts.parquet") and path.name not in known:

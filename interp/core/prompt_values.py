@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 SUFFIX = ".prompts.parquet"
 _FORMAT = "interp prompt values 1"
 _TEXTS = ("model", "weights", "metric", "result", "stack")  # one value, or few, in a file
-COLUMNS = (*_TEXTS, "layer", "head", "prompt", "prompt_id", "cluster", "value")
+COLUMNS = (*_TEXTS, "layer", "head", "prompt", "prompt_id", "cluster", "value", "null")
 """Columns of the values: `weights` is the content hash of the model, `result` the digest of the
-result's key, `prompt` the index of the prompt and `value` the score on it, NaN without a target."""
+result's key, `prompt` the index of the prompt, `value` the score on it, NaN without a target, and
+`null` the score on the null of the same prompt (its tokens shuffled), NaN where there is none."""
 
 
 def values_file(result: Path) -> Path:
@@ -62,7 +63,8 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
     import pyarrow as pa
 
     stacks = list(dict.fromkeys(stack for stack, _ in values.sites))
-    parts: dict[str, list[Any]] = {name: [] for name in ("stack", "layer", "head", "prompt", "x")}
+    names = ("stack", "layer", "head", "prompt", "x", "null")
+    parts: dict[str, list[Any]] = {name: [] for name in names}
     for (stack, layer), each in values.sites.items():
         prompts, heads = each.shape
         parts["stack"].append(np.full(each.size, stacks.index(stack), dtype=np.int32))
@@ -70,7 +72,12 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
         parts["head"].append(np.repeat(np.arange(heads, dtype=np.int32), prompts))
         parts["prompt"].append(np.tile(np.arange(prompts, dtype=np.int32), heads))
         parts["x"].append(each.T.ravel().astype(np.float32))
-    empty = {name: np.zeros(0, dtype=np.int32) for name in parts} | {"x": np.zeros(0, np.float32)}
+        beside = None if values.null is None else values.null.get((stack, layer))
+        if beside is None or beside.shape != each.shape:
+            beside = np.full(each.shape, np.nan)
+        parts["null"].append(beside.T.ravel().astype(np.float32))
+    none = {"x": np.zeros(0, np.float32), "null": np.zeros(0, np.float32)}
+    empty = {name: np.zeros(0, dtype=np.int32) for name in parts} | none
     whole = {name: np.concatenate([empty[name], *found]) for name, found in parts.items()}
     rows, prompt = len(whole["x"]), whole["prompt"]
     number = int(prompt.max(initial=-1)) + 1
@@ -88,7 +95,7 @@ def _arrow(model: str, metric: str, values: PromptValues, weights: str, result: 
     arrays |= {"result": one(result), "stack": _named(whole["stack"], stacks)}
     arrays |= {name: pa.array(whole[name]) for name in ("layer", "head", "prompt")}
     arrays |= {"prompt_id": per_prompt(values.ids), "cluster": per_prompt(values.clusters)}
-    arrays["value"] = pa.array(whole["x"])
+    arrays["value"], arrays["null"] = pa.array(whole["x"]), pa.array(whole["null"])
     found = pa.table({name: arrays[name] for name in COLUMNS})
     return found.replace_schema_metadata({"interp": _FORMAT, "interp.clustered":
                                           str(int(values.clusters is not None))})  # fmt: skip
@@ -110,6 +117,10 @@ def values_from_parquet(content: bytes) -> Any:
     except (pa.ArrowException, OSError) as error:
         raise ValueError(str(error).splitlines()[0]) from error
     notes = table.schema.metadata or {}
+    if notes.get(b"interp") == _FORMAT.encode() and table.column_names == list(COLUMNS[:-1]):
+        # written before the null was kept per prompt
+        none = pa.array([float("nan")] * len(table), pa.float32())
+        table = table.append_column("null", none)
     if notes.get(b"interp") != _FORMAT.encode() or table.column_names != list(COLUMNS):
         raise ValueError("it is a Parquet file with other contents")
     return table
@@ -137,15 +148,19 @@ class StoredValues:
                 " repair` sets it aside, and the command that made it computes it again"
             ) from error
         sites: dict[tuple[str, int], Any] = {}
-        frame = table.select(["stack", "layer", "head", "prompt", "value"]).to_pandas()
+        null: dict[tuple[str, int], Any] = {}
+        frame = table.select(["stack", "layer", "head", "prompt", "value", "null"]).to_pandas()
         number = int(frame["prompt"].max()) + 1 if len(frame) else 0
         for (stack, layer), rows in frame.groupby(["stack", "layer"], sort=False, observed=True):
-            sites[str(stack), int(layer)] = rows["value"].to_numpy(float).reshape(-1, number).T
+            at = str(stack), int(layer)
+            sites[at] = rows["value"].to_numpy(float).reshape(-1, number).T
+            if rows["null"].notna().any():
+                null[at] = rows["null"].to_numpy(float).reshape(-1, number).T
         first = table.slice(0, number)
         ids = tuple(first["prompt_id"].to_pylist())
         clustered = table.schema.metadata[b"interp.clustered"] == b"1"
         labels = tuple(first["cluster"].to_pylist()) if clustered else None
-        return PromptValues(sites, labels, ids if any(ids) else None)
+        return PromptValues(sites, labels, ids if any(ids) else None, null or None)
 
     @property
     def sites(self) -> Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]]:
@@ -161,6 +176,11 @@ class StoredValues:
     def ids(self) -> tuple[str, ...] | None:
         """Identity of each prompt."""
         return self._read.ids
+
+    @property
+    def null(self) -> Mapping[tuple[str, int], Float[np.ndarray, "prompt head"]] | None:
+        """Values on the null of each prompt, where there is one."""
+        return self._read.null
 
     def of_rows(self, frame: pd.DataFrame) -> Float[np.ndarray, "row prompt"] | None:
         """Return the values of the rows of a table, or None where it has no rows."""
@@ -223,6 +243,13 @@ class WithPromptValues:
         """Return the mean of every head on each cluster of prompts; see `by_cluster`."""
         return by_cluster(self.prompts_to_pandas())
 
+    def effective_numbers(self) -> pd.DataFrame:
+        """Return n, clusters and effective number of prompts of every head.
+
+        See `effective_numbers`.
+        """
+        return effective_numbers(self.prompts_to_pandas())
+
     def resampled_interval(
         self, level: float = 0.95, *, method: Any = "percentile", n_boot: int = 2000, seed: int = 0
     ) -> Float[np.ndarray, "row 2"]:
@@ -262,7 +289,7 @@ class WithPromptValues:
 
 
 def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return mean and number of prompts of every head on each cluster of prompts.
+    """Return mean, mean of the null and number of prompts of every head on each cluster of prompts.
 
     Args:
         frame: values per prompt with the columns `COLUMNS`; each independent prompt is a cluster.
@@ -271,8 +298,9 @@ def by_cluster(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.assign(cluster=frame["cluster"].astype(str))
     alone = frame["cluster"] == ""
     frame.loc[alone, "cluster"] = "prompt " + frame.loc[alone, "prompt"].astype(str)
-    grouped = frame.groupby([*heads, "cluster"], sort=False, observed=True)["value"]
-    return grouped.agg(score="mean", n="count").reset_index()
+    grouped = frame.groupby([*heads, "cluster"], sort=False, observed=True)
+    found = {"score": ("value", "mean"), "null": ("null", "mean"), "n": ("value", "count")}
+    return grouped.agg(**found).reset_index()
 
 
 def effective_numbers(frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from interp.core import files
 from interp.core.errors import OptionError
 
 FOLDER = "shards"
+PIECES = "pieces"  # folder of values on pieces of the prompts, until all are there
 _NAME = re.compile(r"([0-9a-f]{12})\.(\d+)-of-(\d+)\.json")
 T = TypeVar("T")
 

@@ -31,6 +31,7 @@ from interp_kernels import attention_statistics, reference
 from interp_kernels.backends import why_not as why_not_backend
 from interp_kernels.errors import KernelError, TooLittleMemory
 from interp_kernels.found_targets import FoundTargets
+from interp_kernels.mask_names import mask_name
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import Chosen, Distance, Mass, Output, Reduction, Targets
 
@@ -101,6 +102,7 @@ def reduce_patterns(
     batch_size: int = 16,
     engine: str = "stored",
     advance: Callable[[], None] = lambda: None,
+    masks: dict[str, str] | None = None,
 ) -> list[PerPrompt]:
     """Compute every metric for every prompt and head in one forward pass per batch.
 
@@ -112,6 +114,8 @@ def reduce_patterns(
         engine: "stored", "streamed" or "fused"; never replaced by another one. The first two do not
             change the model's forward pass in any bit; "fused" changes activations by rounding.
         advance: called after each layer of each batch.
+        masks: receives the structure of the mask that was recognised, by name of the attention, on
+            the first batch.
 
     Raises:
         OptionError: the engine does not exist, or the model's attention code does not allow it.
@@ -127,7 +131,7 @@ def reduce_patterns(
         if isinstance(model, RemoteModel):
             found = _reduced_elsewhere(model, batch, bounds, done)
         else:
-            found = _reduced(model, batch, bounds, engine, done)
+            found = _reduced(model, batch, bounds, engine, done, masks)
         done.end()
         return found
 
@@ -150,10 +154,12 @@ def _reduced(
     bounds: Sequence[BoundAnalysis],
     engine: str,
     advance: Callable[[], None],
+    masks: dict[str, str] | None = None,
 ) -> list[PerPrompt]:
     """Reduce one batch on this machine."""
     found = [PerPrompt(bound) for bound in bounds]
     reducer = _Reducer(model, found, batch, engine, advance)
+    reducer.masks = masks
     # scores need no logits, and nothing above the last layer that is asked for
     fused, streamed = engine == "fused", engine == "streamed"
     with suppress(_AllReduced):
@@ -279,6 +285,7 @@ class _Reducer:
         self.model, self.engine, self.advance = model, engine, advance
         self.targets = FoundTargets(streamed=engine != "stored")
         self.batch = batch
+        self.masks: dict[str, str] | None = None
         self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
         self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
         self.asked = {s: [p for p in found if applies(p.bound, s, model)] for s in model.sites}
@@ -317,6 +324,9 @@ class _Reducer:
         if not mine and not fused:
             return
         attention = to_attention(call, real, self._tokens(site, call))
+        if self.masks is not None and site.name not in self.masks:
+            known = isinstance(call, ComputedCall)
+            self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
         own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
         masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], own)

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from interp.core.errors import OptionError, PromptError
-from interp.core.prompts import Prompts, bos_id, repeats
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts, repeats
 from interp.core.protocols import Progress
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
 from interp.heads.engine import (
     FUSED_BYTES,
-    ROUNDING,
     applies,
-    batches,
     compiled_pass_runs,
-    engine_used,
     fused_is_faster,
-    reduce_patterns,
     require_engine,
 )  # fmt: skip
-from interp.heads.score_rows import MetricScores, Rows, means_by_site, rows_of, table_of_rows
+from interp.heads.score_rows import (
+    MetricScores,
+    PatternRun,
+    Pieces,
+    Rows,
+    means_by_site,
+    rows_of,
+    table_of_rows,
+)
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
-from interp.model.content import model_provenance, tensors_hash
+from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import probe_inputs
 from interp.model.locate.sites import Site
-from interp.model.random_weights import DRAWS, DrawMeans, KeptNulls, RandomWeights
+from interp.model.random_weights import (
+    DRAWS,
+    DrawMeans,
+    DrawnElsewhere,
+    KeptNulls,
+    RandomWeights,
+)
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -205,14 +214,16 @@ def score_each(
     parts: bool = False,
     progress: Progress | None = None,
     random: RandomWeights | None = None,
+    pieces: Pieces | None = None,
 ) -> Iterator[tuple[str, HeadTable]]:
     """Score like `score`, with one table per metric as soon as it is ready.
 
-    One run serves all patterns. `random` are draws of random weights made earlier; see `score` for
-    the rest.
+    One run serves all patterns. `random` are draws of random weights made earlier, and `pieces`
+    values of pieces of the prompts (`score_pieces`); see `score` for the rest.
     """
     options = {"null": null, "seed": seed, "batch_size": batch_size, "engine": engine}
     options |= {"null_draws": null_draws, "parts": parts, "progress": progress, "random": random}
+    options |= {"pieces": pieces}
     for label, part in _each(model, bounds, prompts, **options):
         yield label, table_of_rows([part]) if isinstance(part, Rows) else part
 
@@ -230,6 +241,7 @@ def _each(
     parts: bool,
     progress: Progress | None,
     random: RandomWeights | None = None,
+    pieces: Pieces | None = None,
 ) -> Iterator[tuple[str, Rows | HeadTable]]:
     """Score each metric like `score_each`; those of patterns as rows, not yet a table."""
     if null not in NULLS:
@@ -257,7 +269,7 @@ def _each(
         if isinstance(given, Prompts):
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
-        run = _Run(model, given, seed, batch_size, chosen, tell)
+        run = PatternRun(model, given, seed, batch_size, chosen, tell, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":
@@ -267,7 +279,7 @@ def _each(
 
 
 def _from_patterns(
-    run: _Run,
+    run: PatternRun,
     bounds: Sequence[BoundAnalysis],
     null: Null,
     random: RandomWeights,
@@ -275,22 +287,71 @@ def _from_patterns(
     parts: bool,
     weights: WeightsScores,
 ) -> Iterator[tuple[str, Rows]]:
-    kinds = {b.label: _null_of(b, null, run.model) for b in bounds}
+    kinds = {b.label: null_of(b, null, run.model) for b in bounds}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
     beside = run.shuffled(shuffled) if shuffled else {}
     # detectors that read tokens are compared with random weights as well: a random head may also
     # attend to equal tokens more, or less, than to others
-    drawn_for = [b for b in bounds if _needs_draws(b, kinds[b.label], null, run.model)]
+    drawn_for = [b for b in bounds if needs_draws(b, kinds[b.label], null, run.model)]
     about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
-    draws = run.drawn(random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
+    if run.pieces is not None and drawn_for and not weights.metrics:
+        random = _drawn_elsewhere(run, run.pieces, random, drawn_for)
+    draws = _drawn(run, random, drawn_for, weights, about["prompts_hash"]) if drawn_for else {}
     for b in bounds:
         kind, mine = kinds[b.label], draws.get(b.label, ())
         found = MetricScores(scores[b.label], clusters, kind, beside.get(b.label), mine, ids)
         yield b.label, rows_of(run.model, b, found, origin, about, parts=parts)
 
 
-def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
+def _drawn(
+    run: PatternRun,
+    random: RandomWeights,
+    bounds: Sequence[BoundAnalysis],
+    weights: WeightsScores,
+    prompts_hash: str,
+) -> dict[str, list[DrawMeans]]:
+    """Return per metric the mean of every head on every draw of random weights.
+
+    Each draw is made once: what the metrics of weights score on it is found on the way.
+    """
+    asked = run.asked_draws(bounds, prompts_hash)
+
+    def on_draw(model: Model, labels: list[str], what: str) -> dict[str, DrawMeans]:
+        mine = [b for b in bounds if b.label in labels]
+        scores = run.of(model, run.prompts, mine, what) if mine else {}
+        found = {label: means_by_site(values) for label, values in scores.items()}
+        return found | weights.on_draw(model, labels, what)
+
+    if weights.metrics:
+        asked |= weights.asked()
+    found = random.scores(asked, on_draw)
+    weights.draws = found
+    return found
+
+
+def without_draws(
+    run: PatternRun, random: RandomWeights, bounds: Sequence[BoundAnalysis]
+) -> list[BoundAnalysis]:
+    """Return the metrics whose scores on random weights are not kept from earlier."""
+    asked = run.asked_draws(bounds, run.about()["prompts_hash"])
+    unknown = random.unknown(asked)
+    return [b for b in bounds if b.label in unknown]
+
+
+def _drawn_elsewhere(
+    run: PatternRun, pieces: Pieces, random: RandomWeights, bounds: Sequence[BoundAnalysis]
+) -> RandomWeights:
+    """Return draws that are not made where pieces hold all scores on them."""
+    short = without_draws(run, random, bounds)
+    passes = map(random.pass_name, range(len(random)))
+    if any(pieces.whole(what, short, run.model) is None for what in passes):
+        return random
+    return DrawnElsewhere(random.model, random.seed, random.draws, random.kept)
+
+
+def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
+    """Return the null of a metric on a model."""
     if null != "auto":
         return null
     if model.elsewhere is not None and metric.analysis.default_null == "random-init":
@@ -298,103 +359,8 @@ def _null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     return metric.analysis.default_null
 
 
-def _needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
+def needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
+    """Return whether a metric with this kind of null is compared with random weights."""
     return kind == "random-init" or (
         null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None
     )
-
-
-@dataclass
-class _Run:
-    model: Model
-    prompts: Prompts | Mapping[str, Tensor]
-    seed: int
-    batch_size: int
-    engine: str
-    tell: Progress
-
-    def of(
-        self, model: Model, prompts: Any, bounds: Sequence[BoundAnalysis], what: str
-    ) -> PerMetric:
-        total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
-        done = 0
-        self.tell(what, 0, total)
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            self.tell(what, done, total)
-
-        found: PerMetric = {}
-        if rest := [b for b in bounds if b.analysis.kind != "measurement"]:
-            per_prompt = reduce_patterns(model, prompts, rest, batch_size=self.batch_size,
-                                         engine=self.engine, advance=advance)  # fmt: skip
-            found = {p.bound.label: {s: p.of(s).numpy() for s in p.values} for p in per_prompt}
-        if measures := [b for b in bounds if b not in rest]:
-            from interp.heads.measuring import measure_layers
-
-            found |= measure_layers(model, prompts, measures, self.batch_size, self.engine)
-        return found
-
-    def drawn(
-        self,
-        random: RandomWeights,
-        bounds: Sequence[BoundAnalysis],
-        weights: WeightsScores,
-        prompts_hash: str,
-    ) -> dict[str, list[DrawMeans]]:
-        """Return per metric the mean of every head on every draw of random weights.
-
-        Each draw is made once: what the metrics of weights score on it is found on the way.
-        """
-        about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
-
-        def run(model: Model, labels: list[str], what: str) -> dict[str, DrawMeans]:
-            mine = [b for b in bounds if b.label in labels]
-            scores = self.of(model, self.prompts, mine, what) if mine else {}
-            found = {label: means_by_site(values) for label, values in scores.items()}
-            return found | weights.on_draw(model, labels, what)
-
-        asked = {b.label: b.identity() | about for b in bounds}
-        if weights.metrics:
-            asked |= weights.asked()
-        found = random.scores(asked, run)
-        weights.draws = found
-        return found
-
-    def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
-        """Return the scores of the same prompts with their tokens in random order."""
-        if not isinstance(self.prompts, Prompts):
-            raise PromptError(
-                f"{self.model.name} does not read tokens, so there are none to shuffle; use "
-                f"null='random-init'"
-            )
-        first = bos_id(self.model)
-        keep = first is not None and all(p[0] == first for p in self.prompts.ids)
-        return self.of(
-            self.model, self.prompts.shuffled(self.seed, keep), bounds, "null: shuffled tokens"
-        )
-
-    def clusters(self) -> tuple[str, ...] | None:
-        return self.prompts.clusters if isinstance(self.prompts, Prompts) else None
-
-    def prompt_ids(self) -> tuple[str, ...] | None:
-        if isinstance(self.prompts, Prompts):
-            return self.prompts.prompt_ids
-        rows = len(next(iter(self.prompts.values())))
-        one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
-        return tuple(tensors_hash(each)[:16] for each in one)
-
-    def about(self) -> dict[str, Any]:
-        if isinstance(self.prompts, Prompts):
-            longest = max(map(len, self.prompts.ids))
-            what: dict[str, Any] = {"prompts": self.prompts.design, "longest": longest}
-            what["prompts_hash"] = self.prompts.hash
-            what["n_prompts"] = len(self.prompts)
-        else:
-            what = {
-                "prompts": f"given {', '.join(sorted(self.prompts))}",
-                "prompts_hash": tensors_hash(self.prompts),
-            }
-        what |= {"rounding": ROUNDING} if self.engine == "fused" else {}
-        return what | {"seed": self.seed, "engine": engine_used(self.model, self.engine)}

@@ -124,7 +124,7 @@ def load(
     options |= placement(device=device, **spread)
     module, found_revision, unused = _from_pretrained(folder, options, local)
     if tokenizer is None:
-        tokenizer = _tokenizer(folder, local, trust_remote_code)
+        tokenizer = _tokenizer(folder, local, trust_remote_code, module.config)
     if device is not None:
         module = module.to(device)
     require_here(module, folder)
@@ -372,14 +372,15 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
     )
 
 
-def _tokenizer(folder: str, local: bool, trusted: bool) -> Any:
+def _tokenizer(folder: str, local: bool, trusted: bool, config: Any) -> Any:
     """Load the tokenizer beside the weights, or return None where there is none."""
     from transformers import AutoTokenizer
 
     if local and not any((Path(folder) / n).exists() for n in _TOKENIZER_FILES):
         return None
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
+        # the config is not read a second time
+        return AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=trusted)
     except (OSError, ValueError, KeyError, ImportError) as error:
         if local:
             raise LoadError(

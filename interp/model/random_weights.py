@@ -190,12 +190,28 @@ class RandomWeights:
             todo = [label for label in short if len(found[label]) == draw]
             if not todo:  # all are known, or none has a score on the draw before
                 continue
-            what = f"null: random weights {draw + 1}/{self.draws}"
+            what = self.pass_name(draw)
             for label, means in run(self._drawn(draw), todo, what).items():
                 found[label].append(means)
                 if label in keys:
                     self.kept.write(_name(label), keys[label], found[label])
         return found
+
+    def draw(self, draw: int) -> Model:
+        """Return one of the draws, counted from 0."""
+        return self._drawn(draw)
+
+    def pass_name(self, draw: int) -> str:
+        """Return the name of the pass of one draw, as progress shows it."""
+        return f"null: random weights {draw + 1}/{self.draws}"
+
+    def unknown(self, asked: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return the labels whose scores are not kept for every draw; see `scores`."""
+        keys = self._keys(asked)
+        return [
+            label for label in asked
+            if label not in keys or len(self.kept.find(_name(label), keys[label])) < self.draws
+        ]  # fmt: skip
 
     def _keys(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         """Return the identity of each label's scores; none where they cannot be kept."""
@@ -213,6 +229,13 @@ class RandomWeights:
         if self.again and size * (len(self._models) + 1) <= _KEPT:
             self._models[draw] = made
         return made
+
+
+class DrawnElsewhere(RandomWeights):
+    """Draws whose scores are read from files, so that their weights are not drawn here."""
+
+    def _drawn(self, draw: int) -> Any:
+        return None
 
 
 def _architecture(model: Model) -> str | None:

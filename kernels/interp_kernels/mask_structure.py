@@ -216,6 +216,21 @@ def _kind(first: Tensor, end: Tensor, real: Tensor, place: Tensor) -> str:
     return "ranges of keys"
 
 
+def named_ranges(
+    ranges: Int[Tensor, "#batch query_pos 2"], real: Bool[Tensor, "batch query_pos"], offset: int
+) -> str:
+    """Say what the ranges of a mask are: chunks, a prefix, documents, or ranges of keys.
+
+    Args:
+        ranges: first key and one past the last that each query sees.
+        real: the queries that are no padding.
+        offset: position of the first query.
+    """
+    whole = ranges.expand(len(real), -1, -1)
+    place = torch.arange(offset, offset + ranges.shape[1], device=ranges.device)
+    return _kind(whole[..., 0], whole[..., 1], real, place)
+
+
 def relative_bias_of(bias: Float[Tensor, "#batch head query_pos more"], keys: int) -> Tensor | None:
     """Return `[#head, queries + keys - 1]` if a bias depends on the distance alone, else None.
 

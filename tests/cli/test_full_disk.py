@@ -55,3 +55,20 @@ def test_nothing_is_lost_and_the_next_run_goes_on(full_disk: Path, run, llama_fo
     now = {path.name: os.stat(path).st_ino for path in (full_disk / "out").glob("*.*.*.parquet")}
     values = {name for name in made if ".prompts." in name}
     assert {n: now[n] for n in made.keys() - values} == {n: made[n] for n in made.keys() - values}
+
+
+def test_a_read_only_folder_is_read_and_told_in_one_line(
+    full_disk: Path, run, errors, llama_folder
+) -> None:
+    out = full_disk / "out"
+    command = ("score", llama_folder, "-m", "ov_norm", "--null", "none", "--out", out)
+    subprocess.run(["mount", "-o", f"remount,size={LARGE}", str(full_disk)], check=True)
+    assert run(*command).exit_code == 0
+    subprocess.run(["mount", "-o", "remount,ro", str(full_disk)], check=True)
+    for reading in ("list", "show", "verify"):
+        assert run("results", reading, out).exit_code == 0, reading
+    code, told = errors("score", llama_folder, "-m", "entropy", "--null", "none", "--out", out)
+    assert code != 0
+    [line] = told
+    assert str(out) in line
+    assert "read-only" in line.lower() or "may not write" in line
