@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ZOO = ("detectors", "weights", "geometry", "experiments")  # groups of metrics that score one model
+ZOO = ("detectors", "weights", "geometry", "cache", "experiments")  # groups of metrics that score one model
 FOLDER = Path(__file__).parent / "method_pictures"
 SENTENCE = "the old dog sings and with Anna a red bird falls so"
 ANSWER = "token:she|he"
@@ -36,6 +36,7 @@ CAPTIONS = {
     ),
     "weights": (f"The same model, scored from its weights alone. {_BY_ROW}"),
     "geometry": (f"The same model. {_BY_ROW}"),
+    "cache": (f"The same model. {_BY_ROW}"),
     "experiments": (
         "The same model. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "

@@ -47,6 +47,11 @@ SECTIONS = {
         "on the prompts that are given, on one layer at a time; nothing of queries by keys is "
         "stored for long prompts.",
     ),
+    "cache": (
+        "Heads and caches",
+        "`interp score MODEL -m NAME`, or `-m cache` for all of them; not by default. Each generates "
+        "its own prompts. `interp cache MODEL` measures the cards of heads and a plan for the model.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "

@@ -200,6 +200,7 @@ METRICS = Registry(
         "detectors": ("heads.detectors",),
         "weights": ("heads.weights",),
         "geometry": ("heads.geometry",),
+        "cache": ("heads.cache",),
         "experiments": ("heads.experiments", "safety.experiments"),
     },
     {

@@ -19,6 +19,7 @@ TITLES = {
     "detectors": "Attention patterns: where heads attend on prompts",
     "weights": "Weights: what heads compute, from the weights alone",
     "geometry": "Geometry: ranks, spectra, similarity and sparsity of heads on prompts",
+    "cache": "Caches: what the cache of a head must keep, and which heads find a source",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
 }
 

@@ -45,7 +45,7 @@ GROUP = "Heads"
     type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A metric, several separated by commas, a group (detectors, weights, geometry, "
+    help="A metric, several separated by commas, a group (detectors, weights, geometry, cache, "
     "experiments), 'all', or a .py file that declares one. Repeatable; detectors and weights by "
     "default.",
 )
