@@ -8,7 +8,7 @@ from interp.heads.declaration import experiment
     low=0.0,
     high=1.0,
     requires=("tokens", "causal"),
-    chance="gate of random weights, whose far keys hold nothing",
+    chance="gate of random weights, whose even attention holds the mean of far keys",
 )
 def trained_gates(
     model,

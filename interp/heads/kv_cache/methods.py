@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName
-from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts, spearman, top_k
@@ -19,7 +18,7 @@ from interp.heads.experiments._needles import chosen_task, instances_of
 from interp.heads.kv_cache.losses import silent
 from interp.heads.kv_cache.patterns import read_pattern
 from interp.heads.kv_cache.windows import KVHead, kv_heads
-from interp.heads.needle.instance import Instance, prompts_of
+from interp.heads.needle.instance import prompts_of
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.random_weights import random_init
@@ -111,7 +110,7 @@ class RetrievalMethods(Result):
         """Return Spearman's rank correlation over key-value heads of every pair of methods.
 
         Each with a 95 % percentile interval by resampling the clusters of trials of both methods,
-        and `chance`, the size that the correlation of unrelated rankings exceeds in 5 % of cases
+        widened where it leaves out the estimate, and `chance`, the size that the correlation of unrelated rankings exceeds in 5 % of cases
         (normal approximation). NaN where a method gives all heads one score.
 
         Raises:
@@ -325,7 +324,7 @@ def retrieval_methods(
     made = result_provenance(
         model,
         "interp.heads.kv_cache.retrieval_methods",
-        _prompts(instances),
+        prompts_of(instances),
         seed=seed,
         **common,
         trainings=trainings,
@@ -335,10 +334,6 @@ def retrieval_methods(
     )
     sizes_of = {name: tuple(x.length for x in instances) for name in names if name in ON_NEEDLES}
     return RetrievalMethods(heads, values, clusters, sizes_of, nulls, made)
-
-
-def _prompts(instances: Sequence[Instance]) -> Prompts:
-    return prompts_of(instances)
 
 
 def _per_kv(model: Model, heads: Sequence[KVHead], found: Trials) -> Table:

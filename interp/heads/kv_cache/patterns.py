@@ -22,14 +22,13 @@ from interp.core.files import read_bytes, write_atomically
 from interp.core.result import Result
 from interp.heads.kv_cache.windows import KVHead, Window, kv_heads
 from interp.model.content import model_provenance
-from interp.model.given import takes_model
+from interp.model.given import one_model
 
 if TYPE_CHECKING:
     from os import PathLike
 
     import pandas as pd
 
-    from interp.model.model import Model
 
 GATES, CONFIG = "full_attention_heads.tsv", "config.json"
 
@@ -83,11 +82,6 @@ class GatePattern(Result):
         return f"GatePattern of {len(self.kv)} key-value heads, window {self.window}"
 
 
-@takes_model
-def _for_model(model: Model) -> tuple[KVHead, ...]:
-    return kv_heads(model)
-
-
 def read_pattern(path: str | PathLike, model: Any) -> GatePattern:
     """Read gates in DuoAttention's layout, for the heads of a model.
 
@@ -99,10 +93,8 @@ def read_pattern(path: str | PathLike, model: Any) -> GatePattern:
         StoreError: a file cannot be read, or does not hold numbers.
         OptionError: the gates are of another number of layers or key-value heads.
     """
-    from interp.model.given import one_model
-
     read = one_model(model)
-    heads = _for_model(read)
+    heads = kv_heads(read)
     path = Path(path)
     file = path if path.suffix == ".tsv" else path / GATES
     try:
