@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ZOO = ("detectors", "weights", "geometry", "cache", "experiments")  # groups of metrics that score one model
+# groups of metrics that score one model
+ZOO = ("detectors", "weights", "geometry", "cache", "experiments")
 FOLDER = Path(__file__).parent / "method_pictures"
 SENTENCE = "the old dog sings and with Anna a red bird falls so"
 ANSWER = "token:she|he"

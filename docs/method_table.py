@@ -49,8 +49,9 @@ SECTIONS = {
     ),
     "cache": (
         "Heads and caches",
-        "`interp score MODEL -m NAME`, or `-m cache` for all of them; not by default. Each generates "
-        "its own prompts. `interp cache MODEL` measures the cards of heads and a plan for the model.",
+        "`interp score MODEL -m NAME`, or `-m cache` for all of them; not by default. Each "
+        "generates its own prompts. `interp cache MODEL` measures the cards of heads and a plan "
+        "for the model.",
     ),
     "experiments": (
         "Kinds of head that show in an experiment",

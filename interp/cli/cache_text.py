@@ -73,7 +73,7 @@ def _card_lines(cards: CacheCards, top: int) -> list[str]:
                 row["keeps"],
             )
         )
-    few = float((frame["budget"] < cards.length).mean()) if len(frame) else 0.0
+    few = sum(x < cards.length for x in frame["budget"].tolist()) / max(len(frame), 1)
     return [
         *lines,
         aligned_columns(rows, "    "),
@@ -85,8 +85,9 @@ def _method_lines(methods: RetrievalMethods, top: int) -> list[str]:
     scores = methods.scores()
     order = scores.rank().mean(axis=1).sort_values(ascending=False, kind="stable").index
     rows = [("head", *(SHORT[m] for m in methods.methods))]
+    values = dict(zip(scores.index, scores.to_numpy(float).tolist(), strict=True))
     for head in order[:top]:
-        rows.append((str(head), *(f"{x:.3f}" for x in scores.loc[head])))
+        rows.append((str(head), *(f"{x:.3f}" for x in values[head])))
     lines = ["  methods side by side, highest mean rank first", aligned_columns(rows, "    ")]
     if len(methods.kv) < 3:
         return [*lines, "    fewer than three key-value heads: no rank agreement"]
@@ -95,7 +96,9 @@ def _method_lines(methods: RetrievalMethods, top: int) -> list[str]:
     rows = [("rank agreement", *(SHORT[m] for m in methods.methods[1:]))]
     for at, one in enumerate(methods.methods[:-1]):
         cells = [""] * at
-        cells += [_number(rho[one, other]["spearman"], "+.2f") for other in methods.methods[at + 1 :]]
+        cells += [
+            _number(rho[one, other]["spearman"], "+.2f") for other in methods.methods[at + 1 :]
+        ]
         rows.append((SHORT[one], *cells))
     chance = float(table["chance"].iloc[0])
     lines += [aligned_columns(rows, "    "), f"    unrelated rankings stay within +-{chance:.2f}"]
@@ -124,8 +127,8 @@ def _source_lines(found: ContextSources) -> list[str]:
         )
     lengths = ", ".join(map(str, sorted(set(found.lengths))))
     return [
-        f"  source of the answer among segments, {len(found.needles)} held-out prompts of {lengths} "
-        "tokens",
+        f"  source of the answer among segments, {len(found.needles)} held-out prompts of "
+        f"{lengths} tokens",
         aligned_columns(rows, "    "),
     ]
 

@@ -84,7 +84,9 @@ def common_options(function: Any) -> Any:
 @click.option(
     "--task", default="auto", show_default=True, help="Needles, as in the metric retrieval."
 )
-@click.option("--longest", default=48, show_default=True, help="Tokens of the longest needle prompt.")
+@click.option(
+    "--longest", default=48, show_default=True, help="Tokens of the longest needle prompt."
+)
 @common_options
 @loading_options
 def cache(

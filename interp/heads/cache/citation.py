@@ -23,7 +23,7 @@ def citation(
     answer: int = 4,
     segment: int = 8,
 ):
-    """Attend to the source while answering: mass on the segment of the source above the mean segment.
+    """Attend to the source while answering: mass on its segment above that of the mean segment.
 
     The context is divided into segments of equal size. Per row that writes a token of the answer
     (which is given), the attention on the segments that hold the answer, per segment, minus its

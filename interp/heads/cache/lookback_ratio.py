@@ -22,7 +22,7 @@ def lookback_ratio(
     depths: int = 3,
     answer: int = 4,
 ):
-    """Look back to the context while answering: share of attention per token on it, not on the answer.
+    """Look back to the context while answering: attention per token on it against the answer.
 
     m_context / (m_context + m_new) at every row that writes a token of the answer (which is given),
     where m is the mean attention per token: on the context after its first token, and on the
@@ -41,8 +41,9 @@ def lookback_ratio(
         depths: number of needle positions, from first to last.
         answer: number of tokens of the needle after its key, in the task `ids`.
 
-    Reference: Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual Hallucinations in
-    Large Language Models Using Only Attention Maps" (there the first token counts as context).
+    Reference: Chuang et al. 2024, "Lookback Lens: Detecting and Mitigating Contextual
+    Hallucinations in Large Language Models Using Only Attention Maps" (there the first token counts
+    as context).
     """
     from interp.heads.cache._sources import on_sources
 

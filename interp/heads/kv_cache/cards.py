@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.clusters import cluster_summary
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
 from interp.core.result import Result
 from interp.core.statistics import percentile_interval, redraw_counts
@@ -159,7 +159,7 @@ def window_sizes(recents: Sequence[int] | None, sink: int, prompts: Prompts) -> 
     longest = max(map(len, prompts.ids))
     if recents is None:
         recents = [2**k for k in range(2, 31) if sink + 2**k < longest] or [4]
-    chosen = tuple(sorted(set(int(r) for r in recents)))
+    chosen = tuple(sorted({int(r) for r in recents}))
     if not chosen:
         raise OptionError("recents is empty; give at least one number of recent tokens")
     require_longer(prompts, Window(sink, chosen[0]))
@@ -286,5 +286,3 @@ def attention_parts(
     for batch in model.batches(prompts, batch_size):
         model.read(batch, visit, last=1)
     return np.concatenate([(total[s] / count[s]).cpu().numpy() for s in cached_sites(model)])
-
-

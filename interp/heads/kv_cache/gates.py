@@ -18,9 +18,11 @@ from torch import Tensor
 
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, OptionError, PromptError
+from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.heads.kv_cache.windows import Window, cached_sites, windowed_output
 from interp.heads.needle.instance import Instance
+from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.sites import Site
@@ -135,13 +137,14 @@ def _states(
 ) -> Float[Tensor, "prompt row d_model"]:
     """Return the last hidden states of some rows; with gates, of the mixed run."""
 
-    def visit(site: Site, call: Call, real: Tensor) -> None:
-        if site not in gates:
-            return
+    def mixed(call: Call, site: Site, real: Tensor) -> Tensor:
         heads = list(range(site.n_heads))
         cut = windowed_output(call, site, real, heads, [window] * site.n_heads)
         gate = gates[site].repeat_interleave(site.n_heads // site.n_kv_heads)[None, :, None, None]
-        call.z = (gate * call.z + (1 - gate) * cut).to(call.z.dtype)
+        return gate * call.z + (1 - gate) * cut
+
+    heads = tuple(Head(s.layer, h, s.stack) for s in gates for h in range(s.n_heads))
+    edits = [Edit("cache-gates", heads, mixed)] if gates else []
 
     ending = _unembedding(model)
     seen: list[Tensor] = []
@@ -152,12 +155,10 @@ def _states(
     with ExitStack() as stack:
         if not gates:
             stack.enter_context(torch.no_grad())
-        else:
-            stack.enter_context(model.visited(visit))
         if ending is not None:
             handle = ending.register_forward_pre_hook(in_this_thread(note))
             stack.callback(handle.remove)
-        out = model.run(prompts)
+        out = model.run(prompts, edits)
     states = (seen[-1] if seen else out)[:, rows].float()
     if not bool(torch.isfinite(states).all()):
         raise NonFiniteError(f"{model.name}: the last hidden states are not finite; try float32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -60,11 +60,11 @@ def token_losses(
 def _of_batch(
     model: Model, batch: Prompts, edits: Sequence[Edit], scored: int | None
 ) -> Float[np.ndarray, " prompt"]:
-    inputs = model.inputs(batch)
+    inputs: dict[str, Any] = model.inputs(batch)
     longest = max(map(len, batch.ids))
     even = min(map(len, batch.ids)) == longest
     if scored is not None and even and "logits_to_keep" in takes(model.module):
-        inputs["logits_to_keep"] = min(scored, longest - 1) + 1
+        inputs |= {"logits_to_keep": min(scored, longest - 1) + 1}
     with torch.no_grad():
         logits = model.run(inputs, edits)
     if logits.shape[-1] < model.d_vocab:

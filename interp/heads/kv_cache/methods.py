@@ -110,8 +110,9 @@ class RetrievalMethods(Result):
         """Return Spearman's rank correlation over key-value heads of every pair of methods.
 
         Each with a 95 % percentile interval by resampling the clusters of trials of both methods,
-        widened where it leaves out the estimate, and `chance`, the size that the correlation of unrelated rankings exceeds in 5 % of cases
-        (normal approximation). NaN where a method gives all heads one score.
+        widened where it leaves out the estimate, and `chance`, the size that the correlation of
+        unrelated rankings exceeds in 5 % of cases (normal approximation). NaN where a method gives
+        all heads one score.
 
         Raises:
             OptionError: there are fewer than three key-value heads, or `draws` is below 1.
@@ -257,8 +258,12 @@ def retrieval_methods(
         methods: names in `METHODS`; all by default.
         task: as in the metric `retrieval`: `auto` (the one that the model answers best, else
             `ids`), `ids`, `completion`, `question` or a file of needles.
-        needles, shortest, longest, lengths, depths, answer: the needles; see the metric
-            `retrieval`. All methods with needles get the same ones.
+        needles: number of different needles; all methods with needles get the same ones.
+        shortest: tokens of the shortest prompt.
+        longest: tokens of the longest prompt.
+        lengths: number of lengths from one to the other.
+        depths: number of needle positions, from first to last.
+        answer: tokens of an answer, in the task `ids`.
         trainings: independent trainings of the gates, each on its own needles.
         steps: updates of a training.
         published: a folder or file of gates in DuoAttention's layout, as a further column.

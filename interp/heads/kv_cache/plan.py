@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,8 +91,8 @@ def cache_plan(
     Not for: prompts of another kind or length than those given: the bound is for prompts drawn from
     the same source. Prompts that share a document are not independent; give one of each.
 
-    Reference: this project; Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos
-    et al. 2024, "Conformal Risk Control".
+    Reference: this project; Vovk et al. 2005, "Algorithmic Learning in a Random World";
+    Angelopoulos et al. 2024, "Conformal Risk Control".
     """
     if (budget is None) == (max_loss is None):
         raise OptionError("give exactly one of budget (bytes) and max_loss (nats per token)")
@@ -124,9 +125,7 @@ def cache_plan(
     search, calibration, test = (CutLosses(model, p, scored, batch_size) for p in parts)
     alone: dict[KVHead, dict[Window, float]] = {}
     for done, head in enumerate(heads, 1):
-        alone[head] = {
-            w: float(search({head: w}).mean()) for w in (Window(sink, r) for r in sizes)
-        }
+        alone[head] = {w: float(search({head: w}).mean()) for w in (Window(sink, r) for r in sizes)}
         tell("search", done, len(heads))
     path = plan_path(alone, bytes_of)
     totals = [sum(bytes_of(h, plan.get(h)) for h in heads) for plan in path]
@@ -250,7 +249,7 @@ def _frontier(
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], point):
             hull.pop()
         hull.append(point)
-    pairs = zip(hull, hull[1:], strict=False)
+    pairs = pairwise(hull)
     return [(_slope(a, b), b[2]) for a, b in pairs if b[2] is not None]
 
 

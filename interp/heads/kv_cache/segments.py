@@ -164,7 +164,7 @@ def source_trials(
     values: dict[Site, list[Tensor]] = {site: [] for site in cached_sites(model)}
     for done, x in enumerate(instances, 1):
         seen = read_segments(model, x, segment_ends(model, x, size), last=last)
-        for site in values:
-            values[site].append(read(seen, site))
+        for site, each in values.items():
+            each.append(read(seen, site))
         tell(done, len(instances))
     return {site: torch.stack(each) for site, each in values.items()}

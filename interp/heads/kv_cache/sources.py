@@ -1,8 +1,8 @@
 """Which part of a long context an answer comes from, by the attention of chosen heads, calibrated.
 
 The context is divided into segments, of which those that hold the answer are the known source.
-Heads are chosen, and the probability that a segment is a source is fitted, on some needles; both are
-judged on the others. Only the rows of the answer and the last rows of the prompt are formed, so
+Heads are chosen, and the probability that a segment is a source is fitted, on some needles; both
+are judged on the others. Only the rows of the answer and the last rows of the prompt are formed, so
 memory is linear in the length.
 """
 
@@ -215,7 +215,9 @@ def attribute_context(
     truth = np.concatenate([s.source.numpy() for s in judged])
     for way in WAYS:
         known, mine = ([_as_shares(scorers[way](s)) for s in part] for part in (fit, judged))
-        precision.append([average_precision(s.source, x) for s, x in zip(judged, mine, strict=True)])
+        precision.append(
+            [average_precision(s.source, x) for s, x in zip(judged, mine, strict=True)]
+        )
         shares.append(np.concatenate(mine))
         chances.append(_calibrated(known, fit, shares[-1]))
     held = [x for x in instances if x.needle in out]

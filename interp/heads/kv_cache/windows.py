@@ -1,9 +1,9 @@
 """Caches cut to the first and the last tokens: the reference mask, and the edit that applies it.
 
-A query sees key `j` from position `i` if `j < sink` or `i - j < recent`: the first `sink` tokens and
-the last `recent`, itself included, at their true positions. A cache of `sink + recent` tokens holds
-exactly these. Published evaluations that shift positions inside the cache (StreamingLLM) measure
-something else.
+A query sees key `j` from position `i` if `j < sink` or `i - j < recent`: the first `sink` tokens
+and the last `recent`, itself included, at their true positions. A cache of `sink + recent` tokens
+holds exactly these. Published evaluations that shift positions inside the cache (StreamingLLM)
+measure something else.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Window:
         return f"{self.sink}+{self.recent}"
 
 
-def window_mask(
-    queries: int, keys: int, window: Window
-) -> Bool[Tensor, "query key"]:
+def window_mask(queries: int, keys: int, window: Window) -> Bool[Tensor, "query key"]:
     """Return the reference mask of a cut cache; the last query is at the last key."""
     query = torch.arange(keys - queries, keys)[:, None]
     key = torch.arange(keys)
@@ -166,9 +164,7 @@ def windowed_output(
         key, query = order_k[:, None, None, :], order_q[:, None, rows, None]
         gone = (key >= sink) & (query - key >= recent)
         scores = scores.masked_fill(gone, torch.finfo(scores.dtype).min)
-        pattern = (
-            part.normalised(scores) if isinstance(part, ComputedCall) else scores.softmax(-1)
-        )
+        pattern = part.normalised(scores) if isinstance(part, ComputedCall) else scores.softmax(-1)
         found.append(pattern @ v.to(pattern.dtype))
     return torch.cat(found, 2)
 
