@@ -66,9 +66,9 @@ def test_even_attention_has_the_analytic_scores(even) -> None:
         per_token = seen.citation[site] / torch.tensor([b - a for a, b in seen.ends])
         assert float(per_token.std()) < 1e-7
     table = interp.score(even, "evaluator_mass", null="none")
-    assert table.to_pandas()["score"].max() == pytest.approx(
-        np.mean([4 / 32, 4 / 48]), abs=1e-6
-    ), "the share of the prompt that the answer's tokens take"
+    assert table.to_pandas()["score"].max() == pytest.approx(np.mean([4 / 32, 4 / 48]), abs=1e-6), (
+        "the share of the prompt that the answer's tokens take"
+    )
 
 
 def test_metrics_put_the_planted_head_first(planted_induction) -> None:

@@ -104,7 +104,9 @@ def test_generation_with_a_cache_equals_the_cut_run(llama_model) -> None:
     written = list(ids)
     for _ in range(4):
         written.append(int(llama_model.run([tuple(written)], [cut])[0, -1].argmax()))
-    assert np.asarray(made.tokens[0]).tolist()[-4:] == written[-4:]
+    new = made.ids[0, len(ids) :].tolist()  # it stops at an end of sequence
+    assert len(new) >= 3
+    assert new == written[len(ids) : len(ids) + len(new)]
 
 
 def test_a_window_that_holds_the_prompt_changes_nothing(llama_model) -> None:
