@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from interp.heads.kv_cache.plan_result import CachePlan
 
 
@@ -21,6 +23,7 @@ def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:
     assert "planted" in next(out.glob("*/plan.html")).read_text()
 
 
+@pytest.mark.slow
 def test_cards_and_methods_are_printed(run) -> None:
     shown = run("cache", "planted:induction", "--task", "ids", "-q").stdout
     for words in ("loss of a cache of 4+4 tokens", "trained", "rank agreement", "stability"):

@@ -124,6 +124,16 @@ def confirmation() -> Confirmation:
     return Confirmation(checks, MADE)
 
 
+def retrieval_methods() -> kv_cache.RetrievalMethods:
+    names = ["retrieval", "razor_induction"]
+    return kv_cache.retrieval_methods(model(), names, needles=2, task="ids", null="none")
+
+
+def gate_pattern() -> kv_cache.GatePattern:
+    heads = tuple(kv_cache.KVHead("decoder", 0, k) for k in range(3))
+    return kv_cache.GatePattern(heads, (0.1, 0.5, 1.0), kv_cache.Window(2, 8), MADE)
+
+
 def instances() -> list[Instance]:
     return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
 

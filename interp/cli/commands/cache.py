@@ -200,7 +200,10 @@ def _heads(
     voice: Voice,
 ) -> dict[str, Result]:
     from interp.heads.kv_cache import Window, cache_cards, retrieval_methods, write_pattern
+    from interp.heads.kv_cache.patterns import read_pattern
 
+    if options["published"] is not None:
+        read_pattern(options["published"], model)  # refused before anything is measured
     with voice.bars("cards") as tell:
         cards = cache_cards(
             model,

