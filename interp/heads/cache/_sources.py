@@ -16,14 +16,14 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Read = Callable[[Segments, Site], Float[Tensor, " head"]]
+ReadHeads = Callable[[Segments, Site], Float[Tensor, " head"]]
 
 
 def on_sources(
     model: Model,
     lab: Lab,
     name: str,
-    read: Read,
+    read: ReadHeads,
     *,
     task: str,
     needles: int,

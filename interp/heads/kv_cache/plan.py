@@ -36,7 +36,7 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Plan = Mapping[KVHead, Window]
+CutsOfHeads = Mapping[KVHead, Window]
 CANDIDATES = 24  # plans of the path that are tried for a given bound
 
 
@@ -211,7 +211,7 @@ def conformal_bound(losses: Float[np.ndarray, " prompt"], level: float) -> float
     return float(np.sort(losses)[place - 1])
 
 
-def plan_path(alone: Mapping[KVHead, Mapping[Window, float]], bytes_of: Any) -> list[Plan]:
+def plan_path(alone: Mapping[KVHead, Mapping[Window, float]], bytes_of: Any) -> list[CutsOfHeads]:
     """Return nested plans from the full cache to the smallest, cheapest cuts per byte first.
 
     Args:
@@ -224,7 +224,7 @@ def plan_path(alone: Mapping[KVHead, Mapping[Window, float]], bytes_of: Any) -> 
             moves.append((slope, order, head, window))
     # slopes of a frontier ascend, so moves of one head stay in order
     moves.sort(key=lambda move: (move[0], move[1]))
-    path: list[Plan] = [{}]
+    path: list[CutsOfHeads] = [{}]
     for _, _, head, window in moves:
         path.append({**path[-1], head: window})
     return path
@@ -259,7 +259,7 @@ def _slope(one: tuple[int, float, Any], other: tuple[int, float, Any]) -> float:
 
 
 def _largest_cut(
-    path: Sequence[Plan],
+    path: Sequence[CutsOfHeads],
     totals: Sequence[int],
     calibration: CutLosses,
     bound: float,

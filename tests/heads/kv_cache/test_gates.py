@@ -47,7 +47,7 @@ def test_gates_repeat_with_the_seed_and_move_with_the_penalty(bundled_induction)
 
 
 @pytest.fixture(scope="module")
-def even() -> interp.Model:
+def even_model() -> interp.Model:
     """A model whose heads all attend evenly: queries are zero."""
     model = planted.build("noise", vocab=24, context=64).model
     with torch.no_grad():
@@ -56,16 +56,16 @@ def even() -> interp.Model:
     return interp.load(model, name="even")
 
 
-def test_even_attention_has_the_analytic_scores(even) -> None:
-    [x, *_] = instances(even)
-    seen = read_segments(even, x, segment_ends(even, x, 8), last=1)
-    for site in even.sites:
+def test_even_attention_has_the_analytic_scores(even_model) -> None:
+    [x, *_] = instances(even_model)
+    seen = read_segments(even_model, x, segment_ends(even_model, x, 8), last=1)
+    for site in even_model.sites:
         torch.testing.assert_close(
             seen.context[site], torch.full((4,), 0.5).double(), atol=1e-6, rtol=0
         )
         per_token = seen.citation[site] / torch.tensor([b - a for a, b in seen.ends])
         assert float(per_token.std()) < 1e-7
-    table = interp.score(even, "evaluator_mass", null="none")
+    table = interp.score(even_model, "evaluator_mass", null="none")
     assert table.to_pandas()["score"].max() == pytest.approx(np.mean([4 / 32, 4 / 48]), abs=1e-6), (
         "the share of the prompt that the answer's tokens take"
     )
