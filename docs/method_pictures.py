@@ -22,13 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-ZOO = (
-    "detectors",
-    "weights",
-    "geometry",
-    "experiments",
-    "roles",
-)  # groups of metrics that score one model
+# groups of metrics that score one model
+ZOO = ("detectors", "weights", "geometry", "cache", "experiments", "roles")
 FOLDER = Path(__file__).parent / "method_pictures"
 SENTENCE = "the old dog sings and with Anna a red bird falls so"
 ANSWER = "token:she|he"
@@ -47,6 +42,7 @@ CAPTIONS = {
         "which some categories have more. A score is compared with the labels of other texts. "
         f"{_BY_ROW}"
     ),
+    "cache": (f"`planted:zoo`. {_BY_ROW}"),
     "experiments": (
         "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "

@@ -52,6 +52,12 @@ SECTIONS = {
         "`interp score MODEL -m NAME`, or `-m categories` for all of them; not by default. Each is "
         "scored on labelled texts; for labels of your own see `interp categories`.",
     ),
+    "cache": (
+        "Heads and caches",
+        "`interp score MODEL -m NAME`, or `-m cache` for all of them; not by default. Each "
+        "generates its own prompts. `interp cache MODEL` measures the cards of heads and a plan "
+        "for the model.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "

@@ -22,6 +22,8 @@ from .heads.between_models.match import match_heads
 from .heads.causal_check.check import confirm
 from .heads.checkpoints.emergence import emergence
 from .heads.declaration import detector, experiment, statistic, weights
+from .heads.kv_cache.cards import cache_cards
+from .heads.kv_cache.plan import cache_plan
 from .heads.patterns.capturing import view
 from .heads.roles.decide import roles
 from .heads.scoring import score
@@ -56,6 +58,8 @@ __all__ = [
     "Task",
     "ablate",
     "attribute",
+    "cache_cards",
+    "cache_plan",
     "check_model",
     "compare",
     "confirm",

@@ -201,6 +201,7 @@ METRICS = Registry(
         "weights": ("heads.weights",),
         "geometry": ("heads.geometry",),
         "categories": ("syntax.categories",),
+        "cache": ("heads.cache",),
         "experiments": ("heads.experiments", "safety.experiments"),
         "roles": ("circuits.named",),
     },

@@ -3,5 +3,5 @@
 from interp.core.face import attach
 
 __getattr__, __dir__, __all__ = attach(
-    __name__, __file__, declared=("detectors", "weights", "geometry", "experiments")
+    __name__, __file__, declared=("detectors", "weights", "geometry", "cache", "experiments")
 )

@@ -1,4 +1,4 @@
-from . import needle, outliers, patterns
+from . import kv_cache, needle, outliers, patterns
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -30,6 +30,7 @@ __all__ = [
     "detector",
     "estimate_score",
     "experiment",
+    "kv_cache",
     "measurement",
     "needle",
     "outliers",

@@ -36,7 +36,7 @@ from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
-from interp.heads import needle, patterns
+from interp.heads import kv_cache, needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -122,6 +122,16 @@ def confirmation() -> Confirmation:
         for metric in ("induction", "previous_token")
     )  # fmt: skip
     return Confirmation(checks, MADE)
+
+
+def retrieval_methods() -> kv_cache.RetrievalMethods:
+    names = ["retrieval", "razor_induction"]
+    return kv_cache.retrieval_methods(model(), names, needles=2, task="ids", null="none")
+
+
+def gate_pattern() -> kv_cache.GatePattern:
+    heads = tuple(kv_cache.KVHead("decoder", 0, k) for k in range(3))
+    return kv_cache.GatePattern(heads, (0.1, 0.5, 1.0), kv_cache.Window(2, 8), MADE)
 
 
 def instances() -> list[Instance]:
@@ -245,6 +255,15 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.roles.result.HeadRoles": lambda: interp.roles(table()),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
+    ),
+    "interp.heads.kv_cache.cards.CacheCards": lambda: kv_cache.cache_cards(model(), null="none"),
+    "interp.heads.kv_cache.methods.RetrievalMethods": retrieval_methods,
+    "interp.heads.kv_cache.patterns.GatePattern": gate_pattern,
+    "interp.heads.kv_cache.plan_result.CachePlan": lambda: kv_cache.cache_plan(
+        model(), budget="80%"
+    ),
+    "interp.heads.kv_cache.sources.ContextSources": lambda: kv_cache.attribute_context(
+        model(), instances(), segment=4, k=1
     ),
     "interp.heads.needle.copying.CopyPaste": lambda: needle.copy_paste(model(), instances()),
     "interp.heads.needle.question.QuestionMass": lambda: needle.question_mass(model(), instances()),

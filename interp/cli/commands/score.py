@@ -45,9 +45,9 @@ GROUP = "Heads"
     type=METRIC_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A metric, several separated by commas, a group (detectors, weights, "
-    "geometry, categories, experiments), 'all', or a .py file that declares one. "
-    "Repeatable; detectors and weights by default.",
+    help="A metric, several separated by commas, a group (detectors, weights, geometry, "
+    "categories, cache, experiments, roles), 'all', or a .py file that declares one. Repeatable; "
+    "detectors and weights by default.",
 )
 @click.option(
     "-o",

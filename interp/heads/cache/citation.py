@@ -1,0 +1,64 @@
+"""Citation heads."""
+
+from interp.heads.declaration import experiment
+
+
+@experiment(
+    unit="attention mass",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="0",
+)
+def citation(
+    model,
+    lab,
+    *,
+    task: str = "auto",
+    needles: int = 8,
+    shortest: int = 32,
+    longest: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    segment: int = 8,
+):
+    """Attend to the source while answering: mass on its segment above that of the mean segment.
+
+    The context is divided into segments of equal size. Per row that writes a token of the answer
+    (which is given), the attention on the segments that hold the answer, per segment, minus its
+    mean over all segments; averaged over the rows.
+
+    Cost: One forward pass per instance; only the rows of the answer are formed.
+
+    Not for: showing that the answer depends on the source: ablate the heads, or cut their caches.
+
+    Options:
+        task: as in `retrieval`; `auto` is the task that the model answers best, else `ids`.
+        needles: number of different needles; the instances of one form a cluster.
+        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
+            from one to the other.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens of the needle after its key, in the task `ids`.
+        segment: number of tokens of a segment.
+
+    Reference: this project.
+    """
+    from interp.heads.cache._sources import on_sources
+
+    def read(seen, site):
+        mass = seen.citation[site]
+        return mass[:, seen.source].mean(-1) - mass.mean(-1)
+
+    return on_sources(
+        model,
+        lab,
+        "citation",
+        read,
+        task=task,
+        needles=needles,
+        sizes=(shortest, longest, lengths),
+        depths=depths,
+        answer=answer,
+        segment=segment,
+    )
