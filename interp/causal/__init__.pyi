@@ -4,6 +4,8 @@ from .comparison.questions import QUESTIONS
 from .comparison.result import Comparison
 from .game.game import Game, RunEstimate
 from .game.players import Players
+from .gating.learn import learn_gates
+from .gating.result import Gates
 from .gradient import (
     aumann_shapley,
     gate_gradient,
@@ -37,6 +39,7 @@ __all__ = [
     "QUESTIONS",
     "Comparison",
     "Game",
+    "Gates",
     "Importance",
     "Interactions",
     "Players",
@@ -59,6 +62,7 @@ __all__ = [
     "gradient_scores",
     "interactions",
     "kl_to_clean",
+    "learn_gates",
     "leave_one_out",
     "logit_difference",
     "loss",
