@@ -1,4 +1,8 @@
 from .ablation import all_but_one, leave_one_out
+from .checkpoint.certificate import Judged
+from .checkpoint.choose import gated_heads, named_heads, ranked_heads
+from .checkpoint.save import SavedCheckpoint, save_pruned
+from .checkpoint.verify import Verification, verify_certificate
 from .comparison.compare import compare_importances
 from .comparison.questions import QUESTIONS
 from .comparison.result import Comparison
@@ -42,12 +46,15 @@ __all__ = [
     "Gates",
     "Importance",
     "Interactions",
+    "Judged",
     "Players",
     "PruningCurve",
     "RunEstimate",
     "Sampled",
+    "SavedCheckpoint",
     "Task",
     "TextScores",
+    "Verification",
     "accuracy",
     "all_but_one",
     "answer_probability",
@@ -59,6 +66,7 @@ __all__ = [
     "estimate_pruning",
     "estimate_shapley",
     "gate_gradient",
+    "gated_heads",
     "gradient_scores",
     "interactions",
     "kl_to_clean",
@@ -67,13 +75,17 @@ __all__ = [
     "logit_difference",
     "loss",
     "michel",
+    "named_heads",
     "next_token_task",
     "patching_gradient",
     "plot_curves",
     "pruning_curve",
+    "ranked_heads",
     "repeats_task",
+    "save_pruned",
     "shapley",
     "shapley_of",
     "shapley_per_layer",
     "truncated_shapley",
+    "verify_certificate",
 ]

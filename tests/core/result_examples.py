@@ -19,6 +19,8 @@ from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
 from interp.causal.influence.score import attention_influence
+from interp.causal.gating.learn import learn_gates
+from interp.causal.gating.result import Gates
 from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
@@ -95,6 +97,10 @@ def comparison() -> Comparison:
 
 def pruning() -> PruningCurve:
     return pruning_curve(model(), task(), importance(), n_random=2)
+
+
+def gates() -> Gates:
+    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
 def text_scores() -> TextScores:
@@ -226,6 +232,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
+    "interp.causal.gating.result.Gates": gates,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,

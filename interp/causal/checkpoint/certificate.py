@@ -96,7 +96,7 @@ def certificate_of(
         "format": FORMAT,
         **about,
         "original": {
-            "source": before.name,
+            "name": before.name,
             "revision": before.revision,
             "class": type(before.module).__name__,
             "dtype": str(before.dtype).removeprefix("torch."),
@@ -109,7 +109,7 @@ def certificate_of(
         "logits": {"difference": difference, "allowed": tolerance(before)},
         "means_hash": None if means is None else _means_hash(means),
         "tasks": [
-            judged_task(before, after, removed, one, means, about["n_random"], about["seed"])
+            judged_task(before, after, removed, one, about["n_random"], about["seed"])
             for one in judged
         ],
         "files": {
@@ -126,7 +126,6 @@ def judged_task(
     after: Model,
     removed: Removed,
     one: Judged,
-    means: Mapping[tuple[str, int], Tensor] | None,
     n_random: int,
     seed: int,
 ) -> dict[str, Any]:
@@ -200,7 +199,7 @@ def certificate_text(told: Mapping[str, Any]) -> str:
     before, after = told["size"]["before"], told["size"]["after"]
     original, n = told["original"], len(told["removed"])
     lines = [
-        f"{original['source']} ({original['class']}) without {n} of {before['heads']} heads",
+        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads",
         f"  removed: {', '.join(told['removed'])}",
         f"  form: {told['form']}" + (
             " (needs trust_remote_code=True: modeling_pruned.py)"

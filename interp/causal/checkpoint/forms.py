@@ -101,28 +101,37 @@ def smaller(model: Model, removed: Removed, means: Means | None) -> Slimmed:
         means, told = None, f"not folded: {type(module).__name__} has no output bias; zero instead"
         config.attention_bias = model.config.attention_bias
         module = type(model.module)(config).to(dtype=model.dtype).eval()
+    module.load_state_dict(_resized_state(model, kept, removed, means, module, cannot))
+    module.generation_config = getattr(model.module, "generation_config", None)
+    return Slimmed(module, told)
+
+
+def _resized_state(
+    model: Model,
+    kept: Mapping[Site, _Keep],
+    removed: Removed,
+    means: Means | None,
+    module: Any,
+    cannot: str,
+) -> dict[str, Tensor]:
+    """Return the tensors of the original, cut to the shapes of the smaller module."""
     source = copy.deepcopy(model.module).cpu()
     folded = _folded_biases(source, removed, means)
     slices = {n: x for site, k in kept.items() for n, x in _slices(model, site, k).items()}
-    state = source.state_dict()
-    target = module.state_dict()
-    found = {}
+    state, target = source.state_dict(), module.state_dict()
+    found: dict[str, Tensor] = {}
     for name, like in target.items():
-        found[name] = folded.get(name, state.get(name))
-        if found[name] is None:  # biases that the config adds
-            found[name] = torch.zeros_like(like)
-        elif found[name].shape != like.shape:
-            if name not in slices:
-                raise OptionError(f"{cannot} {n_heads} heads: the shape of {name} differs")
-            axis, index = slices[name]
-            found[name] = found[name].index_select(axis, index)
-        if found[name].shape != like.shape:
-            raise OptionError(f"{cannot} {n_heads} heads: the shape of {name} differs")
+        here = folded.get(name, state.get(name))
+        if here is None:  # a bias that the config adds
+            here = torch.zeros_like(like)
+        elif here.shape != like.shape and name in slices:
+            here = here.index_select(*slices[name])
+        if here.shape != like.shape:
+            raise OptionError(f"{cannot} these sizes: the shape of {name} differs")
+        found[name] = here
     if dropped := [x for x in folded if x not in target]:
         raise OptionError(f"{cannot} the bias {dropped[0]}")
-    module.load_state_dict(found)
-    module.generation_config = getattr(model.module, "generation_config", None)
-    return Slimmed(module, told)
+    return found
 
 
 def compact(model: Model, removed: Removed, means: Means | None) -> Slimmed:
@@ -186,7 +195,7 @@ def _kept(site: Site, removed: Sequence[int]) -> _Keep:
 
 
 def _own_width(model: Model) -> bool:
-    """True if the width of a head is not derived from the number of heads."""
+    """Return True if the width of a head is not derived from the number of heads."""
     with_width = copy.deepcopy(model.config)
     if getattr(with_width, "head_dim", None) is not None:
         return True

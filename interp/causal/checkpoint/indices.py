@@ -61,7 +61,8 @@ def head_indices(model: Model, site: Site) -> HeadIndices:
 def plain_linear(module: nn.Module) -> bool:
     """Return True for a Linear or Conv1D module with a floating-point matrix and no children."""
     weight: Any = getattr(module, "weight", None)
-    known = type(module) is nn.Linear or type(module).__name__ == "Conv1D"
+    known = isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+    known = known and not any(True for _ in module.children())
     return known and isinstance(weight, Tensor) and weight.is_floating_point()
 
 

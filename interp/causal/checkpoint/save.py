@@ -1,7 +1,7 @@
 """Saving of a model without some heads, as a folder that loads without `interp`.
 
-    removed = ranked_heads(model, importance, keep=8, equal=True)
-    save_pruned(model, removed, "smaller", tasks=[task])
+removed = ranked_heads(model, importance, keep=8, equal=True)
+save_pruned(model, removed, "smaller", tasks=[task])
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from torch import Tensor
 
 from interp.causal.checkpoint.certificate import (
@@ -31,7 +31,7 @@ from interp.causal.checkpoint.modelling import FILE, KEY, auto_class, class_name
 from interp.causal.checkpoint.probe import gated_edits, output_difference, probe_inputs, tolerance
 from interp.causal.gating.result import Gates
 from interp.causal.task import Task
-from interp.core.errors import CheckError, OptionError, StoreError, UnknownName
+from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
 from interp.core.files import cannot_write, write_atomically
 from interp.core.json_document import json_document
 from interp.core.protocols import Progress
@@ -76,6 +76,7 @@ def save_pruned(
     n_random: int = 50,
     seed: int = 0,
     made_with: Mapping[str, Any] | None = None,
+    source: str | None = None,
     progress: Progress | None = None,
 ) -> SavedCheckpoint:
     """Write a checkpoint of the model without some heads, and a certificate beside it.
@@ -101,6 +102,7 @@ def save_pruned(
         n_random: number of random sets with as many heads in every layer, for the certificate.
         seed: seed of random sets, halves and random tokens.
         made_with: how the heads were chosen, for the certificate.
+        source: where the original can be loaded from, by default its name.
         progress: see `Progress`.
 
     Raises:
@@ -121,42 +123,31 @@ def save_pruned(
     judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]
     means = _means(model, judged, reference) if kind == "mean" else None
     told = progress or (lambda what, done, total: None)
-    told("weights", 0, 4)
-    slim, form = _made(model, removed, means, form)
-    told("weights", 1, 4)
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    probe = probe_inputs(model, seed) if inputs is None else inputs
     try:
-        _write(model, slim, form, temporary)
-        told("written", 2, 4)
-        after = load(temporary, trust_remote_code=form == "compact", name=path.name, check=False)
-        probe = probe_inputs(model, seed) if inputs is None else inputs
-        folded = means if slim.means == "folded" else None
-        difference = output_difference(model, after, probe, gated_edits(removed, folded))
-        if not difference <= tolerance(model):
-            raise CheckError(
-                f"{model.name} ({type(model.module).__name__}): the {form} checkpoint differs from "
-                f"the ablated model by {difference:.2g} (allowed {tolerance(model):.2g}), so it is "
-                "not written; choose another form"
-            )
-        told("checked", 3, 4)
+        made = _first_that_fits(model, removed, means, form, temporary, path.name, probe)
+        told("checked", 1, 2)
         about = {
-            "form": form, "kind": kind, "means": slim.means, "notes": list(slim.notes),
+            "form": made.form, "kind": kind, "means": made.means, "notes": list(made.notes),
             "seed": seed, "n_random": n_random, "chosen": dict(made_with or {}),
+            "source": source or model.name,
         }  # fmt: skip
+        folded = means if made.means == "folded" else None
         certificate = certificate_of(
-            model, after, removed, temporary, judged, difference, folded, about
+            model, made.after, removed, temporary, judged, made.difference, folded, about
         )
         write_atomically(temporary / CERTIFICATE, json_document(certificate))
         text = certificate_text(certificate).encode()
         write_atomically(temporary / "certificate.txt", text + b"\n")
-        path.parent.mkdir(parents=True, exist_ok=True)
         os.rename(temporary, path)
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    told("checkpoint", 4, 4)
-    return SavedCheckpoint(path, form, certificate)
+    told("checkpoint", 2, 2)
+    return SavedCheckpoint(path, made.form, certificate)
 
 
 def _removed(model: Model, heads: Any) -> Removed:
@@ -165,9 +156,7 @@ def _removed(model: Model, heads: Any) -> Removed:
     return heads if isinstance(heads, dict) else named_heads(model, heads)
 
 
-def _means(
-    model: Model, judged: Sequence[Judged], reference: Any
-) -> dict[tuple[str, int], Tensor]:
+def _means(model: Model, judged: Sequence[Judged], reference: Any) -> dict[tuple[str, int], Tensor]:
     gated = [site.name for site in model.sites if site.gated]
     if gated:
         raise OptionError(
@@ -179,17 +168,67 @@ def _means(
     return model.mean_z(judged[0].other_prompts if reference is None else reference)
 
 
-def _made(model: Model, removed: Removed, means: Any, form: str) -> tuple[Slimmed, str]:
-    if form != "auto":
-        return _MAKE[form](model, removed, means), form
+@dataclass(frozen=True, eq=False)
+class _Written:
+    form: str
+    after: Model
+    difference: float
+    means: str
+    notes: tuple[str, ...]
+
+
+def _first_that_fits(
+    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+) -> _Written:
+    """Write the checkpoint in the form, or in the first of "auto" that computes the same."""
+    for this in ("smaller", "zeroed") if form == "auto" else (form,):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            return _written(model, removed, means, this, folder, name, probe)
+        except (OptionError, CheckError):
+            if this in (form, "zeroed"):
+                raise
+    raise AssertionError("zeroed returns or raises")
+
+
+def _written(
+    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+) -> _Written:
+    cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
-        return smaller(model, removed, means), "smaller"
-    except OptionError:  # the message names the other forms, of which zeroed always applies
-        return zeroed(model, removed, means), "zeroed"
+        slim = _MAKE[form](model, removed, means)
+        _write(model, slim, form, folder)
+        after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
+    except (LoadError, AttributeError, KeyError, ValueError, RuntimeError) as error:
+        why = str(error).splitlines()[0].replace(str(folder), name)
+        raise OptionError(f"{cannot} ({why}); choose another form") from error
+    folded = means if slim.means == "folded" else None
+    difference = output_difference(model, after, probe, gated_edits(removed, folded))
+    if not difference <= tolerance(model):
+        raise CheckError(
+            f"{cannot}: the checkpoint would differ from the ablated model by {difference:.2g} "
+            f"(allowed {tolerance(model):.2g}); choose another form"
+        )
+    return _Written(form, after, difference, slim.means, slim.notes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the progress bar of `save_pretrained`."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _write(model: Model, slim: Slimmed, form: str, folder: Path) -> None:
-    slim.module.save_pretrained(folder)
+    with _quiet():
+        slim.module.save_pretrained(folder)
     if not list(folder.glob("*.safetensors")):
         raise StoreError(f"{folder.name}: no safetensors file was written")
     if model.tokenizer is not None and hasattr(model.tokenizer, "save_pretrained"):

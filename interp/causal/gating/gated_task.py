@@ -60,12 +60,10 @@ class GatedTask:
         return len(self.game.batches)
 
     def rows(self, number: int) -> int:
-        """Number of prompts of a batch."""
+        """Return the number of prompts of a batch."""
         return len(self.game.batches[number].which)
 
-    def value(
-        self, number: int, gates: Float[Tensor, "#prompt unit"]
-    ) -> Float[Tensor, " prompt"]:
+    def value(self, number: int, gates: Float[Tensor, "#prompt unit"]) -> Float[Tensor, " prompt"]:
         """Compute the value of each prompt of one batch, differentiable by the gates."""
         batch, game = self.game.batches[number], self.game
         gates = gates.expand(len(batch.which), -1)
@@ -112,11 +110,11 @@ class GatedTask:
     def _gated_mlps(self, gates: Tensor) -> Iterator[None]:
         with ExitStack() as stack:
             for at, (label, where) in enumerate(self.units.mlps, self.units.n_heads):
-                gate = gates[:, at]
+                gate, mean = gates[:, at], self._mlp_means.get(label)
 
                 def hook(
                     module: nn.Module, args: Any, output: Any, gate: Tensor = gate,
-                    other: Tensor | None = self._mlp_means.get(label),
+                    other: Tensor | None = mean,
                 ) -> Any:  # fmt: skip
                     first = output[0] if isinstance(output, tuple) else output
                     g = gate.repeat_interleave(first.shape[0] // len(gate), 0)

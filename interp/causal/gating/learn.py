@@ -1,8 +1,8 @@
 """Learned gates over heads, kv groups, attention layers and MLPs, with restarts.
 
-    found = learn_gates(model, task)                    # hard concrete gates (Voita)
-    found = learn_gates(model, task, method="causal")   # causal head gating
-    found.kept, found.roles, found.held_out
+found = learn_gates(model, task)                    # hard concrete gates (Voita)
+found = learn_gates(model, task, method="causal")   # causal head gating
+found.kept, found.roles, found.held_out
 """
 
 from __future__ import annotations
@@ -207,9 +207,7 @@ def _causal(
         def told(step: int, before: int = done) -> None:
             tell(before + step)
 
-        fits.append(
-            fit_causal(gated, a, force, span, seed=seed, steps=steps, rate=rate, tell=told)
-        )
+        fits.append(fit_causal(gated, a, force, span, seed=seed, steps=steps, rate=rate, tell=told))
         done += steps
     return fits[1], fits[2]
 

@@ -28,23 +28,26 @@ class Gates(Result):
     """Gates fitted on some prompts, and the task with the resulting sets on other prompts.
 
     Rows are units. Their intervals are t intervals of the gate over restarts, cut to 0 and 1: how
-    much a gate depends on the start and the noise, not on the prompts. With `method="causal"` the gate is
-    the one under pressure towards 0, and `upper` the one under pressure towards 1; `roles` derives
-    the split.
+    much a gate depends on the start and the noise, not on the prompts. With `method="causal"` the
+    gate is the one under pressure towards 0, and `upper` the one under pressure towards 1; `roles`
+    derives the split.
 
     Args:
         method: "hard_concrete" or "causal".
         labels: the units.
-        heads: labels of the heads of each unit; empty for an MLP.
+        heads_of: labels of the heads of each unit; empty for an MLP.
         gate: gate of every unit in every restart.
         logit: the learned parameter, which also orders gates that are all 0 or all 1.
         cost: cost of each unit, in `cost_unit`.
         upper: gate under pressure towards 1, for causal gates.
-        steps: number of steps of every restart; `settled` is False if the stopping rule was not met.
+        steps: number of steps of every restart.
+        settled: for every restart, True if the stopping rule was met.
         held_out: the task on prompts that were not fitted: for "all", "none", "kept" (a row for
             every restart) and "random" (sets with as many units in every layer), `[set, prompt]`.
         fitted: the same for "all" and "kept" on the fitted prompts.
         unit: unit of the task.
+        higher_is_better: direction of the task.
+        clusters: a label per held-out prompt if prompts are dependent.
     """
 
     method: str
