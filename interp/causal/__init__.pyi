@@ -34,6 +34,7 @@ from .pairs import Interactions, interactions
 from .pruning.plot import plot_curves
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
+from .pruning.search import search_curves
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
@@ -83,6 +84,7 @@ __all__ = [
     "ranked_heads",
     "repeats_task",
     "save_pruned",
+    "search_curves",
     "shapley",
     "shapley_of",
     "shapley_per_layer",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.cli.pruning import SEARCHED
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class Saving:
                 "--save needs one of: --heads with the heads to remove, --keep N (with --by), or "
                 "--gates FILE"
             )
-        if self.keep is not None and (len(by) != 1 or by[0] == "greedy"):
-            raise OptionError("--keep needs one ranking in --by, other than greedy")
+        if self.keep is not None and (len(by) != 1 or by[0] in ("greedy", *SEARCHED)):
+            raise OptionError("--keep needs one importance in --by, not a search")
         if kind not in KINDS_SAVED:
             raise OptionError(
                 f"--kind {kind} cannot be stored in weights; use zero, mean-batch (the mean over "

@@ -16,11 +16,11 @@ from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
+from interp.causal.gating.learn import learn_gates
+from interp.causal.gating.result import Gates
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
 from interp.causal.influence.score import attention_influence
-from interp.causal.gating.learn import learn_gates
-from interp.causal.gating.result import Gates
 from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve

@@ -9,7 +9,7 @@ import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.name_types import MODEL_NAME
-from interp.cli.pruning import made_curves, pruning_lines
+from interp.cli.pruning import SEARCHED, curves_frame, made_curves, pruning_lines, searched_curves
 from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import split_names
 
@@ -37,8 +37,10 @@ GROUP = "Causal"
     default=("aumann_shapley",),
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="The ranking: an importance as in `interp importance`, or greedy, which evaluates every "
-    "remaining head after each removal. Several are separated by commas; repeatable.",
+    help="The ranking: an importance as in `interp importance`; greedy, which evaluates every "
+    "remaining head after each removal; gates, learned as in `interp gates`; or pairs, from the "
+    "effects of all pairs. Several are separated by commas; repeatable. With gates or pairs, all "
+    "orders are found on half of the prompts and measured on the other.",
 )
 @click.option(
     "--order",
@@ -117,26 +119,30 @@ def prune(
     from interp.cli.saving import Saving
 
     asked = [name for text in by for name in split_names(text)]
-    require_methods(name for name in asked if name != "greedy")
+    require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
 
     saving = Saving(save, keep, gates, equal, checkpoint_form)
     saving.check(len(sources), tuple(asked), causal.game["kind"], causal.game.get("heads"))
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
-        import pandas as pd
-
         if saving.folder is not None:
             text, rows = saving.write(causal, sources[0], model, task, tuple(asked), game, tell)
             return ModelOutcome([], text, rows)
         from interp.causal.methods import importances
 
+        if SEARCHED & {*asked}:
+            given = {k: v for k, v in game.items() if k != "ledger"}
+            made = searched_curves(
+                causal, model, task, asked, order, tell,
+                given | {"n_random": n_random, "steps": steps},
+            )  # fmt: skip
+            return ModelOutcome([], pruning_lines(made, tolerance), curves_frame(made, model.name))
         scored = [name for name in asked if name != "greedy"]
         found = importances(model, task, scored, progress=tell, **game) if scored else {}
         rankings = {name: found.get(name) for name in asked}
         options = game | {"order": order, "n_random": n_random, "steps": steps}
         made = made_curves(causal, model, task, rankings, tell, options)
-        frames = [c.wide().assign(model=model.name, ranking=c.name) for c in made]
-        frame = pd.concat(frames, ignore_index=True)
+        frame = curves_frame(made, model.name)
         return ModelOutcome(
             [f.table for f in found.values()], pruning_lines(made, tolerance), frame
         )
