@@ -2,9 +2,9 @@
 
     python benchmarks/gates.py            # writes gates.json and gates.md beside this file
 
-Every search finds an order on one half of the prompts. For every number of removed heads its loss on
-the other half is compared with the best subset of that size on those prompts (regret), and with the
-best subset on the prompts of the search, judged on the others: what a perfect search would reach.
+Every search finds an order on one half of the prompts. For every number of removed heads its loss
+on the other half is compared with that of the best subset of this size there (regret). The best
+subset on the prompts of the search, judged on the others, is what a perfect search would reach.
 """
 
 from __future__ import annotations

@@ -76,40 +76,23 @@ def search_curves(
     if not second:
         raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
     fit, judged = selected(task, first), selected(task, second)
-    shared = {"kind": kind, "players": players} | options
-    found = []
+    shared: dict[str, Any] = {"kind": kind, "players": players} | options
+    found: list[PruningCurve] = []
     for name in methods:
+        told: dict[str, Any] = {"seed": seed, "progress": progress} | shared
         if name == "greedy":
-            own = pruning_curve(
-                model, fit, how="greedy", n_random=0, held_out=False, seed=seed, progress=progress,
-                **shared,
-            )  # fmt: skip
+            own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **told)
             order = list(own.removed)[::-1]
         elif name == "gates":
-            gates = learn_gates(
-                model, fit, restarts=restarts, n_random=2, seed=seed, progress=progress, **shared
-            )
-            order = list(gates.order())
+            order = list(learn_gates(model, fit, restarts=restarts, n_random=2, **told).order())
         elif name == "pairs":
             order = _by_pairs(Game(model, fit, seed=seed, **shared), progress)[::-1]
         else:
-            ranking = importances(model, fit, [name], seed=seed, progress=progress, **shared)[name]
+            ranking = importances(model, fit, [name], **told)[name]
             labels = ranking.players.labels
             order = [labels[i] for i in np.argsort(-ranking.helps(), kind="stable")]
-        found.append(
-            pruning_curve(
-                model,
-                judged,
-                order,
-                n_random=0 if found else n_random,
-                seed=seed,
-                steps=steps,
-                held_out=False,
-                name=name,
-                progress=progress,
-                **shared,
-            )  # fmt: skip
-        )
+        told |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
+        found.append(pruning_curve(model, judged, order, name=name, **told))
     return found
 
 
