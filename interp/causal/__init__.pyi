@@ -1,6 +1,6 @@
 from .ablation import all_but_one, leave_one_out
 from .checkpoint.certificate import Judged
-from .checkpoint.choose import gated_heads, named_heads, ranked_heads
+from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
 from .checkpoint.save import SavedCheckpoint, save_pruned
 from .checkpoint.verify import Verification, verify_certificate
 from .comparison.compare import compare_importances
@@ -9,7 +9,7 @@ from .comparison.result import Comparison
 from .game.game import Game, RunEstimate
 from .game.players import Players
 from .gating.learn import learn_gates
-from .gating.result import Gates
+from .gating.result import LearnedGates
 from .gradient import (
     aumann_shapley,
     gate_gradient,
@@ -44,10 +44,10 @@ __all__ = [
     "QUESTIONS",
     "Comparison",
     "Game",
-    "Gates",
     "Importance",
     "Interactions",
     "Judged",
+    "LearnedGates",
     "Players",
     "PruningCurve",
     "RunEstimate",
@@ -69,6 +69,7 @@ __all__ = [
     "gate_gradient",
     "gated_heads",
     "gradient_scores",
+    "heads_by_name",
     "interactions",
     "kl_to_clean",
     "learn_gates",
@@ -76,7 +77,6 @@ __all__ = [
     "logit_difference",
     "loss",
     "michel",
-    "named_heads",
     "next_token_task",
     "patching_gradient",
     "plot_curves",

@@ -85,10 +85,10 @@ class Saving:
         import pandas as pd
 
         from interp.causal.checkpoint.certificate import Judged
-        from interp.causal.checkpoint.choose import gated_heads, named_heads, ranked_heads
+        from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_heads
         from interp.causal.checkpoint.save import save_pruned
         from interp.causal.gating.learn import halves
-        from interp.causal.gating.result import Gates
+        from interp.causal.gating.result import LearnedGates
         from interp.causal.gating.units import selected
         from interp.causal.methods import importances
 
@@ -98,7 +98,7 @@ class Saving:
         }  # fmt: skip
         judged = Judged.of(task, causal.seed, spec)
         if self.gates is not None:
-            found = Gates.load(self.gates)
+            found = LearnedGates.load(self.gates)
             removed = gated_heads(model, found)
             if found.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
                 held_out = tuple(found.provenance["judged_on"]) or judged.held_out
@@ -111,7 +111,7 @@ class Saving:
             removed = ranked_heads(model, ranking, self.keep, equal=self.equal)
             how = {"by": by[0], "keep": self.keep, "equal": self.equal}
         else:
-            removed = named_heads(model, game["heads"], stack=game.get("stack"))
+            removed = heads_by_name(model, game["heads"], stack=game.get("stack"))
             how = {"heads": "given"}
         form: Any = self.form
         kind: Any = KINDS_SAVED[game["kind"]]

@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 import interp
 from interp.causal import learn_gates, leave_one_out, repeats_task
 from interp.causal.checkpoint.certificate import Judged
-from interp.causal.checkpoint.choose import gated_heads, named_heads, ranked_heads
+from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_heads
 from interp.causal.checkpoint.probe import gated_edits
 from interp.causal.checkpoint.save import save_pruned
 from interp.causal.checkpoint.verify import verify_certificate
@@ -182,7 +182,7 @@ def test_means_are_folded_where_the_class_has_a_bias_and_not_elsewhere(tmp_path,
     out = save_pruned(model, heads, tmp_path / "out", kind="mean", reference=prompts)
     again = interp.load(tmp_path / "out")
     means = model.mean_z(prompts)
-    removed = named_heads(model, heads)
+    removed = heads_by_name(model, heads)
     told = out.certificate["means"]
     if name == NO_BIAS:
         assert told.startswith("not folded")

@@ -15,8 +15,8 @@ from interp.causal import Game, accuracy, learn_gates, logit_difference, repeats
 from interp.causal.gating.concrete import deterministic, open_probability, sampled
 from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
-from interp.causal.gating.result import Gates
-from interp.causal.gating.units import Units, matched_sets, selected
+from interp.causal.gating.result import LearnedGates
+from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
 from interp.model.locate.probe import probe
@@ -50,7 +50,7 @@ def test_a_hard_concrete_gate_is_0_as_often_as_it_says():
 
 def test_gates_of_the_game_and_of_the_differentiable_task_agree():
     model, task = tiny()
-    units = Units.of(model, "kv_groups", "none")
+    units = GatedUnits.of(model, "kv_groups", "none")
     gated = GatedTask(model, task, units, "mean-batch")
     gates = torch.rand(3, len(units), generator=torch.Generator().manual_seed(1)).double()
     own = torch.zeros(3, len(task)).double()
@@ -64,7 +64,7 @@ def test_gates_of_the_game_and_of_the_differentiable_task_agree():
 
 def test_a_closed_mlp_writes_nothing_and_a_half_open_one_half():
     model, task = tiny()
-    units = Units.of(model, "heads", "only")
+    units = GatedUnits.of(model, "heads", "only")
     assert units.labels == ("L0MLP", "L1MLP", "L2MLP")
     gated = GatedTask(model, task, units, "zero")
     for factor in (0.0, 0.5):
@@ -131,7 +131,7 @@ def test_prompts_of_one_cluster_stay_in_one_half_and_parts_keep_their_values():
 
 def test_costs_add_up_to_the_weights_of_the_attention():
     model, _ = tiny()
-    units = Units.of(model, "heads", "with")
+    units = GatedUnits.of(model, "heads", "with")
     attention = sum(
         p.numel() for n, p in model.module.named_parameters() if "self_attn" in n and p.dim() > 1
     )
@@ -139,7 +139,7 @@ def test_costs_add_up_to_the_weights_of_the_attention():
     cost = units.cost(model, "parameters", 8.0)
     assert cost[: units.n_heads].sum() == attention
     assert cost[units.n_heads :].sum() == mlps
-    cache = Units.of(model, "kv_groups", "none").cost(model, "cache", 8.0)
+    cache = GatedUnits.of(model, "kv_groups", "none").cost(model, "cache", 8.0)
     assert cache.tolist() == [2 * 8 * 4] * 6  # a key and a value of eight float32 per group
     assert units.cost(model, "count", 8.0).sum() == len(units)
 
@@ -155,10 +155,10 @@ def test_a_penalty_that_exceeds_the_task_removes_everything_and_none_keeps_what_
 
 def test_matched_sets_have_as_many_units_in_every_layer():
     model, _ = tiny()
-    units = Units.of(model, "heads", "none")
+    units = GatedUnits.of(model, "heads", "none")
     kept = np.zeros(len(units))
     kept[[0, 1, 7]] = 1
-    drawn = matched_sets(units, kept, 50, np.random.default_rng(0)).numpy()
+    drawn = layer_matched_sets(units, kept, 50, np.random.default_rng(0)).numpy()
     assert (drawn.reshape(50, 3, 6).sum(2) == [2, 1, 0]).all()
     assert len({tuple(x) for x in drawn}) > 20
 
@@ -167,7 +167,7 @@ def test_saved_gates_are_read_back(tmp_path):
     model, task, _ = planted()
     found = learn_gates(model, task, restarts=2, steps=20, n_random=5)
     found.save(tmp_path / "gates.json")
-    assert Gates.load(tmp_path / "gates.json").equals(found)
+    assert LearnedGates.load(tmp_path / "gates.json").equals(found)
 
 
 def test_bad_input_is_refused_in_one_line(monkeypatch):

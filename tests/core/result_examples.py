@@ -17,7 +17,7 @@ from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
 from interp.causal.gating.learn import learn_gates
-from interp.causal.gating.result import Gates
+from interp.causal.gating.result import LearnedGates
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
 from interp.causal.influence.score import attention_influence
@@ -99,7 +99,7 @@ def pruning() -> PruningCurve:
     return pruning_curve(model(), task(), importance(), n_random=2)
 
 
-def gates() -> Gates:
+def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
@@ -232,7 +232,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
-    "interp.causal.gating.result.Gates": gates,
+    "interp.causal.gating.result.LearnedGates": gates,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from interp.causal.checkpoint.choose import Removed, head_names
-from interp.causal.checkpoint.probe import probe_inputs, sizes, speed, tolerance
+from interp.causal.checkpoint.probe import comparison_inputs, sizes, speed, tolerance
 from interp.causal.game.game import Game
 from interp.causal.gating.learn import halves
-from interp.causal.gating.units import Units, matched_sets, selected
+from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.core.clusters import cluster_count
@@ -91,7 +91,7 @@ def certificate_of(
     several = len(before.stacks) > 1
     timed = {}
     if before.takes_text:
-        timed = speed({"before": before, "after": after}, probe_inputs(before, 0))
+        timed = speed({"before": before, "after": after}, comparison_inputs(before, 0))
     return {
         "format": FORMAT,
         **about,
@@ -152,14 +152,14 @@ def judged_task(
     game = Game(before, task, check=False)
     y = game.clean.numpy()
     found |= {"before": _mean(y, clusters), "change": _mean(x - y, clusters)}
-    units = Units.of(before, "heads", "none")
+    units = GatedUnits.of(before, "heads", "none")
     kept = np.ones(len(units))
     labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
     for site, heads in removed.items():
         for h in heads:
             kept[labels[site.layer, h, site.stack]] = 0
     rng = np.random.default_rng([seed, 29])
-    sets = matched_sets(units, kept, n_random, rng)
+    sets = layer_matched_sets(units, kept, n_random, rng)
     random = game.values(sets).numpy().mean(1) if n_random else np.empty(0)
     if n_random:
         low, high = np.percentile(random, [2.5, 97.5])
@@ -171,7 +171,7 @@ def judged_task(
     return found
 
 
-def _heads(units: Units) -> list[Any]:
+def _heads(units: GatedUnits) -> list[Any]:
     assert units.players is not None
     from interp.core.head import Head
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.causal.comparison.ranking import Ranking
 from interp.causal.game.players import Players
-from interp.causal.gating.result import OPEN, Gates
+from interp.causal.gating.result import OPEN, LearnedGates
 from interp.causal.importance import Importance
 from interp.core.errors import OptionError
 from interp.core.head import Head
@@ -21,7 +21,7 @@ Removed = dict[Site, tuple[int, ...]]
 """For every attention, the heads to remove."""
 
 
-def named_heads(model: Model, heads: Any, *, stack: str | None = None) -> Removed:
+def heads_by_name(model: Model, heads: Any, *, stack: str | None = None) -> Removed:
     """Return heads given by name, such as `["L0H1", "L3H0"]`.
 
     Raises:
@@ -37,7 +37,7 @@ def named_heads(model: Model, heads: Any, *, stack: str | None = None) -> Remove
 
 def ranked_heads(
     model: Model,
-    ranking: Importance | HeadTable | Gates | Sequence[Any],
+    ranking: Importance | HeadTable | LearnedGates | Sequence[Any],
     keep: int,
     *,
     equal: bool = False,
@@ -85,7 +85,7 @@ def ranked_heads(
     return checked_removal(model, _by_site(model, gone))
 
 
-def gated_heads(model: Model, gates: Gates) -> Removed:
+def gated_heads(model: Model, gates: LearnedGates) -> Removed:
     """Return the heads whose mean gate is at most a half.
 
     Raises:
@@ -152,7 +152,7 @@ def require_same_model(model: Model, found: Any, what: str) -> None:
 
 def _order(model: Model, ranking: Any) -> list[list[Head]]:
     """Return the heads of every player, the most important player first."""
-    if isinstance(ranking, Gates):
+    if isinstance(ranking, LearnedGates):
         require_same_model(model, ranking.provenance.get("content_hash"), "the gates")
         heads = dict(zip(ranking.labels, ranking.heads_of, strict=True))
         found = [[_head(model, h) for h in heads[label]] for label in ranking.order()]

@@ -18,7 +18,7 @@ from interp.model.locate.sites import Site
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Means = Mapping[tuple[str, int], Tensor]
+FoldedMeans = Mapping[tuple[str, int], Tensor]
 """Mean z of every head, `[head, d_v]`, by stack and layer."""
 FORMS = ("zeroed", "smaller", "compact")
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads")
@@ -44,7 +44,7 @@ class Slimmed:
     notes: tuple[str, ...] = ()
 
 
-def zeroed(model: Model, removed: Removed, means: Means | None) -> Slimmed:
+def zeroed(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
     """Return a copy of the same size with the removed heads' weights set to zero.
 
     The rows of the output projection are zero, which removes the head exactly. Queries are zero
@@ -61,7 +61,7 @@ def zeroed(model: Model, removed: Removed, means: Means | None) -> Slimmed:
     return Slimmed(module, told)
 
 
-def smaller(model: Model, removed: Removed, means: Means | None) -> Slimmed:
+def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
     """Return a smaller model of the same class, whose config has fewer heads.
 
     Raises:
@@ -110,7 +110,7 @@ def _resized_state(
     model: Model,
     kept: Mapping[Site, _Keep],
     removed: Removed,
-    means: Means | None,
+    means: FoldedMeans | None,
     module: Any,
     cannot: str,
 ) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ def _resized_state(
     return found
 
 
-def compact(model: Model, removed: Removed, means: Means | None) -> Slimmed:
+def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
     """Return a copy whose attention matrices lack the removed heads, layer by layer.
 
     A layer without heads keeps one, of zeros. In a kv group that loses some heads while others lose
@@ -272,7 +272,7 @@ def _have_biases(module: Any, removed: Removed) -> bool:
     )
 
 
-def _folded_biases(module: Any, removed: Removed, means: Means | None) -> dict[str, Tensor]:
+def _folded_biases(module: Any, removed: Removed, means: FoldedMeans | None) -> dict[str, Tensor]:
     """Return output biases that hold what the removed heads write on average."""
     found: dict[str, Tensor] = {}
     for site, heads in removed.items() if means is not None else ():
@@ -284,14 +284,14 @@ def _folded_biases(module: Any, removed: Removed, means: Means | None) -> dict[s
     return found
 
 
-def _written(projection: Any, site: Site, heads: Sequence[int], means: Means) -> Tensor:
+def _written(projection: Any, site: Site, heads: Sequence[int], means: FoldedMeans) -> Tensor:
     weight = projection.weight.detach()
     rows = weight.movedim(axis_of(projection, "in"), 0)[columns_of(site, heads).to(weight.device)]
     z = means[site.stack, site.layer][list(heads)].flatten().to(weight.device, torch.double)
     return (z @ rows.double()).to(weight.dtype)
 
 
-def _fold(module: Any, site: Site, heads: Sequence[int], means: Means | None) -> None:
+def _fold(module: Any, site: Site, heads: Sequence[int], means: FoldedMeans | None) -> None:
     if means is not None:
         projection = module.get_submodule(site.projection)
         with torch.no_grad():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ROWS, LENGTH = 4, 32
 
 
-def probe_inputs(model: Model, seed: int) -> Prompts:
+def comparison_inputs(model: Model, seed: int) -> Prompts:
     """Return prompts of random tokens.
 
     Raises:

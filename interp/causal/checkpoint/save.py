@@ -24,12 +24,17 @@ from interp.causal.checkpoint.certificate import (
     certificate_of,
     certificate_text,
 )
-from interp.causal.checkpoint.choose import Removed, gated_heads, named_heads
+from interp.causal.checkpoint.choose import Removed, gated_heads, heads_by_name
 from interp.causal.checkpoint.forms import FORMS, Slimmed, compact, smaller, zeroed
 from interp.causal.checkpoint.indices import require_removable
 from interp.causal.checkpoint.modelling import FILE, KEY, auto_class, class_name, modelling_code
-from interp.causal.checkpoint.probe import gated_edits, output_difference, probe_inputs, tolerance
-from interp.causal.gating.result import Gates
+from interp.causal.checkpoint.probe import (
+    comparison_inputs,
+    gated_edits,
+    output_difference,
+    tolerance,
+)
+from interp.causal.gating.result import LearnedGates
 from interp.causal.task import Task
 from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
 from interp.core.files import cannot_write, write_atomically
@@ -65,7 +70,7 @@ class SavedCheckpoint:
 @takes_model
 def save_pruned(
     model: Model,
-    heads: Removed | Gates | Sequence[Any],
+    heads: Removed | LearnedGates | Sequence[Any],
     folder: str | os.PathLike,
     *,
     form: Literal["auto", "zeroed", "smaller", "compact"] = "auto",
@@ -125,7 +130,7 @@ def save_pruned(
     told = progress or (lambda what, done, total: None)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    probe = probe_inputs(model, seed) if inputs is None else inputs
+    probe = comparison_inputs(model, seed) if inputs is None else inputs
     try:
         made = _first_that_fits(model, removed, means, form, temporary, path.name, probe)
         told("checked", 1, 2)
@@ -151,9 +156,9 @@ def save_pruned(
 
 
 def _removed(model: Model, heads: Any) -> Removed:
-    if isinstance(heads, Gates):
+    if isinstance(heads, LearnedGates):
         return gated_heads(model, heads)
-    return heads if isinstance(heads, dict) else named_heads(model, heads)
+    return heads if isinstance(heads, dict) else heads_by_name(model, heads)
 
 
 def _means(model: Model, judged: Sequence[Judged], reference: Any) -> dict[tuple[str, int], Tensor]:

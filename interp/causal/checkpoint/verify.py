@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from interp.causal.checkpoint.certificate import CERTIFICATE, FORMAT, Judged, judged_task
 from interp.causal.checkpoint.choose import Removed, heads_from_names, require_same_model
 from interp.causal.checkpoint.probe import (
+    comparison_inputs,
     gated_edits,
     output_difference,
-    probe_inputs,
     sizes,
     speed,
     tolerance,
@@ -113,7 +113,7 @@ def verify_certificate(
         _outputs(told, before, after, removed, differences, missing)
     for stated in told["tasks"]:
         _task(stated, told, before, after, removed, tasks, compare, missing)
-    measured = speed(pace, probe_inputs(after, 0)) if after.takes_text else {}
+    measured = speed(pace, comparison_inputs(after, 0)) if after.takes_text else {}
     total = counted[0] + len(told["files"])
     return Verification(path, tuple(differences), tuple(missing), total, measured)
 
@@ -171,7 +171,7 @@ def _outputs(
     if not before.takes_text:
         missing.append("outputs: the model reads no tokens")
         return
-    inputs = probe_inputs(before, told["seed"])
+    inputs = comparison_inputs(before, told["seed"])
     found = output_difference(before, after, inputs, gated_edits(removed, None))
     if not found <= tolerance(before):
         differences.append(

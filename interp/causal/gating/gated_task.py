@@ -14,7 +14,7 @@ from interp.causal.game.game import Game
 from interp.causal.game.replacement import gated
 from interp.causal.game.replay import Reuse, pick, run
 from interp.causal.gate_derivatives import frozen
-from interp.causal.gating.units import Units
+from interp.causal.gating.units import GatedUnits
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
 from interp.model.hooks.calls import Call
@@ -40,7 +40,9 @@ class GatedTask:
         OptionError: the kind does not fit MLPs, or the options do not fit.
     """
 
-    def __init__(self, model: Model, task: Task, units: Units, kind: str, **options: Any) -> None:
+    def __init__(
+        self, model: Model, task: Task, units: GatedUnits, kind: str, **options: Any
+    ) -> None:
         if units.mlps and kind not in ("zero", "mean-batch"):
             raise OptionError(
                 f"kind={kind!r} has no counterpart for an MLP; use zero or mean-batch, or gate "

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from interp.causal.gating.fit import Fitted, fit_causal, fit_hard_concrete
 from interp.causal.gating.gated_task import GatedTask
-from interp.causal.gating.result import OPEN, Gates
-from interp.causal.gating.units import Units, matched_sets, selected
+from interp.causal.gating.result import OPEN, LearnedGates
+from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.pruning.folds import folds
 from interp.causal.task import Task, token_ids
 from interp.core.errors import OptionError, UnknownName
@@ -52,7 +52,7 @@ def learn_gates(
     seed: int = 0,
     progress: Progress | None = None,
     **options: Any,
-) -> Gates:
+) -> LearnedGates:
     """Fit a gate for every unit to half of the prompts, and judge the kept set on the other half.
 
     Args:
@@ -60,7 +60,7 @@ def learn_gates(
         task: a task with a gradient.
         method: "hard_concrete": random gates whose expected cost is penalised. "causal": gates
             sigmoid(a), fitted without pressure, then from there with pressure towards 0 and, apart
-            from that, towards 1; see `Gates.roles`.
+            from that, towards 1; see `LearnedGates.roles`.
         players: "heads", "kv_groups", "layers" (all heads of an attention), or groups of heads.
         mlps: "with" gates MLPs too, "only" gates nothing else.
         kind: what replaces the output of a closed unit; see `interp.causal.game.replacement`.
@@ -68,7 +68,7 @@ def learn_gates(
             task when all units are removed; 0.5 by default. A unit stays if it contributes more
             than this times its share of the cost. Causal: the pressure per mean logit; 0.02 by
             default.
-        cost: what the penalty counts, with `method="hard_concrete"`; see `Units.cost`.
+        cost: what the penalty counts, with `method="hard_concrete"`; see `GatedUnits.cost`.
         restarts: number of fits, each from its own start.
         steps: maximum number of steps of each fit. A fit ends before if no gate moved by more than
             0.01 in each of the last two checks, 20 steps apart.
@@ -97,7 +97,7 @@ def learn_gates(
     """
     penalty, rate = _settings(model, task, method, penalty, cost, restarts, steps, rate, n_random)
     chosen = {k: options.pop(k) for k in ("stack", "heads") if k in options}
-    units = Units.of(model, players, mlps, **chosen)
+    units = GatedUnits.of(model, players, mlps, **chosen)
     first, second = halves(task, seed)
     gated = GatedTask(model, selected(task, first), units, kind, seed=seed, **options)
     everything = torch.stack([torch.ones(len(units)), torch.zeros(len(units))])
@@ -138,7 +138,7 @@ def learn_gates(
         "n_random": n_random, "made_by": "interp.causal.learn_gates",
     }  # fmt: skip
     clusters = None if task.clusters is None else tuple(task.clusters[i] for i in second)
-    return Gates(
+    return LearnedGates(
         method, units.labels, units.head_labels, gate, np.stack([f.a for f in fits]), costs,
         {"count": "units", "cache": "cache bytes"}.get(cost, cost),
         np.stack(upper) if upper else None,
@@ -216,7 +216,7 @@ def _judged(
     model: Model,
     judged: Task | None,
     gated: GatedTask,
-    units: Units,
+    units: GatedUnits,
     kind: str,
     gate: np.ndarray,
     n_random: int,
@@ -230,7 +230,7 @@ def _judged(
     if judged is None:
         return {}, fitted
     rng = np.random.default_rng([seed, 28])
-    random = matched_sets(units, kept[0].numpy(), n_random, rng)
+    random = layer_matched_sets(units, kept[0].numpy(), n_random, rng)
     table = torch.cat([torch.ones(1, len(units)), torch.zeros(1, len(units)), kept, random])
     other = GatedTask(model, judged, units, kind, seed=seed, **options)
     found = other.values(table).numpy()

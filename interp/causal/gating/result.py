@@ -24,7 +24,7 @@ OPEN = 0.5  # a unit is kept if its gate is above this
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gates(Result):
+class LearnedGates(Result):
     """Gates fitted on some prompts, and the task with the resulting sets on other prompts.
 
     Rows are units. Their intervals are t intervals of the gate over restarts, cut to 0 and 1: how
@@ -86,12 +86,12 @@ class Gates(Result):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Units whose mean gate is above a half."""
+        """GatedUnits whose mean gate is above a half."""
         return tuple(x for x, g in zip(self.labels, self.score, strict=True) if g > OPEN)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Units whose mean gate is at most a half."""
+        """GatedUnits whose mean gate is at most a half."""
         return tuple(x for x in self.labels if x not in self.kept)
 
     def order(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Units that gates act on: heads, kv groups, attention layers and MLPs, with their costs."""
+"""GatedUnits that gates act on: heads, kv groups, attention layers and MLPs, with their costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MLPS = ("none", "with", "only")
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class GatedUnits:
     """Gated parts of a model; heads first, then MLPs.
 
     Args:
@@ -40,7 +40,7 @@ class Units:
     layer_of: tuple[str, ...] = field(repr=False)
 
     @classmethod
-    def of(cls, model: Model, players: Any, mlps: str, **options: Any) -> Units:
+    def of(cls, model: Model, players: Any, mlps: str, **options: Any) -> GatedUnits:
         """Return the units of a model.
 
         Raises:
@@ -174,8 +174,8 @@ def selected(task: Task, which: list[int]) -> Task:
     )
 
 
-def matched_sets(
-    units: Units, kept: np.ndarray, n: int, rng: np.random.Generator
+def layer_matched_sets(
+    units: GatedUnits, kept: np.ndarray, n: int, rng: np.random.Generator
 ) -> Float[Tensor, "draw unit"]:
     """Draw sets with as many kept units in every layer as `kept` has, `[draw, unit]` of 0 and 1."""
     groups = np.array(units.layer_of)

@@ -12,7 +12,7 @@ from interp.cli.name_types import MODEL_NAME
 from interp.cli.wrong_models import checked_sources
 
 if TYPE_CHECKING:
-    from interp.causal.gating.result import Gates
+    from interp.causal.gating.result import LearnedGates
     from interp.causal.task import Task
     from interp.model.model import Model
 
@@ -77,6 +77,6 @@ def gates(causal: Causal, sources: tuple[str, ...], **settings: Any) -> None:
     click.get_current_context().exit(causal.run(sources, work))
 
 
-def _write(found: Gates, folder: Path) -> None:
+def _write(found: LearnedGates, folder: Path) -> None:
     found.save(folder / "gates.json")
     found.save(folder / "gates.html")
