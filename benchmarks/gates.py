@@ -1,6 +1,7 @@
-"""Searches for removable heads against exact truth: all 65,536 subsets of a model of 16 heads.
+"""Searches for removable heads against exact truth: every subset of a model's kv groups.
 
     python benchmarks/gates.py            # writes gates.json and gates.md beside this file
+    python benchmarks/gates.py heads      # all 65,536 subsets of the 16 heads instead of 8 groups
 
 Every search finds an order on one half of the prompts. For every number of removed heads its loss
 on the other half is compared with that of the best subset of this size there (regret). The best
@@ -10,6 +11,7 @@ subset on the prompts of the search, judged on the others, is what a perfect sea
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -35,19 +37,22 @@ def every_value(game: Game) -> np.ndarray:
     return np.concatenate(found)
 
 
-def main() -> None:
+def main(players: str = "kv_groups") -> None:
     model = interp.load("bundled:induction")
     task = repeats_task(model, n=8, longest=10)
     first, second = halves(task, 0)
     start = time.time()
-    games = [Game(model, selected(task, which), max_tokens=4096) for which in (first, second)]
+    games = [
+        Game(model, selected(task, which), max_tokens=4096, players=players)
+        for which in (first, second)
+    ]
     fit, judged = (every_value(game) for game in games)
     print(f"enumerated in {time.time() - start:.0f} s", flush=True)
     n = len(games[0])
     size = np.array([bin(i).count("1") for i in range(2**n)])
     best = {k: int(np.flatnonzero(size == k)[judged[size == k].argmin()]) for k in range(n + 1)}
     fitted = {k: int(np.flatnonzero(size == k)[fit[size == k].argmin()]) for k in range(n + 1)}
-    curves = search_curves(model, task, METHODS, n_random=20, restarts=3)
+    curves = search_curves(model, task, METHODS, players=players, n_random=5, restarts=3)
     place = {label: i for i, label in enumerate(games[0].players.labels)}
     rows = {}
     for curve in curves:
@@ -72,12 +77,12 @@ def main() -> None:
         "made": {k: curves[0].made[k] for k in ("content_hash", "task_hash", "versions")},
     }  # fmt: skip
     (HERE / "gates.json").write_text(json.dumps(about, indent=1) + "\n")
-    counts = (2, 4, 6, 8, 10, 12)
+    counts = tuple(sorted({n * k // 8 for k in range(1, 7)}))
     head = "| search | " + " | ".join(f"{k} removed" for k in counts) + " | mean of all sizes |"
     lines = [
         "# Searches for removable heads against exact truth", "",
-        f"`bundled:induction` (16 heads), loss on the second copy of random tokens. All {2**n:,} "
-        f"subsets were run. Each search used {len(first)} prompts; numbers are of {len(second)} "
+        f"`bundled:induction` ({n} {players}), loss on the second copy of random tokens. All "
+        f"{2**n:,} subsets were run. Each search used {len(first)} prompts; numbers are of {len(second)} "
         "others. Regret is the loss above that of the best subset of the same size on the judged "
         "prompts, in nats per token; a search on other prompts cannot always reach 0, as the "
         "exhaustive search shows. Made by `python benchmarks/gates.py`.", "",
@@ -95,4 +100,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:2])

@@ -161,6 +161,13 @@ def test_auto_is_zeroed_where_the_config_cannot_express_the_sizes(tmp_path):
         save_pruned(family("llama"), ["L0H1"], tmp_path / "other", form="smaller")
 
 
+def test_a_size_that_the_config_refuses_falls_back(tmp_path, bundled_induction):
+    heads = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1)]  # 6 heads do not divide 128
+    with pytest.raises(OptionError, match="not a multiple"):
+        save_pruned(bundled_induction, heads, tmp_path / "one", form="smaller")
+    assert save_pruned(bundled_induction, heads, tmp_path / "two").form == "zeroed"
+
+
 def test_compact_repeats_keys_of_unequal_groups_and_keeps_a_zero_head_in_an_empty_layer(tmp_path):
     model = family("llama")
     heads = ["L0H1", *(f"L2H{h}" for h in range(6))]
@@ -198,7 +205,7 @@ def test_means_are_folded_where_the_class_has_a_bias_and_not_elsewhere(tmp_path,
 
 def test_a_certificate_holds_until_something_changes(tmp_path, bundled_induction):
     task = repeats_task(bundled_induction, n=6, longest=12)
-    heads = [f"L{layer}H{h}" for layer in (0, 1) for h in (0, 1)]
+    heads = [f"L{layer}H{h}" for layer in (0, 1) for h in range(4)]
     folder = tmp_path / "out"
     made = save_pruned(
         bundled_induction, heads, folder, n_random=10, tasks=[Judged.of(task, 0)],

@@ -199,13 +199,17 @@ def _first_that_fits(
 def _written(
     model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
 ) -> _Written:
+    from huggingface_hub.errors import StrictDataclassError
+
     cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
         slim = _MAKE[form](model, removed, means)
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
-    except (LoadError, AttributeError, KeyError, ValueError, RuntimeError) as error:
-        why = str(error).splitlines()[0].replace(str(folder), name)
+    except (
+        LoadError, AttributeError, KeyError, ValueError, RuntimeError, StrictDataclassError
+    ) as error:  # fmt: skip
+        why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
     folded = means if slim.means == "folded" else None
     difference = output_difference(model, after, probe, gated_edits(removed, folded))

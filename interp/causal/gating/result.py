@@ -86,12 +86,12 @@ class LearnedGates(Result):
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """GatedUnits whose mean gate is above a half."""
+        """Units whose mean gate is above a half."""
         return tuple(x for x, g in zip(self.labels, self.score, strict=True) if g > OPEN)
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """GatedUnits whose mean gate is at most a half."""
+        """Units whose mean gate is at most a half."""
         return tuple(x for x in self.labels if x not in self.kept)
 
     def order(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""GatedUnits that gates act on: heads, kv groups, attention layers and MLPs, with their costs."""
+"""Units that gates act on: heads, kv groups, attention layers and MLPs, with their costs."""
 
 from __future__ import annotations
 
