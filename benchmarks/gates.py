@@ -84,7 +84,8 @@ def main(players: str = "kv_groups") -> None:
         f"`bundled:induction` ({n} {players}), loss on the second copy of random tokens. All "
         f"{2**n:,} subsets were run. Each search used {len(first)} prompts; numbers are of "
         f"{len(second)} others. Regret is the loss above that of the best subset of the same size "
-        "on the judged prompts, in nats per token; a search on other prompts cannot always reach 0, as the "
+        "on the judged prompts, in nats per token; a search on other prompts "
+        "cannot always reach 0, as the "
         "exhaustive search shows. Made by `python benchmarks/gates.py`.", "",
         head, "|---" * (len(counts) + 2) + "|",
     ]  # fmt: skip
