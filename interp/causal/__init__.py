@@ -6,7 +6,9 @@
             all heads from one backward pass               gradient.py
             credit shared among redundant heads            shapley_values/
             pairs that are redundant or interdependent     pairs.py
+    gates   learned switches on heads and MLPs             gating/
     curves  heads removed one after another, by a ranking  pruning/
+    save    a checkpoint without some heads, certificate  checkpoint/
     compare several scores side by side                    comparison/
     texts   effect of heads on each of many texts          influence/
 

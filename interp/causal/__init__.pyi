@@ -1,9 +1,15 @@
 from .ablation import all_but_one, leave_one_out
+from .checkpoint.certificate import Judged
+from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+from .checkpoint.save import SavedCheckpoint, save_pruned
+from .checkpoint.verify import Verification, verify_certificate
 from .comparison.compare import compare_importances
 from .comparison.questions import QUESTIONS
 from .comparison.result import Comparison
 from .game.game import Game, RunEstimate
 from .game.players import Players
+from .gating.learn import learn_gates
+from .gating.result import LearnedGates
 from .gradient import (
     aumann_shapley,
     gate_gradient,
@@ -28,6 +34,7 @@ from .pairs import Interactions, interactions
 from .pruning.plot import plot_curves
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
+from .pruning.search import search_curves
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
@@ -39,12 +46,16 @@ __all__ = [
     "Game",
     "Importance",
     "Interactions",
+    "Judged",
+    "LearnedGates",
     "Players",
     "PruningCurve",
     "RunEstimate",
     "Sampled",
+    "SavedCheckpoint",
     "Task",
     "TextScores",
+    "Verification",
     "accuracy",
     "all_but_one",
     "answer_probability",
@@ -56,9 +67,12 @@ __all__ = [
     "estimate_pruning",
     "estimate_shapley",
     "gate_gradient",
+    "gated_heads",
     "gradient_scores",
+    "heads_by_name",
     "interactions",
     "kl_to_clean",
+    "learn_gates",
     "leave_one_out",
     "logit_difference",
     "loss",
@@ -67,9 +81,13 @@ __all__ = [
     "patching_gradient",
     "plot_curves",
     "pruning_curve",
+    "ranked_heads",
     "repeats_task",
+    "save_pruned",
+    "search_curves",
     "shapley",
     "shapley_of",
     "shapley_per_layer",
     "truncated_shapley",
+    "verify_certificate",
 ]

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from interp.cli.causal import Causal, Tell
+from interp.core.errors import OptionError
+
+SEARCHED = {"gates", "pairs"}  # searches that need prompts of their own
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.causal.importance import Importance
     from interp.causal.pruning.result import PruningCurve
     from interp.causal.task import Task
@@ -39,6 +44,41 @@ def made_curves(
     if folder is not None:
         save_curves(made, folder)
     return made
+
+
+def searched_curves(
+    causal: Causal,
+    model: Model,
+    task: Task,
+    methods: list[str],
+    order: str,
+    tell: Tell,
+    options: dict[str, Any],
+) -> list[PruningCurve]:
+    """Find orders on half of the prompts, and make and write their curves on the other half.
+
+    Raises:
+        OptionError: the order is most-first.
+    """
+    from interp.causal.pruning.page import save_curves
+    from interp.causal.pruning.search import search_curves
+
+    if order != "least-first":
+        raise OptionError("gates and pairs search for what can go: use --order least-first")
+    made = search_curves(model, task, methods, progress=tell, **options)
+    told = {name: options[name] for name in ("n_random", "steps")}
+    folder = causal.folder(model, task, "pruning.html", methods=methods, **told)
+    if folder is not None:
+        save_curves(made, folder)
+    return made
+
+
+def curves_frame(curves: list[PruningCurve], model: str) -> pd.DataFrame:
+    """Return the rows of all curves, with the model and the ranking."""
+    import pandas as pd
+
+    frames = [c.wide().assign(model=model, ranking=c.name) for c in curves]
+    return pd.concat(frames, ignore_index=True)
 
 
 def curves_said(

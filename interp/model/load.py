@@ -363,6 +363,8 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
             f"{folder}: no class {' or '.join(names)} is known; import the file that defines it "
             "first (--import FILE)"
         )
+    if len(of_task := [name for name in remote if name.startswith("AutoModelFor")]) == 1:
+        return getattr(transformers, of_task[0])
     for auto in (transformers.AutoModelForCausalLM, transformers.AutoModel):
         if type(config) in auto._model_mapping or any(auto.__name__ in k for k in remote):
             return auto

@@ -22,7 +22,9 @@ from interp.causal import (
     plot_curves,
     pruning_curve,
     repeats_task,
+    search_curves,
 )
+from interp.causal.pruning.search import pair_order
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.table import HeadTable
@@ -357,3 +359,22 @@ def test_bad_rankings_and_options_are_refused():
     )  # fmt: skip
     with pytest.raises(OptionError, match=r"m has no score for L0H0, L0H1, L0H2, L0H3"):
         pruning_curve(model, task, blank)
+
+
+def test_searches_find_the_heads_that_can_go_and_are_judged_on_other_prompts():
+    model, task, _, rest = planted()
+    curves = search_curves(model, task, ["ablation", "greedy", "pairs"], n_random=5, restarts=1)
+    for curve in curves:
+        assert set(curve.removed[:6]) == set(rest), curve.name
+        assert curve.per_prompt.shape[1] == 3
+        assert abs(curve.value[:7] - curve.clean).max() < 1e-3
+    assert len(plot_curves(curves).data) > 3
+    with pytest.raises(OptionError, match="nothing is held out"):
+        search_curves(model, repeats_task(model, n=1, longest=8), ["ablation"])
+
+
+def test_a_second_order_order_spares_the_last_of_a_redundant_pair():
+    alone = np.array([-1.0, -0.1, -0.1])  # the second and third stand in for each other
+    both = np.array([[0, 0, 0], [0, 0, -5.0], [0, -5.0, 0]])
+    assert pair_order(alone, both) == [1, 0, 2]
+    assert pair_order(alone, 0 * both) == [1, 2, 0]

@@ -16,6 +16,8 @@ from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
+from interp.causal.gating.learn import learn_gates
+from interp.causal.gating.result import LearnedGates
 from interp.causal.importance import Importance
 from interp.causal.influence.result import TextScores
 from interp.causal.influence.score import attention_influence
@@ -95,6 +97,10 @@ def comparison() -> Comparison:
 
 def pruning() -> PruningCurve:
     return pruning_curve(model(), task(), importance(), n_random=2)
+
+
+def gates() -> LearnedGates:
+    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
 def text_scores() -> TextScores:
@@ -236,6 +242,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.comparison.result.Comparison": comparison,
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
+    "interp.causal.gating.result.LearnedGates": gates,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,

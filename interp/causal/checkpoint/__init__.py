@@ -1,0 +1,1 @@
+"""Checkpoints without some heads, with a certificate of what the removal costs."""

@@ -1,0 +1,244 @@
+"""Certificate of a checkpoint without some heads: what it lost, measured on held-out prompts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.causal.checkpoint.choose import Removed, head_names
+from interp.causal.checkpoint.probe import comparison_inputs, sizes, speed, tolerance
+from interp.causal.game.game import Game
+from interp.causal.gating.learn import halves
+from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
+from interp.causal.importance import standard_error
+from interp.causal.task import Task
+from interp.core.clusters import cluster_count
+from interp.core.errors import OptionError
+from interp.core.intervals import around
+from interp.model.content import versions
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+CERTIFICATE = "certificate.json"
+FORMAT = "interp certificate 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Task with the prompts on which a checkpoint is judged.
+
+    Args:
+        task: the task.
+        held_out: numbers of the prompts that had no part in the choice of the heads.
+        spec: arguments of `interp.causal.task_file.make_task` that make the task again; without
+            them `verify_certificate` needs the task itself.
+    """
+
+    task: Task
+    held_out: tuple[int, ...]
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, task: Task, seed: int, spec: Mapping[str, Any] | None = None) -> Judged:
+        """Return the task judged on the second half of its prompts, as in `learn_gates`.
+
+        Raises:
+            OptionError: the task has one prompt or cluster, so nothing is held out.
+        """
+        second = halves(task, seed)[1]
+        if not second:
+            raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
+        return cls(task, tuple(second), dict(spec or {}))
+
+    @property
+    def other_prompts(self) -> Any:
+        """The prompts that are not judged; all if every prompt is held out."""
+        rest = [i for i in range(len(self.task)) if i not in self.held_out]
+        return selected(self.task, rest).prompts if rest else self.task.prompts
+
+
+def certificate_of(
+    before: Model,
+    after: Model,
+    removed: Removed,
+    folder: Path,
+    judged: Sequence[Judged],
+    difference: float,
+    means: Mapping[tuple[str, int], Tensor] | None,
+    about: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Measure everything that the certificate states.
+
+    Args:
+        before: the original model.
+        after: the checkpoint, loaded from `folder`.
+        removed: the removed heads.
+        folder: the folder of the checkpoint.
+        judged: the tasks.
+        difference: largest difference between the outputs of checkpoint and ablated model.
+        means: means that were folded into biases, or None.
+        about: form, kind, seeds and how the heads were chosen.
+    """
+    weights = sorted(folder.glob("*.safetensors"))
+    several = len(before.stacks) > 1
+    timed = {}
+    if before.takes_text:
+        timed = speed({"before": before, "after": after}, comparison_inputs(before, 0))
+    return {
+        "format": FORMAT,
+        **about,
+        "original": {
+            "name": before.name,
+            "revision": before.revision,
+            "class": type(before.module).__name__,
+            "dtype": str(before.dtype).removeprefix("torch."),
+            "content_hash": before.content_hash,
+        },
+        "content_hash": after.content_hash,
+        "removed": head_names(removed, several),
+        "size": {"before": sizes(before), "after": sizes(after, weights)},
+        "tokens_per_second": timed,
+        "logits": {"difference": difference, "allowed": tolerance(before)},
+        "means_hash": None if means is None else _means_hash(means),
+        "tasks": [
+            judged_task(before, after, removed, one, about["n_random"], about["seed"])
+            for one in judged
+        ],
+        "files": {
+            f.name: hashlib.sha256(f.read_bytes()).hexdigest()
+            for f in sorted(folder.iterdir())
+            if f.is_file() and not f.name.startswith("certificate.")
+        },
+        "versions": versions(),
+    }
+
+
+def judged_task(
+    before: Model | None,
+    after: Model,
+    removed: Removed,
+    one: Judged,
+    n_random: int,
+    seed: int,
+) -> dict[str, Any]:
+    """Measure one task on its held-out prompts, before, after, and under random removals.
+
+    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, by
+    zero ablation whatever the kind of the removal.
+    """
+    task = selected(one.task, list(one.held_out))
+    clusters = task.clusters
+    found: dict[str, Any] = {
+        "task": one.task.name,
+        "task_hash": one.task.hash,
+        "spec": dict(one.spec),
+        "unit": task.unit,
+        "higher_is_better": task.higher_is_better,
+        "held_out": list(one.held_out),
+        "clusters": cluster_count(len(task), clusters),
+    }
+    x = Game(after, task, check=False).clean.numpy()
+    found["after"] = _mean(x, clusters)
+    if before is None:
+        return found
+    game = Game(before, task, check=False)
+    y = game.clean.numpy()
+    found |= {"before": _mean(y, clusters), "change": _mean(x - y, clusters)}
+    units = GatedUnits.of(before, "heads", "none")
+    kept = np.ones(len(units))
+    labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
+    for site, heads in removed.items():
+        for h in heads:
+            kept[labels[site.layer, h, site.stack]] = 0
+    rng = np.random.default_rng([seed, 29])
+    sets = layer_matched_sets(units, kept, n_random, rng)
+    random = game.values(sets).numpy().mean(1) if n_random else np.empty(0)
+    if n_random:
+        low, high = np.percentile(random, [2.5, 97.5])
+        better = task.sign * random >= task.sign * x.mean()
+        found["random"] = {
+            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": float(low),
+            "high": float(high), "share_at_least_as_good": float(better.mean()),
+        }  # fmt: skip
+    return found
+
+
+def _heads(units: GatedUnits) -> list[Any]:
+    assert units.players is not None
+    from interp.core.head import Head
+
+    found = [units.players.heads_of(i)[0] for i in range(len(units))]
+    return [Head(site.layer, h, site.stack) for site, h in found]
+
+
+def _mean(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
+    n = cluster_count(len(x), clusters)
+    error = standard_error(x[None], clusters)
+    low, high = around(x.mean(keepdims=True), [(error, n - 1.0)])[0].tolist()
+    return {"value": float(x.mean()), "low": low, "high": high, "n": len(x)}
+
+
+def _means_hash(means: Mapping[tuple[str, int], Tensor]) -> str:
+    digest = hashlib.sha256()
+    for key, x in sorted(means.items()):
+        digest.update(repr(key).encode())
+        digest.update(x.to(torch.float32).cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def certificate_text(told: Mapping[str, Any]) -> str:
+    """Return the certificate in plain sentences."""
+    before, after = told["size"]["before"], told["size"]["after"]
+    original, n = told["original"], len(told["removed"])
+    lines = [
+        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads",
+        f"  removed: {', '.join(told['removed'])}",
+        f"  form: {told['form']}" + (
+            " (needs trust_remote_code=True: modeling_pruned.py)"
+            if told["form"] == "compact" else ""
+        ),
+        f"  means of removed heads: {told['means']}",
+        *(f"  note: {note}" for note in told["notes"]),
+        f"  parameters: {before['parameters']:,} to {after['parameters']:,}; not zero: "
+        f"{before['nonzero_parameters']:,} to {after['nonzero_parameters']:,}",
+        f"  memory: weights {before['parameter_bytes']:,} to {after['parameter_bytes']:,} bytes, "
+        f"cache {before['cache_bytes_per_token']:,} to {after['cache_bytes_per_token']:,} bytes "
+        "per token",
+    ]  # fmt: skip
+    if told["tokens_per_second"]:
+        pace = told["tokens_per_second"]
+        lines.append(
+            f"  speed: {pace['before']:,.0f} to {pace['after']:,.0f} tokens per second (a forward "
+            "pass of 4 prompts, median of 7 runs on this machine)"
+        )
+    logits = told["logits"]
+    lines.append(
+        f"  outputs differ from the ablated model by {logits['difference']:.1e} (allowed "
+        f"{logits['allowed']:.1e})"
+    )
+    for task in told["tasks"]:
+        first, last, change = (_interval(task[k]) for k in ("before", "after", "change"))
+        lines.append(
+            f"  {task['task']} on {task['before']['n']} held-out prompts ({task['unit']}): {first} "
+            f"to {last}, change {change}"
+        )
+        if "random" in task:
+            band = task["random"]
+            lines.append(
+                f"    {band['n']} random sets with as many heads in every layer removed: "
+                f"{band['mean']:.4g}, middle 95 % {band['low']:.4g} to {band['high']:.4g}; "
+                f"{band['share_at_least_as_good']:.0%} at least as good"
+            )
+    return "\n".join(lines)
+
+
+def _interval(x: Mapping[str, float]) -> str:
+    return f"{x['value']:.4g} [{x['low']:.4g}, {x['high']:.4g}]"

@@ -1,0 +1,199 @@
+"""Choice of the heads to remove: by name, by a ranking, or by learned gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.causal.comparison.ranking import Ranking
+from interp.causal.game.players import Players
+from interp.causal.gating.result import OPEN, LearnedGates
+from interp.causal.importance import Importance
+from interp.core.errors import OptionError
+from interp.core.head import Head
+from interp.core.table import HeadTable
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Removed = dict[Site, tuple[int, ...]]
+"""For every attention, the heads to remove."""
+
+
+def heads_by_name(model: Model, heads: Any, *, stack: str | None = None) -> Removed:
+    """Return heads given by name, such as `["L0H1", "L3H0"]`.
+
+    Raises:
+        OptionError: a head does not exist or is named twice, or no head of the model would be left.
+    """
+    chosen = Players.of(model, {"removed": heads}, stack=stack)
+    found = {
+        site: tuple(int(h) for h in (index >= 0).nonzero().flatten())
+        for site, index in chosen.member.items()
+    }
+    return checked_removal(model, found)
+
+
+def ranked_heads(
+    model: Model,
+    ranking: Importance | HeadTable | LearnedGates | Sequence[Any],
+    keep: int,
+    *,
+    equal: bool = False,
+) -> Removed:
+    """Return the heads that are not among the best `keep` of a ranking.
+
+    Args:
+        model: the model.
+        ranking: an importance, a table with one metric, gates, or players, most important first.
+        keep: number of players to keep.
+        equal: keep equally many in every attention, and equally many query heads in each kept kv
+            group, so that the config of many families can express the sizes. Whole kv groups are
+            removed where heads share keys: a group ranks by its best head.
+
+    Raises:
+        OptionError: the ranking is of another model (its hash differs), `keep` is out of range, or
+            cannot be the same in every attention.
+    """
+    order = _order(model, ranking)
+    n = len(order)
+    if not 0 < keep < n:
+        raise OptionError(f"keep={keep} of {n}; keep at least 1 and remove at least 1")
+    if not equal:
+        gone = [head for part in order[keep:] for head in part]
+        return checked_removal(model, _by_site(model, gone))
+    heads = [head for part in order for head in part]
+    sites = model.sites
+    n_heads = sum(s.n_heads for s in sites)
+    if len(heads) != n_heads:
+        raise OptionError("an equal number per layer needs a ranking of all heads of the model")
+    each, rest = divmod(keep * n_heads // n, len(sites))
+    group = {s.n_heads // s.n_kv_heads for s in sites}
+    size = next(iter(group))
+    if rest or len(group) > 1 or each % size or not each:
+        raise OptionError(
+            f"keep={keep} cannot be equal in {len(sites)} attentions with kv groups of {size} "
+            f"query heads; keep a multiple of {len(sites) * size} heads"
+        )
+    gone = []
+    for site in sites:
+        mine = [h.head for h in heads if _at(model, h) == site]
+        groups = list(dict.fromkeys(site.kv_head(h) for h in mine))
+        out = set(groups[each // size :])
+        gone += [Head(site.layer, h, site.stack) for h in mine if site.kv_head(h) in out]
+    return checked_removal(model, _by_site(model, gone))
+
+
+def gated_heads(model: Model, gates: LearnedGates) -> Removed:
+    """Return the heads whose mean gate is at most a half.
+
+    Raises:
+        OptionError: the gates are of another model (its hash differs), include MLPs that are
+            removed, or keep all or no heads.
+    """
+    require_same_model(model, gates.provenance.get("content_hash"), "the gates")
+    gone: list[Head] = []
+    for label, heads, gate in zip(gates.labels, gates.heads_of, gates.score, strict=True):
+        if gate > OPEN:
+            continue
+        if not heads:
+            raise OptionError(
+                f"the gates remove {label}, but only heads can be removed from a checkpoint; "
+                "learn gates with mlps='none'"
+            )
+        gone += [_head(model, h) for h in heads]
+    if not gone:
+        raise OptionError("the gates keep every head; raise the penalty")
+    return checked_removal(model, _by_site(model, gone))
+
+
+def checked_removal(model: Model, removed: Removed) -> Removed:
+    """Return the removal if it leaves at least one head of the model and removes at least one.
+
+    Raises:
+        OptionError: it does not.
+    """
+    n = sum(len(x) for x in removed.values())
+    total = sum(s.n_heads for s in model.sites)
+    if not n:
+        raise OptionError("no head is to be removed; name at least one")
+    if n == total:
+        raise OptionError(f"all {total} heads are to be removed; keep at least one")
+    return {site: tuple(sorted(removed.get(site, ()))) for site in model.sites}
+
+
+def head_names(removed: Removed, several: bool) -> list[str]:
+    """Return the names of removed heads; with the stack if the model has several."""
+    return [
+        f"{site.stack} {Head(site.layer, h)}" if several else str(Head(site.layer, h))
+        for site, heads in removed.items()
+        for h in heads
+    ]
+
+
+def heads_from_names(model: Model, names: Sequence[str]) -> Removed:
+    """Return the heads of `head_names`, for a certificate that is verified."""
+    return checked_removal(model, _by_site(model, [_head(model, x) for x in names]))
+
+
+def require_same_model(model: Model, found: Any, what: str) -> None:
+    """Raise unless a hash is that of the model.
+
+    Raises:
+        OptionError: it is another one.
+    """
+    if found is not None and found != model.content_hash:
+        raise OptionError(
+            f"{what} were made on another model: their weights have the hash {str(found)[:12]}, "
+            f"those of {model.name} {model.content_hash[:12]}; compute them on this model"
+        )
+
+
+def _order(model: Model, ranking: Any) -> list[list[Head]]:
+    """Return the heads of every player, the most important player first."""
+    if isinstance(ranking, LearnedGates):
+        require_same_model(model, ranking.provenance.get("content_hash"), "the gates")
+        heads = dict(zip(ranking.labels, ranking.heads_of, strict=True))
+        found = [[_head(model, h) for h in heads[label]] for label in ranking.order()]
+        if not all(found):
+            raise OptionError("the gates include MLPs; only heads can be removed")
+        return found
+    if isinstance(ranking, (Importance, HeadTable)):
+        ranked = Ranking.of(ranking)
+        require_same_model(model, ranked.about.get("content_hash"), "the scores")
+        best = (-ranked.helps).argsort(kind="stable")
+        if ranked.players is None:
+            return [[_head(model, ranked.labels[i])] for i in best]
+        parts = [ranked.players.heads_of(int(i)) for i in best]
+        return [[Head(s.layer, h, s.stack) for s, h in part] for part in parts]
+    return [[_head(model, x)] for x in ranking]
+
+
+def _head(model: Model, name: Any) -> Head:
+    stack, _, text = str(name).rpartition(" ") if isinstance(name, str) else ("", "", name)
+    head = Head.parse(text)
+    head = Head(head.layer, head.head, stack) if stack else head
+    _at(model, head)
+    return head
+
+
+def _at(model: Model, head: Head) -> Site:
+    fits = [
+        s
+        for s in model.sites
+        if s.layer == head.layer and head.head < s.n_heads and head.stack in (None, s.stack)
+    ]
+    if len(fits) != 1:
+        raise OptionError(f"{model.name} has {len(fits)} heads named {head}; it needs one")
+    return fits[0]
+
+
+def _by_site(model: Model, heads: Sequence[Head]) -> Removed:
+    found: dict[Site, list[int]] = {}
+    for head in heads:
+        mine = found.setdefault(_at(model, head), [])
+        if head.head in mine:
+            raise OptionError(f"{head} is named twice")
+        mine.append(head.head)
+    return {site: tuple(x) for site, x in found.items()}

@@ -1,0 +1,252 @@
+"""Saving of a model without some heads, as a folder that loads without `interp`.
+
+removed = ranked_heads(model, importance, keep=8, equal=True)
+save_pruned(model, removed, "smaller", tasks=[task])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
+
+from interp.causal.checkpoint.certificate import (
+    CERTIFICATE,
+    Judged,
+    certificate_of,
+    certificate_text,
+)
+from interp.causal.checkpoint.choose import Removed, gated_heads, heads_by_name
+from interp.causal.checkpoint.forms import FORMS, Slimmed, compact, smaller, zeroed
+from interp.causal.checkpoint.indices import require_removable
+from interp.causal.checkpoint.modelling import FILE, KEY, auto_class, class_name, modelling_code
+from interp.causal.checkpoint.probe import (
+    comparison_inputs,
+    gated_edits,
+    output_difference,
+    tolerance,
+)
+from interp.causal.gating.result import LearnedGates
+from interp.causal.task import Task
+from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
+from interp.core.files import cannot_write, write_atomically
+from interp.core.json_document import json_document
+from interp.core.protocols import Progress
+from interp.model.given import takes_model
+from interp.model.load import load
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+_MAKE = {"zeroed": zeroed, "smaller": smaller, "compact": compact}
+
+
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """Checkpoint that was written.
+
+    Args:
+        folder: the folder.
+        form: "zeroed", "smaller" or "compact".
+        certificate: the contents of certificate.json.
+    """
+
+    folder: Path
+    form: str
+    certificate: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return certificate_text(self.certificate)
+
+
+@takes_model
+def save_pruned(
+    model: Model,
+    heads: Removed | LearnedGates | Sequence[Any],
+    folder: str | os.PathLike,
+    *,
+    form: Literal["auto", "zeroed", "smaller", "compact"] = "auto",
+    kind: Literal["zero", "mean"] = "zero",
+    reference: Any = None,
+    tasks: Sequence[Task | Judged] = (),
+    inputs: Any = None,
+    n_random: int = 50,
+    seed: int = 0,
+    made_with: Mapping[str, Any] | None = None,
+    source: str | None = None,
+    progress: Progress | None = None,
+) -> SavedCheckpoint:
+    """Write a checkpoint of the model without some heads, and a certificate beside it.
+
+    The folder is loaded again before it gets its name: its outputs must equal those of the model
+    with these heads ablated.
+
+    Args:
+        model: the model, which is not changed.
+        heads: the heads to remove: names, gates, or what `ranked_heads` returns.
+        folder: the folder to write, which must not exist.
+        form: "smaller": the same class with fewer heads in its config, which needs equally many
+            heads in every layer and kv group and a head dimension in the config. "zeroed": full
+            size, the heads' weights are zero. "compact": smaller matrices layer by layer, with a
+            short modelling file that a user must trust (trust_remote_code=True). "auto": smaller
+            if possible, otherwise zeroed.
+        kind: "zero", or "mean": what removed heads write on average over `reference` becomes part
+            of the output bias; where the family has none, zero is used and the certificate says so.
+        reference: prompts for the means; by default those of the first task that are not judged.
+        tasks: tasks for the certificate, judged on held-out prompts: the second half, as in
+            `learn_gates`, or those named by a `Judged`.
+        inputs: prompts or input tensors for the comparison of outputs; random tokens by default.
+        n_random: number of random sets with as many heads in every layer, for the certificate.
+        seed: seed of random sets, halves and random tokens.
+        made_with: how the heads were chosen, for the certificate.
+        source: where the original can be loaded from, by default its name.
+        progress: see `Progress`.
+
+    Raises:
+        OptionError: the model's weights cannot be changed head by head (quantised, shared between
+            layers, ...), the form cannot express the removal, or all or no heads are named.
+        StoreError: the folder exists, or cannot be written.
+        CheckError: the written checkpoint does not compute what the ablated model computes.
+    """
+    if form != "auto" and form not in FORMS:
+        raise UnknownName("form of a checkpoint", form, ("auto", *FORMS))
+    if kind not in ("zero", "mean"):
+        raise UnknownName("kind of removal", kind, ("zero", "mean"))
+    path = Path(folder)
+    if path.exists() or path.is_symlink():
+        raise StoreError(f"{path} exists already; name a new folder")
+    require_removable(model)
+    removed = _removed(model, heads)
+    judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]
+    means = _means(model, judged, reference) if kind == "mean" else None
+    told = progress or (lambda what, done, total: None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    probe = comparison_inputs(model, seed) if inputs is None else inputs
+    try:
+        made = _first_that_fits(model, removed, means, form, temporary, path.name, probe)
+        told("checked", 1, 2)
+        about = {
+            "form": made.form, "kind": kind, "means": made.means, "notes": list(made.notes),
+            "seed": seed, "n_random": n_random, "chosen": dict(made_with or {}),
+            "source": source or model.name,
+        }  # fmt: skip
+        folded = means if made.means == "folded" else None
+        certificate = certificate_of(
+            model, made.after, removed, temporary, judged, made.difference, folded, about
+        )
+        write_atomically(temporary / CERTIFICATE, json_document(certificate))
+        text = certificate_text(certificate).encode()
+        write_atomically(temporary / "certificate.txt", text + b"\n")
+        os.rename(temporary, path)
+    except OSError as error:
+        raise StoreError(cannot_write(path, error)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    told("checkpoint", 2, 2)
+    return SavedCheckpoint(path, made.form, certificate)
+
+
+def _removed(model: Model, heads: Any) -> Removed:
+    if isinstance(heads, LearnedGates):
+        return gated_heads(model, heads)
+    return heads if isinstance(heads, dict) else heads_by_name(model, heads)
+
+
+def _means(model: Model, judged: Sequence[Judged], reference: Any) -> dict[tuple[str, int], Tensor]:
+    gated = [site.name for site in model.sites if site.gated]
+    if gated:
+        raise OptionError(
+            f"{model.name}: {gated[0]} multiplies z by a gate before its output projection, so the "
+            "mean of a head cannot be folded; use kind='zero'"
+        )
+    if reference is None and not judged:
+        raise OptionError("kind='mean' needs reference= prompts, or a task to take the mean over")
+    return model.mean_z(judged[0].other_prompts if reference is None else reference)
+
+
+@dataclass(frozen=True, eq=False)
+class _Written:
+    form: str
+    after: Model
+    difference: float
+    means: str
+    notes: tuple[str, ...]
+
+
+def _first_that_fits(
+    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+) -> _Written:
+    """Write the checkpoint in the form, or in the first of "auto" that computes the same."""
+    for this in ("smaller", "zeroed") if form == "auto" else (form,):
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            return _written(model, removed, means, this, folder, name, probe)
+        except (OptionError, CheckError):
+            if this in (form, "zeroed"):
+                raise
+    raise AssertionError("zeroed returns or raises")
+
+
+def _written(
+    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+) -> _Written:
+    from huggingface_hub.errors import StrictDataclassError
+
+    cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
+    try:
+        slim = _MAKE[form](model, removed, means)
+        _write(model, slim, form, folder)
+        after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
+    except (
+        LoadError, AttributeError, KeyError, ValueError, RuntimeError, StrictDataclassError
+    ) as error:  # fmt: skip
+        why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
+        raise OptionError(f"{cannot} ({why}); choose another form") from error
+    folded = means if slim.means == "folded" else None
+    difference = output_difference(model, after, probe, gated_edits(removed, folded))
+    if not difference <= tolerance(model):
+        raise CheckError(
+            f"{cannot}: the checkpoint would differ from the ablated model by {difference:.2g} "
+            f"(allowed {tolerance(model):.2g}); choose another form"
+        )
+    return _Written(form, after, difference, slim.means, slim.notes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide the progress bar of `save_pretrained`."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _write(model: Model, slim: Slimmed, form: str, folder: Path) -> None:
+    with _quiet():
+        slim.module.save_pretrained(folder)
+    if not list(folder.glob("*.safetensors")):
+        raise StoreError(f"{folder.name}: no safetensors file was written")
+    if model.tokenizer is not None and hasattr(model.tokenizer, "save_pretrained"):
+        model.tokenizer.save_pretrained(folder)
+    if form == "compact":
+        file = folder / "config.json"
+        config = json.loads(file.read_text(encoding="utf-8"))
+        name = class_name(model.module)
+        config |= {"architectures": [name], KEY: slim.changed}
+        config["auto_map"] = {auto_class(model.module): f"{Path(FILE).stem}.{name}"}
+        write_atomically(file, json.dumps(config, indent=2).encode())
+        write_atomically(folder / FILE, modelling_code(model.module).encode())

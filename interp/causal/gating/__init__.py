@@ -1,0 +1,1 @@
+"""Learned gates on heads, kv groups, layers and MLPs."""

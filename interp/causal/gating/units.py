@@ -1,0 +1,187 @@
+"""Units that gates act on: heads, kv groups, attention layers and MLPs, with their costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.game.players import Players
+from interp.causal.task import Task, part
+from interp.core.errors import OptionError, UnknownName
+from interp.core.head import Head
+from interp.model.locate.sites import Site, Where
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+COSTS = ("count", "parameters", "flops", "cache")
+MLPS = ("none", "with", "only")
+
+
+@dataclass(frozen=True, eq=False)
+class GatedUnits:
+    """Gated parts of a model; heads first, then MLPs.
+
+    Args:
+        players: groups of heads, each with one gate; None with MLPs only.
+        mlps: for each gated MLP its label and the tensor that it writes.
+        layer_of: for each unit the attention and whether it is an MLP: random sets are matched
+            within these groups.
+    """
+
+    players: Players | None
+    mlps: tuple[tuple[str, Where], ...]
+    layer_of: tuple[str, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, model: Model, players: Any, mlps: str, **options: Any) -> GatedUnits:
+        """Return the units of a model.
+
+        Raises:
+            UnknownName: `mlps` is not "none", "with" or "only".
+            OptionError: no MLP can be located in this model.
+        """
+        if mlps not in MLPS:
+            raise UnknownName("value of mlps", mlps, MLPS)
+        heads = None if mlps == "only" else Players.of(model, players, **options)
+        groups: list[str] = []
+        if heads is not None:
+            for number in range(len(heads)):
+                sites = {site.name for site, _ in heads.heads_of(number)}
+                groups.append("all" if heads.kind == "layers" else "+".join(sorted(sites)))
+        found = [] if mlps == "none" else _mlps(model)
+        groups += ["mlps"] * len(found)
+        return cls(heads, tuple(found), tuple(groups))
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Names such as L0H3, L1KV0, L2 and L0MLP."""
+        heads = () if self.players is None else self.players.labels
+        return (*heads, *(label for label, _ in self.mlps))
+
+    @property
+    def head_labels(self) -> tuple[tuple[str, ...], ...]:
+        """Labels of the heads of every unit; none for an MLP."""
+        found: list[tuple[str, ...]] = []
+        for number in range(self.n_heads):
+            assert self.players is not None
+            mine = self.players.heads_of(number)
+            found.append(tuple(str(Head(site.layer, h, site.stack)) for site, h in mine))
+        return (*found, *(() for _ in self.mlps))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_heads(self) -> int:
+        """Number of units that are groups of heads."""
+        return 0 if self.players is None else len(self.players)
+
+    def site_gates(self, gates: Float[Tensor, "row unit"]) -> dict[Site, Tensor]:
+        """Return the gates of every head by attention, `[row, head]`."""
+        return {} if self.players is None else self.players.spread(gates[:, : self.n_heads])
+
+    def cost(self, model: Model, of: str, tokens: float) -> Float[np.ndarray, " unit"]:
+        """Return what each unit costs.
+
+        Args:
+            model: the model.
+            of: "count" (1 each), "parameters", "flops" (per token of a prompt of `tokens` tokens,
+                two per multiplication and addition) or "cache" (bytes per cached token).
+            tokens: mean length of the prompts, for the scores and the mixing of values.
+
+        Keys and values that several query heads share are divided among them. Only weights that
+        removal makes unnecessary count, without biases.
+
+        Raises:
+            UnknownName: `of` is none of these.
+        """
+        if of not in COSTS:
+            raise UnknownName("cost", of, COSTS)
+        if of == "count":
+            return np.ones(len(self))
+        found = np.zeros(len(self))
+        if self.players is not None:
+            for number in range(len(self.players)):
+                for site, _ in self.players.heads_of(number):
+                    found[number] += _head_cost(model, site, of, tokens)
+        for at, (_, where) in enumerate(self.mlps, self.n_heads):
+            module = model.module.get_submodule(where.module)
+            n = sum(p.numel() for p in module.parameters() if p.dim() > 1)
+            found[at] = {"parameters": n, "flops": 2 * n, "cache": 0}[of]
+        if not found.any():
+            raise OptionError(f"no unit costs any {of}; choose another cost")
+        return found
+
+
+def _head_cost(model: Model, site: Site, of: str, tokens: float) -> float:
+    share = site.n_kv_heads / site.n_heads
+    if of == "cache":
+        return share * (site.d_head + site.d_v) * model.dtype.itemsize
+    weights = model.d_model * ((1 + share) * site.d_head + (1 + share) * site.d_v)
+    if of == "parameters":
+        return weights
+    return 2 * weights + tokens * (site.d_head + site.d_v)  # a causal row sees half of the tokens
+
+
+def _mlps(model: Model) -> list[tuple[str, Where]]:
+    found, reasons = [], []
+    for site in model.sites:
+        if "mlp_out" not in site.streams:
+            reasons.append(site.name)
+            continue
+        where = site.streams["mlp_out"]
+        if where.side != "out" or where.run:
+            reasons.append(site.name)
+            continue
+        several = len(model.stacks) > 1
+        label = f"L{site.layer}MLP"
+        found.append((f"{site.stack} {label}" if several else label, where))
+    if not found:
+        raise OptionError(
+            f"{model.name}: no MLP that writes to the residual stream was located "
+            f"({', '.join(reasons[:3])}); gate heads only (mlps='none')"
+        )
+    return found
+
+
+def selected(task: Task, which: list[int]) -> Task:
+    """Return the task on some of its prompts, in the given order."""
+    rows, read_rows, read_prompt = task.rows(which), task.read_rows, task.read_prompt
+
+    def by_rows(logits: Tensor, row: Tensor, clean: Tensor | None) -> Tensor:
+        assert read_rows is not None
+        return read_rows(logits, rows.to(row.device)[row], clean)
+
+    def by_prompt(logits: Tensor, prompt: int) -> Any:
+        assert read_prompt is not None
+        return read_prompt(logits, which[prompt])
+
+    return replace(
+        task,
+        prompts=part(task.prompts, which),
+        positions=tuple(task.positions[i] for i in which),
+        read_rows=None if read_rows is None else by_rows,
+        read_prompt=None if read_prompt is None else by_prompt,
+        corrupted=None if task.corrupted is None else part(task.corrupted, which),
+        detail=f"{task.detail}; prompts {which} of {task.hash}",
+    )
+
+
+def layer_matched_sets(
+    units: GatedUnits, kept: np.ndarray, n: int, rng: np.random.Generator
+) -> Float[Tensor, "draw unit"]:
+    """Draw sets with as many kept units in every layer as `kept` has, `[draw, unit]` of 0 and 1."""
+    groups = np.array(units.layer_of)
+    drawn = np.zeros((n, len(units)))
+    for group in dict.fromkeys(units.layer_of):
+        here = np.flatnonzero(groups == group)
+        for row in drawn:
+            row[rng.permutation(here)[: int(kept[here].sum())]] = 1
+    return torch.from_numpy(drawn)

@@ -1,0 +1,131 @@
+"""Searches for the heads that can go: orders found on half of the prompts, judged on the other.
+
+curves = search_curves(model, task, ["ablation", "greedy", "gates", "shapley", "pairs"])
+plot_curves(curves)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.causal.game.game import Game
+from interp.causal.gating.learn import halves, learn_gates
+from interp.causal.gating.units import selected
+from interp.causal.methods import importances
+from interp.causal.pruning.prune import pruning_curve
+from interp.causal.pruning.result import PruningCurve
+from interp.causal.task import Task
+from interp.core.errors import OptionError
+from interp.core.protocols import Progress
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+SEARCHES = ("greedy", "gates", "pairs")
+"""Searches beside the importances of `interp.causal.methods`."""
+MOST_PAIRS = 20_000
+
+
+@takes_model
+def search_curves(
+    model: Model,
+    task: Task,
+    methods: Sequence[str] = ("ablation", "greedy", "gates", "shapley", "pairs"),
+    *,
+    kind: str = "zero",
+    players: str = "heads",
+    n_random: int = 20,
+    steps: int | Sequence[int] | None = None,
+    seed: int = 0,
+    restarts: int = 5,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[PruningCurve]:
+    """Find an order of removal by each method, and measure it on prompts that had no part in it.
+
+    Args:
+        model: the model.
+        task: the task; orders are found on the first half of its prompts, curves are measured on
+            the second (see `learn_gates`).
+        methods: importances as in `interp importance`, which rank once; "greedy" scores every
+            remaining player after each removal; "gates" orders by learned gates; "pairs" removes
+            greedily by a second-order model: the effect of each player alone and of each pair.
+        kind: what replaces a removed player.
+        players: "heads", "kv_groups" or "layers".
+        n_random: number of random orders on the judged prompts.
+        steps: counts to measure; all by default.
+        seed: seed of halves, searches and random orders.
+        restarts: number of restarts of "gates".
+        progress: see `Progress`.
+        options: of `Game`.
+
+    Returns:
+        one curve per method, for `plot_curves`.
+
+    Raises:
+        OptionError: nothing is held out, or "pairs" needs more than 20,000 evaluations.
+        UnknownName: a method does not exist.
+    """
+    first, second = halves(task, seed)
+    if not second:
+        raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
+    fit, judged = selected(task, first), selected(task, second)
+    shared: dict[str, Any] = {"kind": kind, "players": players} | options
+    found: list[PruningCurve] = []
+    for name in methods:
+        told: dict[str, Any] = {"seed": seed, "progress": progress} | shared
+        if name == "greedy":
+            own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **told)
+            order = list(own.removed)[::-1]
+        elif name == "gates":
+            order = list(learn_gates(model, fit, restarts=restarts, n_random=2, **told).order())
+        elif name == "pairs":
+            order = _by_pairs(Game(model, fit, seed=seed, **shared), progress)[::-1]
+        else:
+            ranking = importances(model, fit, [name], **told)[name]
+            labels = ranking.players.labels
+            order = [labels[i] for i in np.argsort(-ranking.helps(), kind="stable")]
+        told |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
+        found.append(pruning_curve(model, judged, order, name=name, **told))
+    return found
+
+
+def _by_pairs(game: Game, progress: Progress | None) -> list[str]:
+    n = len(game)
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    if n + len(pairs) > MOST_PAIRS:
+        raise OptionError(
+            f"all pairs of {n} players take {n + len(pairs):,} evaluations, more than "
+            f"{MOST_PAIRS:,}; restrict the players with heads=, or use kv_groups or layers"
+        )
+    gates = torch.ones(n + len(pairs), n, dtype=torch.double)
+    gates[range(n), range(n)] = 0
+    for row, (i, j) in enumerate(pairs, n):
+        gates[row, [i, j]] = 0
+    value = game.task.sign * (game.values(gates, progress=progress) - game.clean).mean(1).numpy()
+    both = np.zeros((n, n))
+    for (i, j), x in zip(pairs, value[n:], strict=True):
+        both[i, j] = both[j, i] = x - value[i] - value[j]
+    return [game.players.labels[i] for i in pair_order(value[:n], both)]
+
+
+def pair_order(
+    alone: Float[np.ndarray, " player"], both: Float[np.ndarray, "player player"]
+) -> list[int]:
+    """Return the order of removal that is greedy for a second-order model of the task.
+
+    Args:
+        alone: change of the task, positive for the better, when a player alone is removed.
+        both: what is added when both players of a pair are removed.
+    """
+    left, order = list(range(len(alone))), []
+    while left:
+        change = [alone[i] + both[i, order].sum() for i in left]
+        order.append(left.pop(int(np.argmax(change))))
+    return order

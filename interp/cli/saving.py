@@ -1,0 +1,129 @@
+"""`interp prune --save`: a checkpoint without some heads, from the options of the command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.cli.pruning import SEARCHED
+from interp.core.errors import OptionError, StoreError
+
+if TYPE_CHECKING:
+    from interp.causal.task import Task
+    from interp.cli.causal import Causal, Tell
+    from interp.model.model import Model
+
+KINDS_SAVED = {"zero": "zero", "mean-batch": "mean", "mean-dataset": "mean"}
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Options of `interp prune --save`.
+
+    Args:
+        folder: the folder to write, which must not exist.
+        keep: number of heads (or players) to keep.
+        gates: file that `interp gates` wrote.
+        equal: keep equally many heads in every layer.
+        form: form of the checkpoint.
+    """
+
+    folder: Path | None
+    keep: int | None
+    gates: Path | None
+    equal: bool
+    form: str
+
+    def check(self, n_models: int, by: tuple[str, ...], kind: str, heads: Any) -> None:
+        """Refuse options that do not fit, before a model is loaded.
+
+        Raises:
+            OptionError: with the option to change.
+            StoreError: the folder exists.
+        """
+        asked = [self.keep is not None, self.gates is not None]
+        if self.folder is None:
+            if any(asked) or self.equal or self.form != "auto":
+                raise OptionError("--keep, --gates, --equal and --form need --save DIR")
+            return
+        if self.folder.exists():
+            raise StoreError(f"{self.folder} exists already; name a new folder")
+        if n_models > 1:
+            raise OptionError("--save writes one checkpoint; give one MODEL")
+        if sum([*asked, heads is not None]) != 1:
+            raise OptionError(
+                "--save needs one of: --heads with the heads to remove, --keep N (with --by), or "
+                "--gates FILE"
+            )
+        if self.keep is not None and (len(by) != 1 or by[0] in ("greedy", *SEARCHED)):
+            raise OptionError("--keep needs one importance in --by, not a search")
+        if kind not in KINDS_SAVED:
+            raise OptionError(
+                f"--kind {kind} cannot be stored in weights; use zero, mean-batch (the mean over "
+                "prompts that are not judged) or mean-dataset"
+            )
+
+    def write(
+        self,
+        causal: Causal,
+        source: str,
+        model: Model,
+        task: Task,
+        by: tuple[str, ...],
+        game: dict[str, Any],
+        tell: Tell,
+    ) -> tuple[str, Any]:
+        """Choose the heads on half of the prompts and write the checkpoint.
+
+        Returns:
+            the certificate as text, and its tasks as rows.
+
+        Raises:
+            OptionError, StoreError, CheckError: as `save_pruned`.
+        """
+        import pandas as pd
+
+        from interp.causal.checkpoint.certificate import Judged
+        from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+        from interp.causal.checkpoint.save import save_pruned
+        from interp.causal.gating.learn import halves
+        from interp.causal.gating.result import LearnedGates
+        from interp.causal.gating.units import selected
+        from interp.causal.methods import importances
+
+        spec = {
+            "source": causal.task, "measure": causal.measure, "n": causal.n,
+            "longest": causal.longest, "seed": causal.seed,
+        }  # fmt: skip
+        judged = Judged.of(task, causal.seed, spec)
+        if self.gates is not None:
+            found = LearnedGates.load(self.gates)
+            removed = gated_heads(model, found)
+            if found.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
+                held_out = tuple(found.provenance["judged_on"]) or judged.held_out
+                judged = Judged(task, held_out, spec)
+            how: dict[str, Any] = {"gates": self.gates.name, "method": found.method}
+        elif self.keep is not None:
+            given = {k: v for k, v in game.items() if k != "ledger"}
+            part = selected(task, halves(task, causal.seed)[0])
+            [ranking] = importances(model, part, list(by), progress=tell, **given).values()
+            removed = ranked_heads(model, ranking, self.keep, equal=self.equal)
+            how = {"by": by[0], "keep": self.keep, "equal": self.equal}
+        else:
+            removed = heads_by_name(model, game["heads"], stack=game.get("stack"))
+            how = {"heads": "given"}
+        form: Any = self.form
+        kind: Any = KINDS_SAVED[game["kind"]]
+        assert self.folder is not None
+        made = save_pruned(
+            model, removed, self.folder, form=form, kind=kind, reference=game.get("reference"),
+            tasks=[judged], seed=causal.seed, made_with=how, source=source, progress=tell,
+        )  # fmt: skip
+        rows = [
+            {"task": t["task"], "unit": t["unit"], "when": when} | t[when]
+            for t in made.certificate["tasks"]
+            for when in ("before", "after", "change")
+        ]
+        frame = pd.DataFrame(rows).assign(model=model.name, folder=str(self.folder))
+        return f"{made}\n{self.folder}: {made.form}\n", frame
