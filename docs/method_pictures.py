@@ -46,6 +46,12 @@ CAPTIONS = {
         " the patterns alone (raw attention, rollout, flow) miss the name. Absolute scores; each "
         "row is divided by its largest score."
     ),
+    "token_importance": (
+        "`bundled:deceive`, as for attribution methods, with the change of the answer when each word "
+        "is hidden from the attention of all others in the last row. Published rules that read "
+        "keys, norms or attention do not know which word decides. "
+        f"{_BY_ROW}"
+    ),
     "importance": (
         "`planted:backup`: L2H0 copies only if L1H0 is ablated, so ablating one head at a time "
         "finds neither. Change of the loss in nats per token."
@@ -149,18 +155,21 @@ def _scores(group: str) -> go.Figure:
     return _grid(values, scored, [*map(str, heads)], f"{group} on planted:zoo")
 
 
-def _attribution() -> go.Figure:
+def _attribution(group: str) -> go.Figure:
     from interp.attribution import Example, attribute
     from interp.core.registry import ATTRIBUTION_METHODS
 
     model = interp.load("bundled:deceive")
     tokens = list(Example(model, SENTENCE, ANSWER).tokens)
     rows, names = [], []
-    for name in ATTRIBUTION_METHODS:
-        scores = np.asarray(attribute(model, SENTENCE, name, ANSWER).scores)
+    asked = [name for name, entry in ATTRIBUTION_METHODS.items() if entry.group == group]
+    for name in [*asked, *(["occlusion:how=hide"] if group == "token_importance" else [])]:
+        name, _, how = name.partition(":how=")
+        options = {"how": how} if how else {}
+        scores = np.asarray(attribute(model, SENTENCE, name, ANSWER, **options).scores)
         if scores.shape == (len(tokens),):
             rows.append(abs(scores[1:-1]))
-            names.append(name)
+            names.append("effect of hiding" if how else name)
     return _grid(rows, names, tokens[1:-1], "which word decides between she and he")
 
 
@@ -301,7 +310,8 @@ def _lens() -> go.Figure:
 
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
-    "attribution_methods": _attribution,
+    "attribution_methods": partial(_attribution, "attribution methods"),
+    "token_importance": partial(_attribution, "token_importance"),
     "importance": _importance,
     "importance_more": _pruning,
     "replacement": _kinds,
