@@ -47,9 +47,9 @@ CAPTIONS = {
         "row is divided by its largest score."
     ),
     "token_importance": (
-        "`bundled:deceive`, as for attribution methods, with the change of the answer when each word "
-        "is hidden from the attention of all others in the last row. Published rules that read "
-        "keys, norms or attention do not know which word decides. "
+        "`bundled:deceive`, as for attribution methods, with the change of the answer when each "
+        "word is hidden from the attention of all others in the last row. Published rules that "
+        "read keys, norms or attention do not know which word decides. "
         f"{_BY_ROW}"
     ),
     "importance": (
@@ -163,13 +163,14 @@ def _attribution(group: str) -> go.Figure:
     tokens = list(Example(model, SENTENCE, ANSWER).tokens)
     rows, names = [], []
     asked = [name for name, entry in ATTRIBUTION_METHODS.items() if entry.group == group]
-    for name in [*asked, *(["occlusion:how=hide"] if group == "token_importance" else [])]:
-        name, _, how = name.partition(":how=")
-        options = {"how": how} if how else {}
+    runs = [(name, name, {}) for name in asked]
+    if group == "token_importance":
+        runs.append(("effect of hiding", "occlusion", {"how": "hide"}))
+    for shown, name, options in runs:
         scores = np.asarray(attribute(model, SENTENCE, name, ANSWER, **options).scores)
         if scores.shape == (len(tokens),):
             rows.append(abs(scores[1:-1]))
-            names.append("effect of hiding" if how else name)
+            names.append(shown)
     return _grid(rows, names, tokens[1:-1], "which word decides between she and he")
 
 

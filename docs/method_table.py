@@ -61,9 +61,9 @@ SECTIONS = {
     "token_importance": (
         "Which tokens matter, by published rules",
         "`interp tokens TEXT --model MODEL --file TEXTS`, `interp.attribution.compare_importance`; "
-        "each also by `interp attribute -m NAME`. They explain no target: they are rules for caches, "
-        "quantisation and pooling, and `interp tokens` measures how well each predicts the effect of "
-        "hiding a token.",
+        "each also by `interp attribute -m NAME`. They explain no target: they are rules for "
+        "caches, quantisation and pooling, and `interp tokens` measures how well each predicts the "
+        "effect of hiding a token.",
     ),
     "importance": (
         "What a task loses without a head",

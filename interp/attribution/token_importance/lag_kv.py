@@ -48,8 +48,8 @@ def lag_kv(
         )
     if lag and n < sink + 2 * lag:
         raise OptionError(
-            f"lag={lag} needs {sink + 2 * lag} tokens (the sinks and two partitions), but the input "
-            f"has {n}; give a smaller lag, or 0"
+            f"lag={lag} needs {sink + 2 * lag} tokens (the sinks and two partitions), but the "
+            f"input has {n}; give a smaller lag, or 0"
         )
     if not lag:
         sink = sink if n >= sink + 4 else 0
