@@ -42,8 +42,8 @@ def parallel_entropy(
     from interp.heads.outliers import random_tokens
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
-    whole = entropies(model, prompts, 1, queries, shared)
     apart = entropies(model, prompts, pieces, queries, shared)
+    whole = entropies(model, prompts, 1, queries, shared)
     lab.tell("parallel_entropy", n, n)
     return Trials(
         {site: apart[site] - whole[site] for site in apart},

@@ -149,7 +149,9 @@ def test_keys_of_rank_r_have_rank_r() -> None:
 def test_data_sets_from_files(tmp_path) -> None:
     model = interp.load("bundled:deceive")
     for name in ("a", "b"):
-        (tmp_path / f"{name}.txt").write_text("with Anna the red bird sings so\nthe old dog falls\n")
+        (tmp_path / f"{name}.txt").write_text(
+            "with Anna the red bird sings so\nthe old dog falls\n"
+        )
     files = "+".join(str(tmp_path / f"{name}.txt") for name in ("a", "b"))
     table = pooled_key_rank(model, null="none", files=files)
     frame: Any = table.to_pandas()
