@@ -125,8 +125,8 @@ def page(found: dict[str, Any]) -> str:
     out += ["", "## Cost", ""]
     out.append(
         f"Seconds over a plain forward pass of the same prompts: medians of {ROUNDS} rounds in"
-        " which all runs alternate, in brackets the fastest and slowest. `all measures` is one pass that"
-        " computes all of them; experiments make their own prompts (16 of 48 tokens)."
+        " which all runs alternate, in brackets the fastest and slowest. `all measures` is one pass"
+        " that computes all of them; experiments make their own prompts (16 of 48 tokens)."
         f" {found['beside']}"
     )
     for x in found["cost"]:

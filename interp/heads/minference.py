@@ -30,7 +30,8 @@ def minference_kinds(table: HeadTable, tolerance: float = 0.01) -> pd.DataFrame:
     Returns:
         One row per head: model, stack, layer, head, kind, margin in attention mass over the better
         of the other two patterns, low and high of its 95 % interval, n prompts, and clear: True if
-        the interval lies above 0 (of an A-shape, above minus the tolerance). A head without a score has kind "".
+        the interval lies above 0 (of an A-shape, above minus the tolerance). A
+        head without a score has kind "".
 
     Raises:
         OptionError: one of the three scores is missing.

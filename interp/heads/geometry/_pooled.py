@@ -49,7 +49,8 @@ def pooled_ranks(
 ) -> dict[Site, Float[Tensor, " head"]]:
     """Return the rank of each head's keys over all tokens of all prompts, centred.
 
-    Heads that share keys share the rank, 0 for keys that are all equal; layers without keys are left out.
+    Heads that share keys share the rank, 0 for keys that are all equal; layers without keys are
+    left out.
     """
 
     def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...] | None:

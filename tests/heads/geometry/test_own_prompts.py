@@ -25,7 +25,7 @@ def scores(metric: Any, model: Any, **options: Any) -> np.ndarray:
     return metric(model, null="none", **options).to_pandas()["score"].to_numpy()
 
 
-# --- contexts in pieces ------------------------------------------------------------------------------
+# --- contexts in pieces ---
 
 
 def test_pieces_equal_a_mask_that_the_model_is_given() -> None:
@@ -68,7 +68,7 @@ def test_more_pieces_than_tokens_are_refused(llama_model) -> None:
         parallel_entropy(llama_model, null="none", longest=12, pieces=9, queries=8)
 
 
-# --- mask and padding tokens -------------------------------------------------------------------------
+# --- mask and padding tokens ---
 
 
 def test_replacing_an_ordinary_token_is_its_own_null(llama_model) -> None:
@@ -116,7 +116,7 @@ def test_rank_at_real_tokens_is_that_of_the_rows_that_stay() -> None:
     assert found[0].tolist() == expected
 
 
-# --- pooled keys -------------------------------------------------------------------------------------
+# --- pooled keys ---
 
 
 def test_pooled_ranks_are_those_of_all_keys_together() -> None:

@@ -23,7 +23,7 @@ def causal_uniform(v: torch.Tensor, heads: int = 1):
     return uniform(v.shape[2], heads=heads, v=v)
 
 
-# --- blocks --------------------------------------------------------------------------------------
+# --- blocks ---
 
 
 def test_self_similarity_of_equal_opposite_and_orthogonal_keys() -> None:
@@ -54,7 +54,7 @@ def test_self_similarity_of_unrelated_keys_is_the_diagonal() -> None:
     np.testing.assert_allclose(found, 0.25, atol=0.005)
 
 
-# --- kinds of MInference ---------------------------------------------------------------------------
+# --- kinds of MInference ---
 
 
 def planted_kinds() -> torch.Tensor:
@@ -125,7 +125,7 @@ def test_too_short_prompts_and_bad_budgets() -> None:
         value("minference_a_shape", layer, keys=6)
 
 
-# --- selection ---------------------------------------------------------------------------------------
+# --- selection ---
 
 
 def test_a_head_on_one_key_selects_it_wholly() -> None:
@@ -172,7 +172,7 @@ def test_selection_against_a_loop() -> None:
     np.testing.assert_allclose(found, np.mean(shares), rtol=1e-9)
 
 
-# --- spans -------------------------------------------------------------------------------------------
+# --- spans ---
 
 
 def test_spans_of_planted_heads() -> None:
