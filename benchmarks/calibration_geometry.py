@@ -31,10 +31,10 @@ from interp.heads.measuring import measure_layers, why_unmeasurable
 
 HERE = Path(__file__).parent
 PART = "with -m geometry"
-ROUNDS = 5
+ROUNDS = 3
 SIZES = {  # hidden size, layers, heads, key-value heads, prompts, tokens
     "small": (64, 2, 8, 2, 16, 24),
-    "larger": (128, 4, 8, 8, 8, 96),
+    "larger": (128, 4, 8, 8, 4, 64),
 }
 
 

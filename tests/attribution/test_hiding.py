@@ -50,7 +50,7 @@ def test_hiding_nothing_changes_nothing_and_a_sink_keeps_its_weight(family: str)
 
 
 def test_a_softmax_with_a_sink_logit_is_normalised_with_it() -> None:
-    from interp.attribution.evaluation.hiding import without
+    from interp.attribution.evaluation.hiding import pattern_without
 
     class Given:
         def __init__(self, scores, sink):
@@ -66,7 +66,7 @@ def test_a_softmax_with_a_sink_logit_is_normalised_with_it() -> None:
     scores = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     hidden = torch.tensor([False, True, False, False])[None, None, None]
     call = Given(scores, torch.tensor(0.3))
-    found = without(call, None, hidden)  # type: ignore[arg-type]
+    found = pattern_without(call, None, hidden)  # type: ignore[arg-type]
     again = Given(scores.masked_fill(hidden, -torch.inf), torch.tensor(0.3))
     torch.testing.assert_close(found, again.pattern())
 

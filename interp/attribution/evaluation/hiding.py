@@ -62,14 +62,14 @@ def values_hidden(
             if site.stack != "cross":
                 own = torch.eye(len(example), dtype=torch.bool, device=hidden.device)
                 hidden = hidden & ~own
-            call.z = call.mix(without(call, site, hidden)).to(call.z.dtype)
+            call.z = call.mix(pattern_without(call, site, hidden)).to(call.z.dtype)
 
         with torch.no_grad(), example.model.visited(visit):
             found.append(example.read(example.model.run(inputs)).double().cpu())
     return torch.cat(found).numpy() if found else np.empty(0)
 
 
-def without(
+def pattern_without(
     call: Call, site: Site, hidden: Bool[Tensor, "batch #head #query_pos key_pos"]
 ) -> Float[Tensor, "batch head query_pos key_pos"]:
     """Return the pattern that a softmax without the hidden keys gives.

@@ -44,7 +44,7 @@ def received_by_layer(
     return [(site, p.double().sum(1).cpu()) for site, p in zip(sites, patterns, strict=True)]
 
 
-def seen_by(site: Site, tokens: int) -> Float[Tensor, " token"]:
+def queries_that_see(site: Site, tokens: int) -> Float[Tensor, " token"]:
     """Count the queries that see each token: all, or the later ones and itself if causal."""
     if not site.causal:
         return torch.full((tokens,), float(tokens), dtype=torch.double)

@@ -30,13 +30,13 @@ def rsq(example: Example, *, per_query: str = "none", stack: str = "") -> Scores
     Reference: Sung et al. 2025, "RSQ: Learning from Important Tokens Leads to Better Quantized
     LLMs" (arXiv 2503.01820; there the weights of the inputs of GPTQ).
     """
-    from interp.attribution.token_importance._layers import received_by_layer, seen_by
+    from interp.attribution.token_importance._layers import queries_that_see, received_by_layer
 
     if per_query not in PER_QUERY:
         raise OptionError(f"unknown per_query={per_query!r}; known: {', '.join(PER_QUERY)}")
     found = []
     for site, total in received_by_layer(example, stack):
-        size = total.sum(0) / seen_by(site, len(example)) ** PER_QUERY[per_query]
+        size = total.sum(0) / queries_that_see(site, len(example)) ** PER_QUERY[per_query]
         range_ = (size.max() - size.min()).clamp_min(1e-300)
         found.append((size - size.min()) / range_)
     return Scores(torch.stack(found).mean(0).numpy())

@@ -28,14 +28,14 @@ def zipvl(example: Example, *, tau: float = 0.975, kept: bool = False, stack: st
     Reference: He et al. 2024, "ZipVL: Efficient Large Vision-Language Models with Dynamic Token
     Sparsification" (arXiv 2410.08584).
     """
-    from interp.attribution.token_importance._layers import received_by_layer, seen_by
+    from interp.attribution.token_importance._layers import queries_that_see, received_by_layer
 
     if not 0 < tau <= 1:
         raise OptionError(f"tau={tau} is out of range; it must be above 0 and at most 1")
     sizes, chosen = [], []
     for site, total in received_by_layer(example, stack):
         column = total.mean(0)
-        size = column / seen_by(site, len(example))
+        size = column / queries_that_see(site, len(example))
         reached = column.sort(descending=True).values.cumsum(0) >= (tau - 1e-9) * column.sum()
         number = int((~reached).sum()) + 1
         best = size.argsort(descending=True, stable=True)[:number]

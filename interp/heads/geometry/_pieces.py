@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from interp.attribution.evaluation.hiding import without
+from interp.attribution.evaluation.hiding import pattern_without
 from interp.core.errors import OptionError
 from interp.heads.outliers.passes import each_call
 from interp.model.hooks.calls import Call
@@ -42,7 +42,7 @@ def entropies(
         found = torch.special.entr(rows.clamp_min(0)).sum(-1).mean(-1)
         if pieces > 1:
             apart = in_other_piece(tokens, pieces, queries, shared).to(call.z.device)
-            call.z = call.mix(without(call, site, apart[None, None])).to(call.z.dtype)
+            call.z = call.mix(pattern_without(call, site, apart[None, None])).to(call.z.dtype)
         return (found,)
 
     return {site: x[0] for site, x in each_call(model, prompts, measure, engine="stored").items()}
