@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def minference_kinds(table: HeadTable, tolerance: float = 0.01) -> pd.DataFrame:
     """
     import pandas as pd
 
-    frame = table.interval()
+    frame: Any = table.interval()
     of = frame["metric"].str.partition(":")[0]
     names = [PREFIX + kind for kind in ("a_shape", "vertical_slash", "block_sparse")]
     missing = [name for name in names if name not in set(of)]

@@ -171,7 +171,7 @@ def judged_text(found: Faithfulness, how: str) -> str:
     """Format the faithfulness of each measure, the best first, with a letter for each."""
     from interp.core.statistics import least_sign_flip_p
 
-    frame = found.interval()
+    frame: Any = found.interval()
     frame = frame[frame["metric"] == "spearman"]
     against = found.against_random()
     enough = len(against) * least_sign_flip_p(len(found.texts)) < LEVEL
@@ -204,8 +204,8 @@ def ranks_text(frame: pd.DataFrame, text: str) -> str:
 
     measures = [c for c in frame.columns if c not in ("position", "token", "special", "effect")]
     letters = _letters(measures)
-    real = frame[~frame["special"]]
-    ranks = real[[*measures, "effect"]].abs().rank(ascending=False, method="min")
+    real: Any = frame[~frame["special"]]
+    ranks: Any = real[[*measures, "effect"]].abs().rank(ascending=False, method="min")
     width = max([len("token"), *(len(shown(t)) for t in real["token"])])
     head = "".join(f"{letters[m]:>5}" for m in measures)
     lines = [f"rank of each token, 1 is the most important: {text[:60]}"]

@@ -62,9 +62,10 @@ def standing_in(model: Model, token: str, prompts: Prompts) -> tuple[int, str]:
         ), "an ordinary token: there is no mask or padding token"
     if token not in known:
         raise OptionError(f"unknown token={token!r}; known: auto, mask, pad, or a token id")
-    if known[token] is None:
+    given = known[token]
+    if given is None:
         raise OptionError(f"{model.name} has no {token} token; give token=auto or a token id")
-    return int(known[token]), token
+    return int(given), token
 
 
 def ordinary(model: Model, prompts: Prompts, other: int | None) -> int:
