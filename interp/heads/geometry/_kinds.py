@@ -32,18 +32,19 @@ def kept_masses(layer: LayerCall, keys: int) -> dict[str, Float[Tensor, "prompt 
     NaN where no query before the last ones sees more keys than the budget.
 
     Raises:
-        OptionError: the budget is below 4 keys or not a multiple of 4.
+        OptionError: the budget is below 4 keys.
     """
     from interp.heads.geometry._blocks import vertical_slash_mass
     from interp.heads.layer import mean_of_rows
 
-    if keys < PARTS or keys % PARTS:
-        raise OptionError(f"keys={keys} does not fit; give a multiple of {PARTS}")
+    if keys < PARTS:
+        raise OptionError(f"keys={keys} is too small; give at least {PARTS}")
+    last = max(1, min(LAST, layer.tokens // 4))
     at = torch.arange(layer.tokens, device=layer.call.z.device)
-    counts = (layer.sees > keys) & (at < layer.tokens - LAST)
+    counts = (layer.sees > keys) & (at < layer.tokens - last)
     rows = {
         "a_shape": _a_shape(layer, keys),
-        "vertical_slash": vertical_slash_mass(layer, keys // 2, keys // 2, LAST),
+        "vertical_slash": vertical_slash_mass(layer, keys // 2, keys - keys // 2, last),
         "block_sparse": _block_sparse(layer, keys),
     }
     return {kind: mean_of_rows(x.clamp(max=1.0), counts) for kind, x in rows.items()}
