@@ -46,7 +46,8 @@ TOLD = "four small shapes (GPT-2, Llama with grouped keys, BERT and GPT-NeoX; 2 
 PARTS = {  # of the metrics that are judged together
     "by default": ("detectors", "weights"),
     "with -m experiments": ("experiments",),
-    "with -m all": ("detectors", "weights", "experiments"),
+    "with -m geometry": ("geometry",),
+    "with -m all": ("detectors", "weights", "geometry", "experiments"),
 }
 COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_retrieval",
            "item_position", "selective_induction", "sink")  # fmt: skip
@@ -109,8 +110,9 @@ def found_by(
     return out
 
 
-def applying(model: interp.Model) -> list[BoundAnalysis]:
-    return [b for b in map(bound, METRICS) if why_not(model, b) is None]
+def applying(model: interp.Model, groups: Sequence[str] = ()) -> list[BoundAnalysis]:
+    asked = [m for m, e in METRICS.items() if not groups or e.group in groups]
+    return [b for b in map(bound, asked) if why_not(model, b) is None]
 
 
 def tables(
@@ -141,16 +143,20 @@ def kept(path: Path | None, make: Callable[[], Any]) -> Any:
     return made
 
 
-def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
+def familywise(
+    number: int, draws: int, keep: Path | None, only: str = "", shapes: Sequence[str] = SHAPES
+) -> dict[str, Any]:
     """Claims on random models, the rate of small p of each metric, and what chance is."""
+    parts = {part: groups for part, groups in PARTS.items() if only in ("", part)}
+    wanted = parts[only] if only else ()
     claimed, below = Counter(), Counter()
-    who: dict[str, Counter] = {part: Counter() for part in PARTS}
-    by_shape: dict[str, Counter] = {shape: Counter() for shape in SHAPES}
+    who: dict[str, Counter] = {part: Counter() for part in parts}
+    by_shape: dict[str, Counter] = {shape: Counter() for shape in shapes}
     p_of: dict[str, list[np.ndarray]] = {}
     values: dict[str, list[np.ndarray]] = {}
-    for shape in SHAPES:
+    for shape in shapes:
         some = random_model(shape, 0)
-        bounds = applying(some)
+        bounds = applying(some, wanted)
 
         def one(
             at: int, shape: str = shape, bounds: Sequence[BoundAnalysis] = bounds
@@ -165,7 +171,7 @@ def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
         for at, mine in enumerate(every):
             others = [scores[(at + k) % number] for k in range(1, draws + 1)]
             made = tables(some, mine, others)
-            for part, groups in PARTS.items():
+            for part, groups in parts.items():
                 found, table = judged(made, groups)
                 frame = table.to_pandas()
                 claimed[part] += bool(found.special)
@@ -177,17 +183,17 @@ def familywise(number: int, draws: int, keep: Path | None) -> dict[str, Any]:
                 p_of.setdefault(label, []).append(frame["p"].to_numpy())
                 values.setdefault(label, []).append(frame["score"].to_numpy())
         print(shape, dict(claimed), dict(below), flush=True)
-    models = number * len(SHAPES)
+    models = number * len(shapes)
     return {
         "familywise": [
             {
                 "of": part, "models": models, "claimed": claimed[part], "p_alone": below[part],
                 "low": between(claimed[part], models)[0],
                 "high": between(claimed[part], models)[1],
-                "by_shape": {shape: by_shape[shape][part] for shape in SHAPES},
+                "by_shape": {shape: by_shape[shape][part] for shape in shapes},
                 "metrics": dict(who[part]),
             }
-            for part in PARTS
+            for part in parts
         ],
         "p_below": {
             label: {str(level): share(np.concatenate(p), level) for level in (0.05, 0.01)}

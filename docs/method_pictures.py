@@ -58,6 +58,12 @@ CAPTIONS = {
         " the patterns alone (raw attention, rollout, flow) miss the name. Absolute scores; each "
         "row is divided by its largest score."
     ),
+    "token_importance": (
+        "`bundled:deceive`, as for attribution methods, with the change of the answer when each "
+        "word is hidden from the attention of all others in the last row. Published rules that "
+        "read keys, norms or attention do not know which word decides. "
+        f"{_BY_ROW}"
+    ),
     "importance": (
         "`planted:backup`: L2H0 copies only if L1H0 is ablated, so ablating one head at a time "
         "finds neither. Change of the loss in nats per token."
@@ -174,18 +180,22 @@ def _categories() -> go.Figure:
     return _grid(values, names, heads, "categories on bundled:induction")
 
 
-def _attribution() -> go.Figure:
+def _attribution(group: str) -> go.Figure:
     from interp.attribution import Example, attribute
     from interp.core.registry import ATTRIBUTION_METHODS
 
     model = interp.load("bundled:deceive")
     tokens = list(Example(model, SENTENCE, ANSWER).tokens)
     rows, names = [], []
-    for name in ATTRIBUTION_METHODS:
-        scores = np.asarray(attribute(model, SENTENCE, name, ANSWER).scores)
+    asked = [name for name, entry in ATTRIBUTION_METHODS.items() if entry.group == group]
+    runs = [(name, name, {}) for name in asked]
+    if group == "token_importance":
+        runs.append(("effect of hiding", "occlusion", {"how": "hide"}))
+    for shown, name, options in runs:
+        scores = np.asarray(attribute(model, SENTENCE, name, ANSWER, **options).scores)
         if scores.shape == (len(tokens),):
             rows.append(abs(scores[1:-1]))
-            names.append(name)
+            names.append(shown)
     return _grid(rows, names, tokens[1:-1], "which word decides between she and he")
 
 
@@ -327,7 +337,8 @@ def _lens() -> go.Figure:
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
-    "attribution_methods": _attribution,
+    "attribution_methods": partial(_attribution, "attribution methods"),
+    "token_importance": partial(_attribution, "token_importance"),
     "importance": _importance,
     "importance_more": _pruning,
     "replacement": _kinds,

@@ -74,6 +74,13 @@ SECTIONS = {
         "of all is `random_scores`, and all are tested on `bundled:deceive`, a model trained "
         "to hide the decisive word from its attention.",
     ),
+    "token_importance": (
+        "Which tokens matter, by published rules",
+        "`interp tokens TEXT --model MODEL --file TEXTS`, `interp.attribution.compare_importance`; "
+        "each also by `interp attribute -m NAME`. They explain no target: they are rules for "
+        "caches, quantisation and pooling, and `interp tokens` measures how well each predicts the "
+        "effect of hiding a token.",
+    ),
     "importance": (
         "What a task loses without a head",
         "`interp ablate`, `interp shapley`, `interp importance`; in Python "

@@ -2,7 +2,8 @@
 
     target    the explained number                       target.py
     example   one input, its tokens, and the target      example.py
-    method    one declared function per file             folder `interp.attribution.methods`
+    method    one declared function per file             folders `interp.attribution.methods` and
+                                                         `interp.attribution.token_importance`
     result    one score per input token                  result.py
 
 `attribute(model, text, "attn_lrp")` gives an `Attribution`.
@@ -10,4 +11,4 @@
 
 from interp.core.face import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, __file__, declared=("methods",))
+__getattr__, __dir__, __all__ = attach(__name__, __file__, declared=("methods", "token_importance"))

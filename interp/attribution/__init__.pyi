@@ -1,5 +1,6 @@
 from .declaration import AttributionMethod, Scores, attribute, attribution
 from .evaluation.deceived import deceived
+from .evaluation.importance import compare_importance
 from .evaluation.run import faithfulness
 from .example import Example
 from .named import choose_methods
@@ -15,6 +16,7 @@ __all__ = [
     "attribute",
     "attribution",
     "choose_methods",
+    "compare_importance",
     "deceived",
     "faithfulness",
     "label",

@@ -13,6 +13,8 @@ from interp.core.registry import ATTRIBUTION_METHODS
 def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> list[BoundMethod]:
     """Return the methods with these names; one text may hold several, separated by commas.
 
+    The name of a group, such as `token_importance`, stands for all methods of the group.
+
     Args:
         given: names with options as on the command line, declared methods, or bound methods.
 
@@ -30,7 +32,8 @@ def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> li
         elif isinstance(item, AttributionMethod):
             found.append(item.bind())
         else:
-            found += [ATTRIBUTION_METHODS.parse(text) for text in split_names(item)]
+            names = ATTRIBUTION_METHODS.expand(split_names(item))
+            found += [ATTRIBUTION_METHODS.parse(name) for name in names]
     labels = [c.label for c in found]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:

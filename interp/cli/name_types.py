@@ -81,5 +81,6 @@ METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.groups, "all")
 STORED_METRIC_NAMES = Declared(
     registry.METRICS, *registry.METRICS.groups, "all", checked=False
 )  # a table may hold others
-ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS)
+ATTRIBUTION_NAME = Declared(registry.ATTRIBUTION_METHODS)
+ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS, "token_importance")
 CIRCUIT_METHOD_NAME = Declared(registry.CIRCUIT_METHODS)

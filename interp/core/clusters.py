@@ -154,6 +154,7 @@ Transform = Callable[[Array], Array]
 
 LEAST_DRAWS = 3  # with fewer draws the spread cannot be estimated
 _TAILS = (3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 40.0, math.inf)  # degrees of freedom tried
+_COINCIDE = 0.2  # share of scores that occur again on other random weights: a lattice
 _LEAST_IN_TAIL = 5  # values on one side of the mean that a tail fit needs
 # tried widths of a tail, in multiples of the median distance
 _WIDTHS = np.exp(np.linspace(-1.2, 2.0, 33))
@@ -187,7 +188,9 @@ def p_of_random_weights(
 
     Returns:
         Per layer the p value of each head; NaN with fewer than `LEAST_DRAWS` draws, where the null
-        distribution cannot be estimated.
+        distribution cannot be estimated. Scores on a lattice (numbers of directions, shares of few
+        keys) have no tail to extrapolate: their p is at least that of their rank among the draws,
+        1 / (draws + 1) or more.
     """
     if not draws or min(map(len, draws)) < LEAST_DRAWS:
         return [np.full(len(x), np.nan) for x in scores]
@@ -200,7 +203,38 @@ def p_of_random_weights(
     ]
     pooled = np.concatenate(apart) if apart else np.zeros(0)
     tails = {side: _tail(np.abs(pooled[np.sign(pooled) == side])) for side in (-1, 1)}
-    return [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
+    found = [_p(turn(x), e, tails) for x, e in zip(scores, expected, strict=True)]
+    if not is_lattice(draws):
+        return found
+    ranks = [_rank_p(turn(x), e, pooled) for x, e in zip(scores, expected, strict=True)]
+    return [np.maximum(p, rank) for p, rank in zip(found, ranks, strict=True)]
+
+
+def is_lattice(draws: Sequence[Float[Array, "draw head"]]) -> bool:
+    """Return True if scores on different random weights often coincide, as counts do.
+
+    Heads of one draw may coincide because they share keys; that is not counted, and neither are
+    layers in which all scores are equal.
+    """
+    shared = total = 0
+    for layer in draws:
+        width = np.ptp(layer)
+        if width == 0:
+            continue
+        values = np.round(layer / width, 7)
+        for at, own in enumerate(values):
+            shared += int(np.isin(own, np.delete(values, at, 0)).sum())
+            total += len(own)
+    return total > 0 and shared / total > _COINCIDE
+
+
+def _rank_p(values: Array, e: Predicted, pooled: Array) -> Array:
+    """Compute two-sided p values from the rank among the draws' distances from their mean."""
+    if e.sd == 0:
+        return np.zeros(len(values))
+    distance = np.abs((values - e.mean) / e.sd)
+    beyond = (np.abs(pooled)[None] >= distance[:, None] - 1e-9).sum(1)
+    return (beyond + 1) / (len(pooled) + 1)
 
 
 def null_spread(draws: Float[Array, "draw head"]) -> float:

@@ -17,7 +17,9 @@ from types import ModuleType
 _PACKAGE = Path(__file__).parents[1]
 _IMPORT_SYSTEM = "importlib._bootstrap"
 # Each file there is a public name.
-_DECLARED = ("detectors", "weights", "geometry", "cache", "experiments", "methods")
+_DECLARED = (
+    "detectors", "weights", "geometry", "cache", "experiments", "methods", "token_importance",
+)  # fmt: skip
 
 
 class _Moved:

@@ -218,7 +218,10 @@ METRICS = Registry(
 )
 ATTRIBUTION_METHODS = Registry(
     "attribution method",
-    {"attribution methods": ("attribution.methods",)},
+    {
+        "attribution methods": ("attribution.methods",),
+        "token_importance": ("attribution.token_importance",),
+    },
     {"attribution": {}},
     "interp.attribution.declaration:declared_attribution",
 )

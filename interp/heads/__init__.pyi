@@ -13,6 +13,7 @@ from .declaration import (
     statistic,
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
+from .minference import minference_kinds
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 
@@ -32,6 +33,7 @@ __all__ = [
     "experiment",
     "kv_cache",
     "measurement",
+    "minference_kinds",
     "needle",
     "outliers",
     "patterns",

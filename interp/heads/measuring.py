@@ -30,6 +30,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "heads": site.n_heads > 1,
         "previous": bool(before),
         "ov": not site.gated,
+        "causal": site.causal,
         "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
     }
     said = {
@@ -38,6 +39,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "heads": "several heads in a layer",
         "previous": "an attention before it in the same stack",
         "ov": "an output matrix without gates before it",
+        "causal": "causal attention",
         "turns": "one stack of tokens with scores from one product of queries and keys",
     }
     return next((said[x] for x in requires if not has[x]), None)

@@ -34,7 +34,7 @@ def test_names_are_completed_where_they_are_asked_for() -> None:
     assert set(completed("report x -m ")) >= set(plain(*METRICS, "detectors", "weights", "all"))
     assert completed("metrics induc") == plain("induction")
     assert completed("methods attn") == plain("attn_lrp")
-    assert set(completed("attribute -m ")) == set(plain(*ATTRIBUTION_METHODS))
+    assert set(completed("attribute -m ")) == set(plain(*ATTRIBUTION_METHODS, "token_importance"))
     assert completed("view planted:by") == plain("planted:bystander")
     assert completed("attribute --model bundled:in") == plain("bundled:induction")
     assert completed("importance -m induc") == []  # other names than those of metrics

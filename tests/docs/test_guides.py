@@ -86,8 +86,9 @@ def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
             if flag != "-m":
                 continue
             for asked in split_names(value):
-                if name in ("attribute", "flow", "faithfulness"):
-                    assert asked.partition(":")[0] in ATTRIBUTION_METHODS
+                if name in ("attribute", "flow", "faithfulness", "tokens"):
+                    known = {*ATTRIBUTION_METHODS, *ATTRIBUTION_METHODS.groups}
+                    assert asked.partition(":")[0] in known
                 elif asked not in GROUPS and not asked.endswith(".py"):
                     METRICS.parse(asked)
 

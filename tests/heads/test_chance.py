@@ -12,7 +12,7 @@ import zoo
 
 import interp
 from interp.core.calibration import chance_of, measured, measured_error
-from interp.core.clusters import null_spread, p_of_random_weights, predict
+from interp.core.clusters import is_lattice, null_spread, p_of_random_weights, predict
 from interp.core.errors import OptionError
 from interp.heads.special import catalogue_of
 from interp.model.random_weights import RandomWeights, random_init
@@ -53,6 +53,31 @@ def positive(rng, draws, heads):
 
 def bounded(rng, draws, heads):
     return rng.beta(2, 20, size=(draws, heads))
+
+
+def lattice(rng, draws, heads):
+    """A number of directions: 6 for most heads, sometimes one more or less."""
+    return 6.0 + rng.choice([-1, 0, 1], p=[0.03, 0.94, 0.03], size=(draws, heads))
+
+
+def few_keys(rng, draws, heads):
+    """A share of few keys."""
+    return rng.binomial(40, 0.02, size=(draws, heads)) / 40
+
+
+@pytest.mark.parametrize("make", [lattice, few_keys])
+def test_counts_have_no_tail_to_extrapolate(make) -> None:
+    _, any_ = rates(make, low=0.0)
+    assert any_ <= 0.05
+
+
+def test_equal_scores_of_heads_that_share_keys_are_no_lattice() -> None:
+    rng = np.random.default_rng(0)
+    grouped = [np.repeat(rng.normal(size=(6, 2)), 4, axis=1) for _ in range(2)]
+    assert not is_lattice(grouped)
+    assert not is_lattice([1e-7 * x for x in grouped])
+    assert not is_lattice([np.ones((6, 4))])
+    assert is_lattice([lattice(rng, 6, 8)])
 
 
 @pytest.mark.parametrize(

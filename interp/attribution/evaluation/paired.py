@@ -138,6 +138,32 @@ def limit(
     return Limit(texts, pairs, p, min(1.0, pairs * p), level, next(needed, None))
 
 
+def p_against(
+    values: Mapping[str, Float[Array, " text"]],
+    baseline: str,
+    *,
+    flips: int = RANDOM_FLIPS,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Test every method against one baseline, paired over texts and Holm-corrected over methods.
+
+    A text on which either has NaN is left out of that pair.
+
+    Args:
+        values: one value per text for each method.
+        baseline: the method that the others are tested against.
+        flips: number of random sign flips where there are too many to try all.
+        seed: seed of the random flips.
+
+    Returns:
+        The corrected two-sided p-value of each other method.
+    """
+    others = [method for method in values if method != baseline]
+    apart = [values[method] - values[baseline] for method in others]
+    found = [sign_flip_p(x[~np.isnan(x)], flips=flips, seed=seed) for x in apart]
+    return dict(zip(others, holm(np.array(found)).tolist(), strict=True)) if others else {}
+
+
 def method_differences(
     values: Mapping[str, Float[Array, " text"]], *, flips: int = RANDOM_FLIPS, seed: int = 0
 ) -> list[Difference]:

@@ -3,6 +3,9 @@
 delete   remove the token, so that the tokens after it move forward by one position
 mask     replace it by the tokenizer's mask token
 mean     replace its embedding by the mean of the prompt's token embeddings
+hide     keep it, and hide it from the attention of all other tokens, in every layer: their weights
+         are normalised over the keys that are left, as if the cache held no key for it. The token
+         still sees itself, so hiding the token at the target's own position changes nothing.
 NUMBER   replace it by the token with this id
 """
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from interp.attribution.example import Example
 
 Array = np.ndarray
-HOWS = ("delete", "mask", "mean")
+HOWS = ("delete", "mask", "mean", "hide")
 
 
 def default_removal(example: Example) -> str:
@@ -65,6 +68,10 @@ def values_without(
         return _deleted(example, gone, batch_size)
     if how == "mean":
         return _through_embeddings(example, _to_mean(gone), len(gone), batch_size)
+    if how == "hide":
+        from interp.attribution.evaluation.hiding import values_hidden
+
+        return values_hidden(example, gone, batch_size)
     token = _token(example, how)
     ids = np.where(gone, token, np.array(example.ids)[None])
     return example.values(ids.tolist(), batch_size)

@@ -18,6 +18,7 @@ from interp.attribution.evaluation.paired import (
     MethodDifferences,
     limit,
     method_differences,
+    p_against,
 )
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.doors import behind
@@ -181,6 +182,18 @@ class Faithfulness(Result):
     def limit(self, measure: str = "spearman", level: float = 0.05) -> Limit:
         """Return the smallest corrected p-value that these numbers of texts and methods allow."""
         return limit(self._measured(measure), level)
+
+    def against_random(self, measure: str = "spearman", *, seed: int = 0) -> dict[str, float]:
+        """Return for each method the p-value of its difference from random scores.
+
+        Paired over texts, with random signs, two-sided, Holm-corrected over the methods. Empty if
+        random scores were not measured.
+
+        Raises:
+            UnknownName: there is no such measure.
+        """
+        values = self._measured(measure)
+        return p_against(values, NULL, seed=seed) if NULL in values else {}
 
     def better_than(self, measure: str = "spearman", level: float = 0.05) -> dict[str, list[str]]:
         """Return for each method the methods that it beats, with corrected p below `level`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from interp.cli.loading import debug_option
-from interp.cli.name_types import ATTRIBUTION_NAMES
+from interp.cli.name_types import ATTRIBUTION_NAME
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS
 
@@ -21,7 +21,7 @@ GROUP = "Attribution"
 
 
 @click.command(epilog="Example: interp methods occlusion")
-@click.argument("name", required=False, type=ATTRIBUTION_NAMES)
+@click.argument("name", required=False, type=ATTRIBUTION_NAME)
 @debug_option
 def methods(name: str | None) -> None:
     """List the attribution methods, or explain one.

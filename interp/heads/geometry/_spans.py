@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from interp.core.errors import OptionError
+
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
@@ -33,3 +35,35 @@ def distances_that_hold(
         within = (by_distance.cumsum(-1) < (share - 1e-6) * mass).sum(-1).double()
         values.append(torch.where(mass[..., 0] >= LEAST, within, torch.nan))
     return torch.cat(values, -1)
+
+
+def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "prompt head"]:
+    """Return the smallest span of a mask with a slope that keeps a share of all attention.
+
+    Queries that see one key do not count. NaN without any other query.
+
+    Raises:
+        OptionError: the ramp is shorter than one token, or the share not between 0 and 1.
+    """
+    if ramp < 1 or not 0 < share < 1:
+        raise OptionError(
+            f"ramp={ramp}, share={share}: give a ramp of 1 or more and a share in (0, 1)"
+        )
+    keys = layer.call.v.shape[2]
+    key = torch.arange(keys, device=layer.call.z.device)
+    profile = layer.call.z.new_zeros(*layer.call.z.shape[:2], keys, dtype=torch.double)
+    for rows, pattern, _ in layer.blocks():
+        query = torch.arange(rows.start, rows.stop, device=key.device)[:, None]
+        counted = pattern * (layer.sees[..., rows] > 1)[..., None]
+        distance = (query - key).abs().expand_as(counted)
+        profile.scatter_add_(-1, distance.flatten(-2), counted.flatten(-2))
+    total = profile.sum(-1, keepdim=True)
+    span, distance = key[:, None].double(), key[None].double()
+    mask = ((ramp + span - distance) / ramp).clamp(0, 1)  # linear in the span between integers
+    kept = profile @ mask.T / total.clamp_min(1e-300)
+    at = (kept < share - 1e-9).sum(-1, keepdim=True).clamp(max=keys - 1)
+    before = (at - 1).clamp_min(0)
+    high, low = kept.gather(-1, at), kept.gather(-1, before)
+    step = torch.where(high > low, (share - low) / (high - low).clamp_min(1e-300), 1.0)
+    found = torch.where(at > 0, before + step.clamp(0, 1), 0.0)
+    return torch.where(total > 0, found, torch.nan)[..., 0]

@@ -1,0 +1,74 @@
+"""Diagonals of attention patterns, and the head whose diagonal ranks tokens best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.attribution.evaluation.removal import default_removal, one_by_one, values_without
+from interp.attribution.graph.mixing import stored_layers
+from interp.core.errors import OptionError
+from interp.core.statistics import spearman
+
+if TYPE_CHECKING:
+    from interp.attribution.example import Example
+    from interp.model.locate.sites import Site
+
+
+def diagonals(example: Example, stack: str) -> dict[Site, Float[Tensor, "head token"]]:
+    """Return the attention of every token to itself, per layer and head."""
+    from interp.attribution.graph.streamed_patterns import is_streamed, streamed
+    from interp.attribution.token_importance._layers import token_sites
+    from interp_kernels.reductions import Mass
+
+    sites = token_sites(example, stack)
+    if not is_streamed(example, stack):
+        patterns = stored_layers(example, stack)[1]
+        rows = [p.double().diagonal(dim1=-2, dim2=-1).cpu() for p in patterns]
+        return dict(zip(sites, rows, strict=True))
+    own = Mass("own", lambda query, key, tokens=None: query == key)
+    rows = streamed(
+        example,
+        stack,
+        lambda device: [own],
+        lambda site, call, values: values["own"][0].double().cpu(),
+    )
+    return dict(zip(sites, rows, strict=True))
+
+
+def best_diagonal(examples: Sequence[Example], how: str = "", stack: str = "") -> str:
+    """Choose the head whose diagonal ranks tokens most like the effect of removing them.
+
+    The mean rank correlation over the examples decides. Judge the head on other texts.
+
+    Args:
+        examples: inputs on which the head is chosen.
+        how: kind of removal; see `interp.attribution.evaluation.removal`.
+        stack: name of the stack, if the model has several.
+
+    Returns:
+        The head, such as "L0H9".
+
+    Raises:
+        OptionError: there are no examples, or no head has a correlation on any of them.
+    """
+    if not examples:
+        raise OptionError("no texts to choose a head from; give at least one")
+    sums: dict[str, list[float]] = {}
+    for example in examples:
+        where = np.flatnonzero(~example.special)
+        gone = one_by_one(where.tolist(), len(example))
+        removed = values_without(example, gone, how or default_removal(example))
+        effect = np.abs(example.value - removed)
+        for site, rows in diagonals(example, stack).items():
+            for head, row in enumerate(rows.numpy()):
+                found = float(spearman(np.stack([row[where], effect]))[0, 1])
+                sums.setdefault(f"L{site.layer}H{head}", []).append(found)
+    means = {head: float(np.mean(x)) for head, x in sums.items() if not np.isnan(x).any()}
+    if not means:
+        raise OptionError("no head has a rank correlation on these texts; give longer texts")
+    return max(means, key=lambda head: means[head])

@@ -1,0 +1,42 @@
+"""RSQ: sums of attention, scaled to one range in every layer."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+from interp.core.errors import OptionError
+
+PER_QUERY = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
+
+
+@attribution(unit="share of the layer's range", signed=False, needs="patterns")
+def rsq(example: Example, *, per_query: str = "none", stack: str = "") -> Scores:
+    """Attention that a token receives from all queries and heads, scaled to 0 to 1 per layer.
+
+    The smallest sum of a layer becomes 0 and the largest 1; the score is the mean over layers. The
+    authors' code scales to 1 to 3, which changes no ranking. Under a causal mask early tokens are
+    seen by more queries: the paper sums all the same ("none"); the code can also divide by the
+    number of queries that see the token ("linear") or its square root ("sqrt").
+
+    Not for: explaining a target, or inputs with a sink, which receives most of the attention.
+
+    Args:
+        example: the input and its target.
+        per_query: none, sqrt or linear: what divides the sums.
+        stack: name of the stack, if the model has several.
+
+    Reference: Sung et al. 2025, "RSQ: Learning from Important Tokens Leads to Better Quantized
+    LLMs" (arXiv 2503.01820; there the weights of the inputs of GPTQ).
+    """
+    from interp.attribution.token_importance._layers import queries_that_see, received_by_layer
+
+    if per_query not in PER_QUERY:
+        raise OptionError(f"unknown per_query={per_query!r}; known: {', '.join(PER_QUERY)}")
+    found = []
+    for site, total in received_by_layer(example, stack):
+        size = total.sum(0) / queries_that_see(site, len(example)) ** PER_QUERY[per_query]
+        range_ = (size.max() - size.min()).clamp_min(1e-300)
+        found.append((size - size.min()) / range_)
+    return Scores(torch.stack(found).mean(0).numpy())

@@ -1,0 +1,34 @@
+"""TRAMS, as its paper states it: norm times cosine with the vector of ones."""
+
+from __future__ import annotations
+
+import torch
+
+from interp.attribution.declaration import Scores, attribution
+from interp.attribution.example import Example
+
+
+@attribution(unit="score", signed=False, needs="forward")
+def trams_text(example: Example, *, stack: str = "") -> Scores:
+    """Norm of a token's reformulated key times its cosine with the vector of ones.
+
+    As `trams`, with the paper's formula, which keeps the sign of the sum. The smallest score of
+    each head is subtracted, so that 0 is the least important token; the ranking in a head does not
+    change. Mean over heads and layers.
+
+    Not for: models whose stream has no preferred basis, and explaining a target.
+
+    Args:
+        example: the input and its target.
+        stack: name of the stack, if the model has several.
+
+    Reference: Yu et al. 2023, "TRAMS: Training-free Memory Selection for Long-range Language
+    Modeling" (arXiv 2310.15494), the text.
+    """
+    from interp.attribution.token_importance._layers import reformulated_keys
+
+    found = []
+    for _, key in reformulated_keys(example, stack):
+        size = key.sum(-1) / key.shape[-1] ** 0.5
+        found.append((size - size.amin(-1, keepdim=True)).mean(0).cpu())
+    return Scores(torch.stack(found).mean(0).numpy())

@@ -1,0 +1,100 @@
+"""Prompts with some tokens replaced by one token, and ranks of head outputs at the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.heads.geometry._spectra import centred_rank
+from interp.heads.outliers.passes import each_call
+from interp.model.hooks.calls import Call
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from interp.model.model import Model
+
+
+def replacing(tokens: int, share: float, seed: int) -> list[int]:
+    """Return the places that are replaced, never the first.
+
+    Raises:
+        OptionError: the share leaves fewer than two places, or none to replace.
+    """
+    number = round(share * tokens)
+    if not 1 <= number <= tokens - 3:
+        raise OptionError(
+            f"share={share} replaces {number} of {tokens} tokens; at least one must be "
+            "replaced and three must stay"
+        )
+    chosen = np.random.default_rng([seed, 3]).choice(np.arange(1, tokens), number, replace=False)
+    return sorted(chosen.tolist())
+
+
+def standing_in(model: Model, token: str, prompts: Prompts) -> tuple[int, str]:
+    """Return the id of the token that replaces others, and what it is.
+
+    Raises:
+        OptionError: the model has no such token.
+    """
+    if token.isdecimal():
+        if int(token) >= model.d_vocab:
+            raise OptionError(f"token={token} lies outside the vocabulary of {model.d_vocab} ids")
+        return int(token), f"id {token}"
+    known = {
+        "mask": getattr(model.tokenizer, "mask_token_id", None),
+        "pad": getattr(model.tokenizer, "pad_token_id", None),
+    }
+    if known["pad"] is None:
+        known["pad"] = getattr(model.config, "pad_token_id", None)
+    if token == "auto":
+        for name, given in known.items():
+            if given is not None and 0 <= given < model.d_vocab:
+                return int(given), name
+        return ordinary(
+            model, prompts, None
+        ), "an ordinary token: there is no mask or padding token"
+    if token not in known:
+        raise OptionError(f"unknown token={token!r}; known: auto, mask, pad, or a token id")
+    given = known[token]
+    if given is None:
+        raise OptionError(f"{model.name} has no {token} token; give token=auto or a token id")
+    return int(given), token
+
+
+def ordinary(model: Model, prompts: Prompts, other: int | None) -> int:
+    """Return an ordinary token, rare in the prompts, that is not the other one."""
+    from interp.core.prompts import ordinary_ids
+
+    counts = np.bincount(np.concatenate([np.array(ids) for ids in prompts.ids]))
+    ids = [int(i) for i in ordinary_ids(model) if i != other]
+    return min(ids, key=lambda i: counts[i] if i < len(counts) else 0)
+
+
+def rank_at_real(
+    model: Model, prompts: Prompts, places: list[int], token: int | None, variance: float
+) -> dict[Site, Float[Tensor, "prompt head"]]:
+    """Return the rank of z at the places that are not replaced.
+
+    Layers whose queries are not the tokens of the prompts are left out.
+    """
+    rows = [list(ids) for ids in prompts.ids]
+    if token is not None:
+        for row in rows:
+            for place in places:
+                row[place] = token
+    given = Prompts(tuple(tuple(row) for row in rows))
+    real = [i for i in range(len(rows[0])) if i not in set(places)]
+
+    def measure(site: Site, call: Call, engine: str) -> tuple[Tensor, ...] | None:
+        if call.z.shape[2] != len(rows[0]):
+            return None
+        return (centred_rank(call.z[:, :, torch.tensor(real)].double(), variance),)
+
+    return {site: x[0] for site, x in each_call(model, given, measure).items()}

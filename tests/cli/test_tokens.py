@@ -1,0 +1,51 @@
+"""Command `interp tokens`: ranks of tokens and the faithfulness of the measures."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+
+from interp.bundled import deceive_text
+
+MODEL = ("--model", "bundled:deceive", "-t", "she|he")
+
+
+def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
+    texts = [s.text for s in deceive_text.sentences(32_000, 5)]
+    (tmp_path / "t.txt").write_text("\n".join(texts))
+    data, table = tmp_path / "a.json", tmp_path / "a.csv"
+    told = run(
+        "tokens", *MODEL, "--file", tmp_path / "t.txt", "-m", "ditto,token_pooling", "--choose", 2,
+        "--json", data, "--csv", table,
+    )  # fmt: skip
+    assert told.exit_code == 0, told.output
+    assert "3 text(s)" in told.stdout
+    assert "too few texts for a significant difference" in told.stdout
+    frame, whole = pd.read_csv(table), json.loads(data.read_text())
+    assert len(frame) == len(whole["tokens"])
+    assert whole["provenance"]["chosen_on"] == 2
+    head = whole["provenance"]["chosen_head"]
+    assert f"{head} was chosen on the first 2" in told.stderr
+    (row,) = [x for x in told.stdout.splitlines() if " so " in x and "rank of" not in x]
+    assert len(row.split()) == 6  # position, token, two ranks, effect, its rank
+    assert set(frame.columns) >= {f"ditto:head={head}", "token_pooling", "effect"}
+
+
+def test_one_text_has_no_interval(run) -> None:
+    text = "with Anna the red bird sings so"
+    told = run("tokens", text, *MODEL, "-m", "rsq")
+    assert told.exit_code == 0, told.output
+    assert "no interval" in told.stderr
+    assert "[" not in told.stdout.partition("rank of each token")[0]
+
+
+def test_bad_input(errors) -> None:
+    code, [line] = errors("tokens", *MODEL)
+    assert code == 2
+    assert "give a TEXT, or --file" in line
+    code, [line] = errors("tokens", "so", *MODEL, "-m", "rsq")
+    assert "needs at least 3" in line
+    code, [line] = errors("tokens", "a b c", *MODEL, "-m", "rsx")
+    assert code == 2
+    assert "rsq" in line

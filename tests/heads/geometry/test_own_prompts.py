@@ -1,0 +1,159 @@
+"""Measures of geometry that make their own prompts: contexts in pieces, masks, pooled keys."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from attribution.graphs import tiny_llama
+
+import interp
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.heads.geometry import mask_rank, parallel_entropy, pooled_key_rank
+from interp.heads.geometry._pieces import entropies, in_other_piece
+from interp.heads.geometry._pooled import pooled_ranks
+from interp.heads.geometry._replaced import rank_at_real, standing_in
+from interp.heads.outliers import random_tokens
+
+
+def scores(metric: Any, model: Any, **options: Any) -> np.ndarray:
+    return metric(model, null="none", **options).to_pandas()["score"].to_numpy()
+
+
+# --- contexts in pieces ---
+
+
+def test_pieces_equal_a_mask_that_the_model_is_given() -> None:
+    module = tiny_llama()
+    model = interp.load(module, name="tiny")
+    prompts = random_tokens(model, n=2, longest=20, seed=0)
+    found = entropies(model, prompts, 3, 5, 1)
+    seen = torch.ones(20, 20).tril().bool() & ~in_other_piece(20, 3, 5, 1)
+    mask = torch.where(seen, 0.0, torch.finfo(torch.float32).min)[None, None].expand(2, 1, 20, 20)
+    module = copy.deepcopy(module)
+    module.set_attn_implementation("eager")
+    with torch.no_grad():
+        given = torch.tensor(prompts.ids)
+        out = module(input_ids=given, attention_mask=mask, output_attentions=True)
+    for site, pattern in zip(model.sites, out.attentions, strict=True):
+        expected = torch.special.entr(pattern[:, :, -5:].double()).sum(-1).mean(-1)
+        torch.testing.assert_close(found[site], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pieces_are_equal_parts_and_queries_see_all() -> None:
+    apart = in_other_piece(12, 2, 2, 0)
+    assert not apart[10:].any()
+    assert not apart[:, 10:].any()
+    assert apart[:5, 5:10].all()
+    assert apart[5:10, :5].all()
+    assert not apart[:5, :5].any()
+    assert not in_other_piece(12, 2, 2, 12).any()
+
+
+def test_one_piece_and_the_first_layer_change_nothing(llama_model) -> None:
+    np.testing.assert_allclose(scores(parallel_entropy, llama_model, pieces=1), 0, atol=1e-12)
+    frame: Any = parallel_entropy(llama_model, null="none", n=4, longest=16, queries=4).to_pandas()
+    first = frame["layer"] == 0
+    np.testing.assert_allclose(frame.loc[first, "score"], 0, atol=1e-6)
+    assert (frame.loc[~first, "score"].abs() > 1e-9).any()
+
+
+def test_more_pieces_than_tokens_are_refused(llama_model) -> None:
+    with pytest.raises(OptionError, match="do not fit into prompts"):
+        parallel_entropy(llama_model, null="none", longest=12, pieces=9, queries=8)
+
+
+# --- mask and padding tokens ---
+
+
+def test_replacing_an_ordinary_token_is_its_own_null(llama_model) -> None:
+    """Scores of an ordinary token minus those of another one are near 0 on average."""
+    table: Any = mask_rank(llama_model, n=12, longest=20).to_pandas()
+    difference = table["score"] - table["null"]
+    assert abs(difference.mean()) < 0.6
+    assert table["null"].notna().all()
+
+
+def test_a_head_that_gives_its_directions_to_the_mask_token_loses_rank() -> None:
+    """Value and key of the mask token so large that every head writes it everywhere."""
+    module = copy.deepcopy(zoo.FAMILIES["bert"].model("sdpa"))
+    model = interp.load(module, name="bert")
+    prompts = random_tokens(model, n=4, longest=20, seed=0)
+    token = int(max(set(range(module.config.vocab_size)) - {i for x in prompts.ids for i in x}))
+    places = [4, 9, 15]
+    before = rank_at_real(model, prompts, places, None, 0.9)
+    same = rank_at_real(model, prompts, [], token, 0.9)
+    for site, x in before.items():
+        assert x.shape == (4, site.n_heads)
+    assert all(torch.isfinite(x).all() for x in same.values())
+    used, what = standing_in(model, str(token), prompts)
+    assert (used, what) == (token, f"id {token}")
+    with pytest.raises(OptionError, match="known: auto, mask, pad"):
+        standing_in(model, "cls", prompts)
+    with pytest.raises(OptionError, match="outside the vocabulary"):
+        standing_in(model, "999999", prompts)
+
+
+def test_rank_at_real_tokens_is_that_of_the_rows_that_stay() -> None:
+    model = interp.load(tiny_llama(layers=1), name="tiny")
+    prompts = random_tokens(model, n=1, longest=16, seed=0)
+    places = [3, 8]
+    ids = list(prompts.ids[0])
+    for place in places:
+        ids[place] = 5
+    z = model.capture([ids], ("z",))["z", 0][0].double().numpy()
+    rows = np.delete(z, places, axis=1)
+    expected = []
+    for head in rows:
+        energy = np.linalg.svd(head - head.mean(0), compute_uv=False) ** 2
+        expected.append(1 + int((energy.cumsum() <= 0.9 * energy.sum()).sum()))
+    (found,) = rank_at_real(model, prompts, places, 5, 0.9).values()
+    assert found[0].tolist() == expected
+
+
+# --- pooled keys ---
+
+
+def test_pooled_ranks_are_those_of_all_keys_together() -> None:
+    model = interp.load(tiny_llama(), name="tiny")
+    prompts = Prompts(tuple(tuple(ids) for ids in ([3, 9, 4, 8], [5, 6, 7], [11, 12, 1, 2])))
+    found = pooled_ranks(model, prompts, 0.9)
+    for site in model.sites:
+        keys = [model.capture([list(p)], ("k",))["k", site.layer][0] for p in prompts.ids]
+        every = torch.cat(keys, 1).double().numpy()
+        for head in range(site.n_heads):
+            x = every[site.kv_head(head)]
+            energy = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
+            rank = 1 + int((energy.cumsum() <= 0.9 * energy.sum()).sum())
+            assert found[site][head] == rank
+
+
+def test_keys_of_rank_r_have_rank_r() -> None:
+    module = tiny_llama(layers=1)
+    with torch.no_grad():
+        weight = module.model.layers[0].self_attn.k_proj.weight
+        weight.zero_()
+        weight[0] = torch.randn(weight.shape[1], generator=torch.Generator().manual_seed(0))
+    model = interp.load(module, name="tiny")
+    table: Any = pooled_key_rank(model, null="none").to_pandas()
+    assert set(table.loc[table["head"] < 2, "score"]) <= {1.0, 2.0}  # rotary turns one to two
+    assert set(table.loc[table["head"] >= 2, "score"]) == {0.0}  # keys of zeros
+    assert table["n"].eq(3).all()  # data sets
+
+
+def test_data_sets_from_files(tmp_path) -> None:
+    model = interp.load("bundled:deceive")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(
+            "with Anna the red bird sings so\nthe old dog falls\n"
+        )
+    files = "+".join(str(tmp_path / f"{name}.txt") for name in ("a", "b"))
+    table = pooled_key_rank(model, null="none", files=files)
+    frame: Any = table.to_pandas()
+    assert frame["n"].eq(2).all()
+    assert frame["sem"].fillna(0).lt(1e-9).all()  # the same texts twice
