@@ -15,6 +15,7 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.printing import scored_text
 from interp.cli.progress import Voice
+from interp.cli.score_keys import score_keys
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.locks import locked
@@ -29,10 +30,8 @@ from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.heads.scoring_in_pieces import score_pieces
 from interp.model.check import check_model
-from interp.model.identity import identity_of
 from interp.model.model import Model
 from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
-from interp.model.source_code import code_of
 
 SAFE = "run the same command again to resume"
 LONG = 2048  # number of tokens above which a run is announced
@@ -180,6 +179,7 @@ class ScoreRun:
                 pieces = self._pieces(model, metrics, prompts, keys) if missing else None
                 if pieces is not None:
                     self._announce(model, metrics, prompts)
+                    assert isinstance(prompts, Prompts)
                     if not self._all_pieces(model, metrics, prompts, pieces, tell):
                         return  # the process that computes the last piece puts them together
                 with self._alone(model, missing) as waited:
@@ -324,23 +324,8 @@ class ScoreRun:
 
     def _keys(self, model: Model, metrics: Sequence[BoundAnalysis], prompts: Any) -> dict[str, Key]:
         """Return the cache keys of the scores, from the options before they are resolved."""
-        about = identity_of(model)
-        weights, keys = about.pop("content_hash"), {}
-        for metric in metrics:
-            settings = about | {
-                "null": self.null,
-                "null_draws": self.null_draws,
-                "seed": self.seed,
-                "metric_code": code_of([metric.analysis.function]),
-            }
-            if metric.patterned():
-                # Inputs other than tokens are noise, which is determined by model and seed.
-                settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
-                settings["engine"] = self.engine
-            if self.by_cluster:
-                settings["by_cluster"] = True
-            keys[metric.label] = Key(model.name, weights, metric.label, settings)
-        return keys
+        options = {"null": self.null, "null_draws": self.null_draws, "seed": self.seed}
+        return score_keys(model, metrics, prompts, options, self.engine, by_cluster=self.by_cluster)
 
     def _already(self, keys: Mapping[str, Key]) -> dict[str, HeadTable]:
         """Return the results of an earlier run, by metric."""

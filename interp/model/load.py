@@ -392,11 +392,6 @@ def _tokenizer(folder: str, local: bool, trusted: bool, config: Any) -> Any:
 
 
 _TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-)
+    "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt",
+    "spiece.model", "sentencepiece.bpe.model",
+)  # fmt: skip

@@ -93,7 +93,7 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
         else:
             config.attention_bias = True
     try:
-        module = type(model.module)(config)
+        module: Any = type(model.module)(config)
     except (ValueError, TypeError, RuntimeError, AssertionError) as error:
         raise OptionError(f"{cannot} {n_heads} heads ({str(error).splitlines()[0]})") from error
     module = module.to(dtype=model.dtype).eval()
