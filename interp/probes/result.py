@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.files import write_atomically
+from interp.core.statistics import ranks
 from interp.core.table import HeadTable
 from interp.probes.folds import Numbers
 from interp.probes.saved import HeadProbe
@@ -90,16 +91,14 @@ def auc_by_fold(score: Float[Array, " item"], y: Numbers, fold: Numbers) -> floa
 
     Scores of different folds come from different probes and are not compared. NaN without a pair.
     """
-    from scipy.stats import rankdata
-
     won = pairs = 0.0
     for each in np.unique(fold):
         here = fold == each
         positive = y[here] == 1
         n, m = int(positive.sum()), int((~positive).sum())
         if n and m:
-            ranks = rankdata(score[here])
-            won += float(ranks[positive].sum()) - n * (n + 1) / 2
+            placed = ranks(score[here])
+            won += float(placed[positive].sum()) - n * (n + 1) / 2
             pairs += n * m
     return won / pairs if pairs else math.nan
 

@@ -105,7 +105,7 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
         ["complete", "attribute", "-m", "last"], ["complete", "circuit", "--method", "by_l"],
         ["complete", "heads", "bundled:ind"], ["complete", "score", "--source", "bo"],
     )  # fmt: skip
-    assert "heads         Count the heads of MODEL, layer by layer." in told[0]
+    assert re.search("heads +Count the heads of MODEL, layer by layer.", told[0])
     assert "next_to_last" in told[1]
     assert "last_token" in told[2]
     assert "by_layer (head): Rank heads by their layer" in told[3]

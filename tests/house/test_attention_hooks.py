@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2] / "interp"
 ALLOWED = {
+    "attribution/evaluation/hiding.py": "edit: a token is hidden from the attention of others",
     "attribution/gradients.py": "gradient: patterns become leaves of the graph",
     "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
     "attribution/rules.py": "gradient: the rules of a backward pass",
@@ -18,12 +19,13 @@ ALLOWED = {
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
     "causal/gate_derivatives.py": "gradient: by the gate of every head",
+    "causal/gating/gated_task.py": "gradient: by the gates of heads and groups of heads",
     "circuits/edge_forward.py": "edit: every head reads a stream of its own",
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
     "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
 }
-SITES = 12
+SITES = 14
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

@@ -30,7 +30,7 @@ def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0].partition("-")[0] for name in names}
     assert top == {"interp", "interp_kernels"}
-    assert not [n for n in names if "train" in Path(n).name and n.endswith(".py")]
+    assert not [n for n in names if Path(n).name.startswith("train_") or "/training/" in n]
     assert not [n for n in names if "bench" in n]
     assert not [n for n in names if "/tests/" in n or "/docs/" in n]
 
@@ -51,7 +51,7 @@ def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
     assert len(weights) == 8  # four bundled models, and four checkpoints of one
     assert sum(weights) < 4_700_000
-    assert wheel.stat().st_size - sum(weights) < 1_700_000
+    assert wheel.stat().st_size - sum(weights) < 1_800_000
     [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
     told = email.message_from_bytes(packed.read(name))
     assert told["Author"] == "The interp developers"

@@ -22,6 +22,7 @@ from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
+from interp.core.statistics import percentile_interval
 from interp.model.content import versions
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def judged_task(
     sets = layer_matched_sets(units, kept, n_random, rng)
     random = game.values(sets).numpy().mean(1) if n_random else np.empty(0)
     if n_random:
-        low, high = np.percentile(random, [2.5, 97.5])
+        low, high = percentile_interval(random)
         better = task.sign * random >= task.sign * x.mean()
         found["random"] = {
             "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": float(low),

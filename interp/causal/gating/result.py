@@ -14,6 +14,7 @@ from interp.core.clusters import cluster_count
 from interp.core.head import Head
 from interp.core.intervals import around
 from interp.core.result import Result
+from interp.core.statistics import percentile_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +158,7 @@ class LearnedGates(Result):
             return "\n".join([*lines, "  not judged: there is only one prompt"])
         held = self.held_out
         said = mean_with_interval(held["kept"].mean(0), self.clusters)
-        low, high = np.percentile(held["random"].mean(1), [2.5, 97.5])
+        low, high = percentile_interval(held["random"].mean(1))
         lines += [
             f"  on {held['all'].shape[1]} held-out prompts ({self.unit}): all "
             f"{held['all'].mean():.4g}, kept {said}, none {held['none'].mean():.4g}",
