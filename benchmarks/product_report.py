@@ -61,6 +61,8 @@ def _ratio(triple: list[float]) -> str:
 
 
 def _bound(row: dict[str, Any]) -> str:
+    if row["bound"] is None:
+        return "-"
     told = _met(row)
     if row.get("met_over_all_logits") and not row["met"]:
         told = "met over all logits only"
