@@ -34,8 +34,8 @@ from interp.core.prompts import repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, bound
-from interp.heads.score_rows import MetricScores, means_by_site, table_of
-from interp.heads.scoring import _Run, why_not
+from interp.heads.score_rows import MetricScores, PatternRun, means_by_site, table_of
+from interp.heads.scoring import why_not
 from interp.heads.scoring_without_prompts import _arrays, _exact
 from interp.heads.special import LEVEL, Catalogue, catalogue_of
 from interp.model.content import model_provenance
@@ -91,7 +91,7 @@ def found_by(
     patterned = [b for b in bounds if b.patterned()]
     out: dict[str, MetricScores] = {}
     if patterned:
-        run = _Run(model, repeats(model, seed=seed), seed, 16, "stored", silent)
+        run = PatternRun(model, repeats(model, seed=seed), seed, 16, "stored", silent)
         scores = run.of(model, run.prompts, patterned, "")
         tokens = [b for b in patterned if b.analysis.reads_tokens]
         shuffled = run.shuffled(tokens) if tokens else {}

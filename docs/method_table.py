@@ -136,6 +136,8 @@ NO_METHODS = {
         # functions called before a run, for drawing after it, or shared by several methods
         "compare_importances", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
         "gradient_scores", "michel",
+        # choice of the heads that a checkpoint leaves out, and the check of its certificate
+        "gated_heads", "heads_by_name", "ranked_heads", "verify_certificate",
         # listed in the table of importances
         "all_but_one", "patching_gradient", "banzhaf", "gate_gradient", "aumann_shapley",
         "leave_one_out", "shapley", "shapley_per_layer", "truncated_shapley",

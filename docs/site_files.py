@@ -105,6 +105,15 @@ def generated() -> Iterator[tuple[str, str]]:
         yield f"docs/methods/{name}.md", method_pages.page(name)
 
 
+def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
+    """Remove the indentation of a page's HTML, a fifth of its size, outside code and scripts."""
+    parts = re.split(r"(<(?:pre|textarea|script|style)\b.*?</(?:pre|textarea|script|style)>)", output,
+                     flags=re.DOTALL)  # fmt: skip
+    plain = [re.sub(r"\s*\n\s*", "\n", part) for part in parts[::2]]
+    kept = [*parts[1::2], ""]
+    return "".join(x for pair in zip(plain, kept, strict=True) for x in pair)
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Write the search index as a script too, which a page can load from disk."""
     folder = Path(config.site_dir) / "search"

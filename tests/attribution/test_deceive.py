@@ -26,8 +26,11 @@ FIRST = {
     "occlusion", "attn_lrp", "cp_lrp", "decompx", "gim", "integrated_gradients",
 }  # fmt: skip
 NEEDS = {name: entry.about["needs"] for name, entry in ATTRIBUTION_METHODS.items()}
+# Importance of tokens for a cache or a pool says how much a token is read, not what it decides;
+# it is judged by the effect of hiding tokens (tests/attribution/test_token_importance.py).
+IMPORTANCE = {n for n, entry in ATTRIBUTION_METHODS.items() if entry.group == "token_importance"}
 ATTENTION_ONLY = sorted(
-    n for n, needs in NEEDS.items() if needs == "patterns" and n not in READS_VALUES
+    n for n, needs in NEEDS.items() if needs == "patterns" and n not in READS_VALUES | IMPORTANCE
 )
 GRADIENTS = sorted(n for n, needs in NEEDS.items() if needs == "gradients")
 

@@ -94,17 +94,21 @@ def test_planted_heads_are_kept_and_the_bystanders_are_not(method):
 def test_heads_that_harm_a_task_are_interfering():
     model, task, working = planted()
     ids = [list(p) for p in task.prompts.ids]
-    half = len(ids[0]) // 2
     # after the copy's first token, the plan wants anything but what induction predicts
-    prompts = [p[: half + 1] for p in ids]
-    right = [p[1] for p in prompts]
-    wrong = [p[2] for p in prompts]
+    halves_of = [(len(p) - 1) // 2 for p in ids]
+    prompts = [p[: half + 2] for p, half in zip(ids, halves_of, strict=True)]
+    right = [p[2] for p in prompts]
+    wrong = [p[3] for p in prompts]
     plain = logit_difference(model, prompts, right, wrong)
     assert float(Game(model, plain).clean.mean()) > 1  # the planted head does predict it
     harmed = logit_difference(model, prompts, wrong, right)
     found = learn_gates(model, harmed, method="causal", restarts=2, steps=120, n_random=10)
     roles = dict(zip(found.labels, found.roles, strict=True))
-    assert {x for x, r in roles.items() if r == "interfering"} == working
+    # closing one of the two is enough, and the other is then pushed open
+    interfering = {x for x, r in roles.items() if r == "interfering"}
+    assert interfering
+    assert interfering <= working
+    assert {roles[x] for x in found.labels if x not in working} == {"irrelevant"}
 
 
 def test_gates_are_seeded_and_restarts_differ():

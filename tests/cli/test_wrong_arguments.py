@@ -66,6 +66,15 @@ report {MODEL} -m inducton                    | unknown metric 'inducton'
 report {MODEL} --keep afile                   | afile is a file, not a folder
 check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
+tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
+tokens --model {MODEL}                        | TEXT
+cache planted:nosuch                          | unknown planted model 'nosuch'
+cache {MODEL} nowhere                         | nowhere
+gates planted:nosuch                          | unknown planted model 'nosuch'
+gates {MODEL} --method nosuch                 | '--method'
+verify-certificate nowhere                    | 'nowhere' does not exist
+probe nowhere.jsonl planted:nosuch            | unknown planted model 'nosuch'
+categories nowhere.jsonl planted:nosuch       | unknown planted model 'nosuch'
 ablate planted:nosuch                         | unknown planted model 'nosuch'
 ablate {MODEL} --kind nosuch                  | '--kind'
 ablate {MODEL} --kind mean-dataset            | needs user-supplied prompts

@@ -112,8 +112,7 @@ class GatedUnits:
                 for site, _ in self.players.heads_of(number):
                     found[number] += _head_cost(model, site, of, tokens)
         for at, (_, where) in enumerate(self.mlps, self.n_heads):
-            module = model.module.get_submodule(where.module)
-            n = sum(p.numel() for p in module.parameters() if p.dim() > 1)
+            n = _mlp_weights(model, where)
             found[at] = {"parameters": n, "flops": 2 * n, "cache": 0}[of]
         if not found.any():
             raise OptionError(f"no unit costs any {of}; choose another cost")
@@ -128,6 +127,23 @@ def _head_cost(model: Model, site: Site, of: str, tokens: float) -> float:
     if of == "parameters":
         return weights
     return 2 * weights + tokens * (site.d_head + site.d_v)  # a causal row sees half of the tokens
+
+
+def _mlp_weights(model: Model, where: Where) -> int:
+    """Count the matrix entries of the block that holds an MLP's output, without its attentions."""
+    attentions = [site.module for site in model.sites]
+    parts = where.module.split(".")
+    # the smallest module around the output that holds an attention too is the block
+    block = next(
+        name
+        for name in (".".join(parts[:n]) for n in range(len(parts) - 1, -1, -1))
+        if any(a.startswith(f"{name}." if name else "") for a in attentions)
+    )
+    return sum(
+        p.numel()
+        for name, p in model.module.get_submodule(block).named_parameters(prefix=block)
+        if p.dim() > 1 and not any(name.startswith(f"{a}.") for a in attentions)
+    )
 
 
 def _mlps(model: Model) -> list[tuple[str, Where]]:

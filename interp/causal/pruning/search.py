@@ -71,6 +71,15 @@ def search_curves(
     Raises:
         OptionError: nothing is held out, or "pairs" needs more than 20,000 evaluations.
         UnknownName: a method does not exist.
+
+    Unit: the task's.
+
+    Cost: That of every method on half of the prompts, and one forward pass per count, prompt and
+    random order.
+
+    Null: random orders on the judged prompts.
+
+    Not for: few prompts, of which only half choose the order.
     """
     first, second = halves(task, seed)
     if not second:

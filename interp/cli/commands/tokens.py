@@ -102,15 +102,16 @@ def tokens(
     each token is hidden, over the texts of FILE: mean, 95 % interval, and p against random scores
     (paired, Holm-corrected over measures).
     """
-    from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
-    from interp.attribution.evaluation.run import read_texts, resolve
-    from interp.attribution.named import choose_methods
     from interp.core.errors import OptionError
 
     if text is None and file is None:
         raise OptionError("give a TEXT, or --file with one text per line, or both")
     if text is not None and not text.strip():
         raise OptionError("TEXT is empty; give at least one word")
+    from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
+    from interp.attribution.evaluation.run import read_texts, resolve
+    from interp.attribution.named import choose_methods
+
     chosen = choose_methods([methods] if methods else COMPARED)
     texts = read_texts(file) if file is not None else [str(text)]
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))

@@ -46,6 +46,23 @@ def test_gates_repeat_with_the_seed_and_move_with_the_penalty(bundled_induction)
     assert sum(float((free[s] - g).sum()) for s, g in one.items()) > 0.1
 
 
+def test_a_relative_distance_does_not_depend_on_the_scale_of_the_states() -> None:
+    """States three times as large change only the published loss."""
+    model = planted.build("induction").model
+    loaded = interp.load(model, name="scaled")
+    about = instances(loaded), Window(2, 8)
+
+    def trained(relative: bool) -> torch.Tensor:
+        gates = train_gates(loaded, *about, steps=20, relative=relative)
+        return torch.cat(list(gates.values()))
+
+    relative, published = trained(True), trained(False)
+    with torch.no_grad():
+        model.model.norm.weight.mul_(3)
+    torch.testing.assert_close(trained(True), relative, atol=1e-4, rtol=0)
+    assert float((trained(False) - published).max()) > 0.1
+
+
 @pytest.fixture(scope="module")
 def even_model() -> interp.Model:
     """A model whose heads all attend evenly: queries are zero."""
