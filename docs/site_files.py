@@ -107,8 +107,8 @@ def generated() -> Iterator[tuple[str, str]]:
 
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
     """Remove the indentation of a page's HTML, a fifth of its size, outside code and scripts."""
-    parts = re.split(r"(<(?:pre|textarea|script|style)\b.*?</(?:pre|textarea|script|style)>)", output,
-                     flags=re.DOTALL)  # fmt: skip
+    whole = "pre|textarea|script|style"
+    parts = re.split(rf"(<(?:{whole})\b.*?</(?:{whole})>)", output, flags=re.DOTALL)
     plain = [re.sub(r"\s*\n\s*", "\n", part) for part in parts[::2]]
     kept = [*parts[1::2], ""]
     return "".join(x for pair in zip(plain, kept, strict=True) for x in pair)

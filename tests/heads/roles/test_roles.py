@@ -206,6 +206,7 @@ def test_every_role_is_explained() -> None:
         assert {*role.yields_to} <= {x.id for x in ROLES}
 
 
+@pytest.mark.slow
 def test_the_family_wise_rate_of_any_role_is_at_most_nominal() -> None:
     """Heads without structure: uniform p, and scores that pass the size of the effect at random."""
     rng, claimed, models = np.random.default_rng(0), 0, 300
