@@ -12,14 +12,15 @@ from interp.heads.kv_cache.plan_result import CachePlan
 def test_a_plan_is_printed_written_and_exported(run, tmp_path) -> None:
     out, patterns = tmp_path / "results", tmp_path / "patterns"
     shown = run(
-        "cache", "planted:induction", "--budget", "80%", "--recent", "8", "--export", patterns,
-        "-o", out, "-q",
+        "cache", "planted:induction", "--budget", "80%", "--export", patterns, "-o", out, "-q",
     )  # fmt: skip
     assert "with probability 0.95" in shown.stdout
     assert "decoder 1" in shown.stdout
     [file] = out.glob("*/plan.json")
     assert CachePlan.load(file).bytes <= 0.8 * CachePlan.load(file).full_bytes
     assert {p.name for p in patterns.iterdir()} == {"config.json", "full_attention_heads.tsv"}
+    # one window for all, at most a quarter of 49 tokens; theirs does not count the current token
+    assert json.loads((patterns / "config.json").read_text())["recent_size"] == 7
     assert "planted" in next(out.glob("*/plan.html")).read_text()
 
 

@@ -59,7 +59,8 @@ def common_options(function: Any) -> Any:
     multiple=True,
     type=click.IntRange(1),
     metavar="N",
-    help="Last tokens kept, the current one included; repeatable. Powers of two from 4 by default.",
+    help="Last tokens kept, the current one included; repeatable. Powers of two from 4 by default; "
+    "one of them, up to a quarter of the longest prompt, for --export in the layout duo.",
 )
 @click.option(
     "--export",
@@ -158,6 +159,7 @@ def _plan(
 ) -> dict[str, Result]:
     from interp.heads.kv_cache import cache_plan
 
+    one = "one" if options["export"] is not None and options["layout"] == "duo" else None
     with voice.bars("plan") as tell:
         plan = cache_plan(
             model,
@@ -165,7 +167,7 @@ def _plan(
             **asked,
             length=options["length"],
             sink=options["sink"],
-            recents=options["recents"] or None,
+            recents=options["recents"] or one,
             batch_size=options["batch_size"],
             seed=options["seed"],
             progress=tell,

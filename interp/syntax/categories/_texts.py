@@ -112,8 +112,8 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
         )
     if len({text.document or str(i) for i, (text, _, _) in enumerate(kept)}) < 2:
         raise PromptError(
-            f"{len(kept)} labelled texts have words; give at least two documents, so that the "
-            f"labels of one can be compared with those of another"
+            f"{len(kept)} of the labelled texts have words; give at least two documents, so that "
+            f"the labels of one can be compared with those of another"
         )
     longest = sorted(len(ids) for _, ids, _ in kept)[-2]
     cut = [(text, ids[:longest], inside[:longest]) for text, ids, inside in kept]
