@@ -82,7 +82,7 @@ const model = {
   on: (name, heed) => heard.push(heed), off: () => {},
   send: (asked) => {
     const found = answers[asked.name];
-    window.asked = asked;
+    (window.asked ??= []).push(asked);
     const answer = { id: asked.id, ...(found ? { found } : { error: "none" }) };
     setTimeout(() => heard.forEach((heed) => heed(answer)), 5);
   },
@@ -114,8 +114,11 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
     browser.wait(f"return {inside}.querySelector('.panel canvas')")
     browser.run(f"{inside}.querySelector('.panel .ablate').click()")
     browser.wait(f"return {inside}.querySelector('.named').textContent.startsWith('zero(')")
-    asked = browser.run("return window.asked")
-    assert asked["given"]["heads"] == ["L1H3"]
+    browser.wait("return window.asked.length === 3")
+    opened, ablated, again = (one["given"] for one in browser.run("return window.asked"))
+    assert ablated["heads"] == ["L1H3"]
+    assert opened["head"] == again["head"] == "L1H3"
+    assert again["after"] == answers["ablate"]["after"]  # the open head, as it attends now
     style = f"getComputedStyle({inside}.querySelector('.panel'))"
     colour = browser.run(f"return {style}.borderTopColor")
     assert colour != "rgba(0, 0, 0, 0)"
