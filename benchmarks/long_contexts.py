@@ -75,11 +75,11 @@ def report(found: dict[str, Any]) -> str:
     ]
     rooms = list(dict.fromkeys(row["room"] for row in rows))
     for room in rooms:
-        cells = [_cell(by.get((room, n)), "growth_mib", ".0f") for n in lengths]
+        cells = [cell(by.get((room, n)), "growth_mib", ".0f") for n in lengths]
         lines.append(f"| {ROOMS[room].title} | {' | '.join(cells)} |")
     lines += ["", "## Time, processor seconds", "", f"| room | {head} |", rule]
     for room in rooms:
-        cells = [_cell(by.get((room, n)), "processor_seconds", ".1f") for n in lengths]
+        cells = [cell(by.get((room, n)), "processor_seconds", ".1f") for n in lengths]
         lines.append(f"| {ROOMS[room].title} | {' | '.join(cells)} |")
     failed = [row for row in rows if "failed" in row]
     if failed:
@@ -88,7 +88,8 @@ def report(found: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: dict[str, Any] | None, name: str, form: str) -> str:
+def cell(row: dict[str, Any] | None, name: str, form: str) -> str:
+    """Format a figure of a row; "failed" or "-" where it has none."""
     if row is None:
         return "-"
     return "failed" if "failed" in row else f"{row[name]:,{form}}"

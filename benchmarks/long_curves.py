@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention import peak_of
+from benchmarks.long_contexts import cell
 
 HERE = Path(__file__).parent
 LENGTHS = (1_024, 4_096, 16_384, 65_536)
@@ -152,7 +153,7 @@ def report(found: dict[str, Any]) -> str:
             mine = [row for row in rows if row["family"] == family]
             if not mine:
                 continue
-            cells = [_cell(by.get((family, n)), what, form) for n in lengths]
+            cells = [cell(by.get((family, n)), what, form) for n in lengths]
             lines.append(f"| {name} | {' | '.join(cells)} | {exponent(mine, what):.2f} |")
     longest = {row["family"]: row for row in rows if "failed" not in row}
     lines += ["", "## What ran", "", "| family | engine | mask that was recognised |"]
@@ -165,12 +166,6 @@ def report(found: dict[str, Any]) -> str:
         lines += ["", "## Refused or failed", ""]
         lines += [f"- {FAMILIES[r['family']]}, {r['tokens']:,}: {r['failed']}" for r in failed]
     return "\n".join(lines) + "\n"
-
-
-def _cell(row: dict[str, Any] | None, name: str, form: str) -> str:
-    if row is None:
-        return "-"
-    return "failed" if "failed" in row else f"{row[name]:,{form}}"
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ def _end(task: ContrastTask, batch: ContrastBatch) -> int:
 
 
 def _other(task: ContrastTask, batch: ContrastBatch) -> list[int]:
-    """Return for each prompt of a batch another one, with the same template where there is one."""
+    """Return for each prompt of a batch another one of its template, or itself if there is none."""
     alike: dict[str, list[int]] = defaultdict(list)
     for k, i in enumerate(batch.which):
         alike[task.templates[i]].append(k)

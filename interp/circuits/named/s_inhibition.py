@@ -24,8 +24,8 @@ def s_inhibition(model, lab, *, pairs: int = 24, movers: int = 3):
     Cost: One forward pass per head and batch of prompts; 144 heads take about a minute on a
     processor.
 
-    Null: the same with the output of another prompt of the same length, in which the same person
-    gives where there is one.
+    Null: the same with the output of another prompt of the same template and length; 0 for a prompt
+    that is the only one of these.
 
     Not for: models whose movers cannot be told: with a small lead of the right answer they are
     chosen by chance.

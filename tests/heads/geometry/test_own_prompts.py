@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import zoo
 from attribution.graphs import tiny_llama
 
 import interp
@@ -79,24 +78,37 @@ def test_replacing_an_ordinary_token_is_its_own_null(llama_model) -> None:
     assert table["null"].notna().all()
 
 
-def test_a_head_that_gives_its_directions_to_the_mask_token_loses_rank() -> None:
-    """Value and key of the mask token so large that every head writes it everywhere."""
-    module = copy.deepcopy(zoo.FAMILIES["bert"].model("sdpa"))
-    model = interp.load(module, name="bert")
-    prompts = random_tokens(model, n=4, longest=20, seed=0)
-    token = int(max(set(range(module.config.vocab_size)) - {i for x in prompts.ids for i in x}))
-    places = [4, 9, 15]
-    before = rank_at_real(model, prompts, places, None, 0.9)
-    same = rank_at_real(model, prompts, [], token, 0.9)
-    for site, x in before.items():
-        assert x.shape == (4, site.n_heads)
-    assert all(torch.isfinite(x).all() for x in same.values())
-    used, what = standing_in(model, str(token), prompts)
-    assert (used, what) == (token, f"id {token}")
+def test_a_token_whose_value_outweighs_all_others_leaves_one_direction() -> None:
+    """Heads attend evenly, and token 5 alone reads a channel that values take a thousandfold."""
+    module = tiny_llama(layers=1)
+    attention = module.model.layers[0].self_attn
+    with torch.no_grad():
+        table = module.model.embed_tokens.weight
+        table[:, 0] = 0
+        table[5] = 0
+        table[5, 0] = 1
+        attention.q_proj.weight.zero_()
+        attention.v_proj.weight[:, 0] = 1000
+    model = interp.load(module, name="tiny")
+    prompts = Prompts((tuple(range(6, 26)), tuple(range(25, 5, -1))))
+    before = rank_at_real(model, prompts, [4, 9], None, 0.9)
+    after = rank_at_real(model, prompts, [4, 9], 5, 0.9)
+    for site, x in after.items():
+        assert (before[site] > 1).all()
+        assert (x == 1).all()
+
+
+def test_the_token_that_stands_in_is_the_one_that_is_asked_for(llama_model) -> None:
+    prompts = random_tokens(llama_model, n=4, longest=20, seed=0)
+    assert standing_in(llama_model, "7", prompts) == (7, "id 7")
+    one, other = (
+        mask_rank(llama_model, null="none", token=token).to_pandas()["score"] for token in "78"
+    )
+    assert not np.allclose(one, other)
     with pytest.raises(OptionError, match="known: auto, mask, pad"):
-        standing_in(model, "cls", prompts)
+        standing_in(llama_model, "cls", prompts)
     with pytest.raises(OptionError, match="outside the vocabulary"):
-        standing_in(model, "999999", prompts)
+        standing_in(llama_model, "999999", prompts)
 
 
 def test_rank_at_real_tokens_is_that_of_the_rows_that_stay() -> None:
@@ -157,3 +169,17 @@ def test_data_sets_from_files(tmp_path) -> None:
     frame: Any = table.to_pandas()
     assert frame["n"].eq(2).all()
     assert frame["sem"].fillna(0).lt(1e-9).all()  # the same texts twice
+
+
+def test_fewer_and_shorter_prompts_have_keys_of_lower_rank(llama_model) -> None:
+    """Four keys of a prompt have at most three directions about their mean."""
+
+    def rank(**options: int) -> float:
+        return float(
+            pooled_key_rank(llama_model, null="none", **options).to_pandas()["score"].mean()
+        )
+
+    least = rank(n=1, longest=4)
+    assert least <= 3
+    assert rank(n=16, longest=4) > least
+    assert rank(n=1, longest=48) > least

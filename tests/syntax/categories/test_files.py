@@ -124,8 +124,8 @@ def test_brackets_match_by_kind() -> None:
 def test_other_languages_need_tree_sitter() -> None:
     with pytest.raises(OptionError, match="pip install tree-sitter tree-sitter-nolanguage"):
         code_spans("x", "nolanguage")
-    pytest.importorskip("tree_sitter")
-    pytest.importorskip("tree_sitter_javascript")
+    pytest.importorskip("tree_sitter", reason="needs pip install 'interp[code]'")
+    pytest.importorskip("tree_sitter_javascript", reason="needs pip install 'interp[code]'")
     source = "function f(é) { return é + [1]; } // x"
     found = {(source[s.start : s.end], s.label) for s in code_spans(source, "javascript")}
     assert {("function", "keyword"), ("é", "identifier"), ("+", "operator")} <= found
