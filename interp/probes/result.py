@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.files import write_atomically
+from interp.core.result import Result
 from interp.core.statistics import ranks
 from interp.core.table import HeadTable
 from interp.probes.folds import Numbers
+from interp.probes.linear import LinearProbe
 from interp.probes.saved import HeadProbe
 
 if TYPE_CHECKING:
@@ -23,49 +22,84 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 BINS = 10
+METRIC = "probe_loss_without_head"
 _CLIP = 0.25  # documents: how far from 0 and 1 a share is moved before its logit
 
 
-@dataclass(frozen=True, eq=False)
-class ProbeResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class ProbeResult(Result):
     """A trained probe, its held-out scores, and the heads behind it.
 
+    Rows are heads; the score is the rise of the held-out log loss, nats per item, when the features
+    of the head are set to their mean. Errors are over documents.
+
     Args:
-        table: the rise of the held-out log loss without each head.
+        places: stack, layer and head of every row.
+        rise: the rise on every item.
+        p: rank of the score among the largest of all heads under each shuffling of the labels;
+            None without shufflings.
+        clusters: the document of every item.
         scores: held-out scores; `auc_interval` and others are 95 % intervals over documents.
-        reliability: mean probability, share of the positive class and number of items per bin.
+        bins: mean probability, share of the positive class and number of items per bin.
         probe: the probe, trained on all documents.
         held_out: calibrated probability of every item from a probe that has not seen its document.
         about: numbers of items, documents, folds and shufflings.
     """
 
-    table: HeadTable
+    places: tuple[tuple[str, int, int], ...] = field(repr=False)
+    rise: Float[Array, "head item"] = field(repr=False)
+    p: Float[Array, " head"] | None = field(repr=False)
+    clusters: tuple[str, ...] = field(repr=False)
     scores: Mapping[str, Any]
-    reliability: pd.DataFrame
-    probe: HeadProbe
-    held_out: Float[Array, " item"]
+    bins: tuple[Mapping[str, float], ...] = field(repr=False)
+    probe: HeadProbe = field(repr=False)
+    held_out: Float[Array, " item"] = field(repr=False)
     about: Mapping[str, Any]
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("stack", "layer", "head")
+    _per_row = ("places", "rise", "p")
+    _holds = (HeadProbe, LinearProbe)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the heads as rows; see `HeadTable`."""
-        return self.table.to_pandas()
+    @property
+    def per_prompt(self) -> Float[Array, "head item"]:  # type: ignore[override]
+        """Rise of the loss without each head on every item."""
+        return self.rise
 
-    def top(self, k: int = 5) -> HeadTable:
-        """Return the heads without which the loss rises most."""
-        return self.table.top(k)
+    @property
+    def reliability(self) -> pd.DataFrame:
+        """Mean probability, share of the positive class and number of items per bin."""
+        import pandas as pd
 
-    def save(self, path: str | Path) -> None:
-        """Save heads and scores as JSON; the probe itself is saved by `probe.save`.
+        return pd.DataFrame(list(self.bins))
 
-        Raises:
-            StoreError: the file cannot be written.
-        """
-        rows = {"about": dict(self.about), "scores": dict(self.scores)}
-        rows |= {"reliability": self.reliability.to_dict("records")}
-        rows |= {"heads": json.loads(self.table.to_json())}
-        write_atomically(Path(path), json.dumps(rows, indent=1).encode())
+    @property
+    def table(self) -> HeadTable:
+        """The heads as a table of scores, for reports and further analysis."""
+        name = str(self.provenance.get("model") or "features")
+        made = dict(self.provenance) | {"null": "shuffled labels, largest of all heads"}
+        rows = self._rows().to_dict("records")
+        made |= {"end": "high"}
+        return HeadTable.from_records([{"model": name} | r for r in rows], {(name, METRIC): made})
 
-    def __str__(self) -> str:
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        frame = pd.DataFrame(self.places, columns=list(self._units))
+        kept = np.array([[d == c for c in self.clusters] for d in dict.fromkeys(self.clusters)])
+        size, sums, mean = kept.sum(1), self.rise @ kept.T, self.rise.mean(1)
+        # the error of a mean over documents of different sizes (ratio estimator)
+        gaps = (sums - mean[:, None] * size) / size.mean()
+        frame = frame.assign(
+            metric=METRIC,
+            score=mean,
+            sem=np.sqrt((gaps**2).sum(1) / (len(size) - 1) / len(size)),
+            n=self.rise.shape[1],
+            clusters=len(size),
+            unit="nats per item",
+        )
+        return frame if self.p is None else frame.assign(null=0.0, p=self.p)
+
+    def __repr__(self) -> str:
         s, a = self.scores, self.about
         low, high = s["auc_interval"]
         lines = [
@@ -136,16 +170,18 @@ def interval_over_documents(
     return 1 / (1 + math.exp(-(whole - reach))), 1 / (1 + math.exp(-(whole + reach)))
 
 
-def reliability(probability: Float[Array, " item"], y: Numbers) -> tuple[pd.DataFrame, float]:
+def reliability_bins(
+    probability: Float[Array, " item"], y: Numbers
+) -> tuple[tuple[Mapping[str, float], ...], float]:
     """Return bins of equally many items, and the mean distance of probability and share in them."""
-    import pandas as pd
-
     order = np.argsort(probability, kind="stable")
-    rows = []
-    for part in np.array_split(order, min(BINS, len(order))):
-        rows.append(
-            {"probability": probability[part].mean(), "share": y[part].mean(), "n": len(part)}
-        )
-    frame = pd.DataFrame(rows)
+    rows = tuple(
+        {
+            "probability": float(probability[part].mean()),
+            "share": float(y[part].mean()),
+            "n": len(part),
+        }
+        for part in np.array_split(order, min(BINS, len(order)))
+    )
     gaps = [abs(row["probability"] - row["share"]) * row["n"] for row in rows]
-    return frame, sum(gaps) / len(y)
+    return rows, sum(gaps) / len(y)

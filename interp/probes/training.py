@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import hashlib
+import json
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,6 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
-from interp.core.table import HeadTable
 from interp.probes.features import HeadFeatures
 from interp.probes.folds import (
     Numbers,
@@ -21,12 +22,16 @@ from interp.probes.folds import (
     shuffled_labels,
 )
 from interp.probes.linear import fit_calibrated, fit_linear, logistic
-from interp.probes.result import ProbeResult, auc_by_fold, interval_over_documents, reliability
+from interp.probes.result import (
+    ProbeResult,
+    auc_by_fold,
+    interval_over_documents,
+    reliability_bins,
+)
 from interp.probes.saved import HeadProbe
 
 Array = np.ndarray
 CONTROLS = 5  # random labellings of the control task
-METRIC = "probe_loss_without_head"
 
 
 @dataclass(frozen=True)
@@ -116,16 +121,36 @@ def train_probe(
     if types is not None:
         control = _control(features, types, where, y, fold, strength, seed, rng)
         scores |= {"control_accuracy": control, "selectivity": scores["accuracy"] - control}
-    bins, error = reliability(found.probability, y)
+    bins, error = reliability_bins(found.probability, y)
     scores["calibration_error"] = error
-    table = _table(features, found.rise, where, largest, permutations, seed)
     probe = HeadProbe(
         fit_calibrated(features.x, y, where, strength, seed), features.kind, features.places,
         tuple(map(str, classes)), dict(features.model), scores,
     )  # fmt: skip
     about = {"items": len(y), "documents": int(where.max()) + 1, "folds": int(fold.max()) + 1,
              "permutations": permutations, "features": features.kind, "seed": seed}  # fmt: skip
-    return ProbeResult(table, scores, bins, probe, found.probability, about)
+    ranked = [_rank(float(x), largest) for x in found.rise.mean(0)]
+    return ProbeResult(
+        places=features.heads, rise=found.rise.T.copy(),
+        p=np.array(ranked, float) if permutations else None,
+        clusters=tuple(f"{n}: {documents[i]}" for i, n in enumerate(where.tolist())),
+        scores=scores, bins=bins, probe=probe, held_out=found.probability, about=about,
+        provenance=_provenance(features, about, y, strength),
+    )  # fmt: skip
+
+
+def _provenance(
+    features: HeadFeatures, about: Mapping[str, Any], y: Numbers, strength: float
+) -> dict[str, Any]:
+    from interp import __version__
+
+    items = hashlib.sha256(json.dumps([features.items, y.tolist()]).encode()).hexdigest()
+    return {
+        "model": features.model.get("name"), "model_hash": features.model.get("hash"),
+        "prompts": about["features"], "prompts_hash": items, "n_prompts": len(y),
+        "options": dict(about) | {"strength": strength}, "seed": about["seed"],
+        "made_by": "interp.probes.train_probe", "versions": {"interp": __version__},
+    }  # fmt: skip
 
 
 def _held_out(
@@ -189,29 +214,3 @@ def _control(
     if not found:
         raise OptionError(f"{len(number)} types are too few for a control task; give more")
     return float(np.mean(found))
-
-
-def _table(
-    features: HeadFeatures, rise: Float[Array, "item head"], documents: Numbers,
-    largest: Sequence[float], permutations: int, seed: int,
-) -> HeadTable:  # fmt: skip
-    """Return the rise of the loss without each head, its error over documents, and p."""
-    number = int(documents.max()) + 1
-    size = np.bincount(documents)
-    sums = np.stack([rise[documents == d].sum(0) for d in range(number)])
-    mean = rise.mean(0)
-    # the error of a mean over documents of different sizes (ratio estimator)
-    gaps = (sums - size[:, None] * mean) / size.mean()
-    sem = np.sqrt((gaps**2).sum(0) / (number - 1) / number)
-    name = str(features.model.get("name") or "features")
-    records = []
-    for i, (stack, layer, head) in enumerate(features.heads):
-        row = {"model": name, "stack": stack, "layer": layer, "head": head, "metric": METRIC}
-        row |= {"score": mean[i], "sem": sem[i], "n": len(rise), "clusters": number}
-        row |= {"unit": "nats per item"}
-        p = _rank(float(mean[i]), largest)
-        records.append(row if p is None else row | {"null": 0.0, "p": p})
-    made = {"prompts": features.kind, "null": "shuffled labels, largest of all heads", "seed": seed,
-            "made_by": "interp.probes.train_probe", "permutations": permutations,
-            "model_hash": features.model.get("hash"), "end": "high"}  # fmt: skip
-    return HeadTable.from_records(records, {(name, METRIC): made})

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from probes.made_features import made
 from syntax.found import scores
 
 import interp
@@ -45,6 +46,8 @@ from interp.heads.outliers import activations, channels, sinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.probes import train_probe
+from interp.probes.result import ProbeResult
 from interp.safety.curves import SafetyCurves
 from interp.safety.direction import Direction
 from interp.safety.marker import marker_sets
@@ -105,6 +108,11 @@ def gates() -> LearnedGates:
 
 def text_scores() -> TextScores:
     return attention_influence(model(), list(prompts().ids), ["L0H0"], n_random=2)
+
+
+def probe() -> ProbeResult:
+    features, y, where = made(documents=8, each=2)
+    return train_probe(features, y.tolist(), where.tolist(), folds=2, permutations=3)
 
 
 def differences() -> Differences:
@@ -252,6 +260,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,
     "interp.circuits.query_key_signals.Signals": query_key_signals,
     "interp.circuits.result.Circuit": circuit,
+    "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
     "interp.heads.between_models.result.ModelDifferences": model_differences,

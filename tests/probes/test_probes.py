@@ -18,6 +18,7 @@ from interp.probes import (
     HeadFeatures,
     HeadProbe,
     ProbeMismatch,
+    ProbeResult,
     chunk_features,
     last_row_features,
     lookback_features,
@@ -43,7 +44,7 @@ def test_a_planted_head_is_found() -> None:
     assert frame["p"].to_numpy()[0] == 1 / 20
     assert 0.25 < found.scores["auc_shuffled"] < 0.7
     assert found.scores["brier"] < found.scores["brier_constant"]
-    assert str(found).startswith("made: 120 items of 30 documents, 3 folds")
+    assert repr(found).startswith("made: 120 items of 30 documents, 3 folds")
 
 
 def test_a_label_of_documents_is_not_found_in_what_documents_share() -> None:
@@ -201,7 +202,10 @@ def test_command(tmp_path) -> None:
     told = CliRunner().invoke(main, [*given, "--permutations", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
-    assert json.loads(out.with_suffix(".json").read_text())["about"]["items"] == 24
+    again = ProbeResult.load(out.with_suffix(".json"))
+    assert again.about["items"] == 24
+    assert again.probe.places == HeadProbe.load(out).places
+    assert again.compare(again).to_pandas()["score"].abs().max() == 0
     told = CliRunner().invoke(main, ["probe", str(path), "bundled:one-layer", "--apply", str(out)])
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout.splitlines()[0]).keys() == {"document", "p(1)"}

@@ -109,7 +109,7 @@ def probe(
             features, labels, documents, types=types, folds=folds, strength=strength,
             permutations=permutations, seed=seed, progress=tell,
         )  # fmt: skip
-    click.echo(str(result))
+    click.echo(repr(result))
     if top:
         from interp.cli.printing import top_heads
 
