@@ -10,7 +10,9 @@ as they were written before.
 2. A sweep is started again and again and killed with SIGKILL (the command and its workers) at
    random moments, then run to its end. Every computed result is counted by its file: no result may
    be lost, damaged or written twice, and the dataset must equal that of an undisturbed run. When a
-   sweep has ended before it was killed often enough, a new one begins in a new folder.
+   sweep has ended before it was killed often enough, a new one begins in a new folder. This is done
+   with two workers, and with one process that is forked after all imports, so that more of the
+   random moments fall into the work.
 
 Every sweep has a folder of its own for the scores of random weights, so that none profits from the
 work of an earlier one.
@@ -27,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +57,13 @@ def tiny_models(folder: Path, number: int) -> list[Path]:
     return paths
 
 
+def arguments(models: list[Path], out: Path) -> list[str]:
+    return ["score", *map(str, models), "-m", METRICS, "-q", "--top", "0", "-o", str(out)]
+
+
 def started(models: list[Path], out: Path, *options: str) -> subprocess.Popen:
-    command = ["score", *map(str, models), "-m", METRICS, "-q", "--top", "0", "-o", str(out)]
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, *command, *options],
+        [sys.executable, "-c", RUN, *arguments(models, out), *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -89,7 +95,47 @@ def group_bytes(group: int) -> int:
     return total
 
 
-def finished(process: subprocess.Popen) -> tuple[float, int]:
+class Forked:
+    """The command in a fork of this process, which has imported what it needs."""
+
+    def __init__(self, models: list[Path], out: Path) -> None:
+        self.pid = os.fork()
+        self.returncode: int | None = None
+        if self.pid:
+            return
+        os.setsid()
+        os.environ.update(environment(out))
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        from interp.cli.main import main as command
+
+        code = 1
+        try:
+            command(arguments(models, out))
+        except SystemExit as end:
+            code = int(end.code or 0)
+        finally:
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        """Return the exit status; None while it runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def communicate(self) -> tuple[bytes, bytes]:
+        """Wait for the end; a fork prints nothing."""
+        while self.poll() is None:
+            time.sleep(0.002)
+        return b"", b""
+
+
+Begun = Callable[[list[Path], Path], "subprocess.Popen | Forked"]
+
+
+def finished(process: subprocess.Popen | Forked) -> tuple[float, int]:
     """Wait for a command; return its seconds and the largest memory of its group."""
     begin, most = time.perf_counter(), 0
     while process.poll() is None:
@@ -140,14 +186,21 @@ def stamps(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in found}
 
 
-def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str, Any]:
+def two_workers(models: list[Path], out: Path) -> subprocess.Popen:
+    return started(models, out, "--jobs", "2")
+
+
+BEGUN: dict[str, Begun] = {"two workers": two_workers, "one process": Forked}
+
+
+def killed(models: list[Path], folder: Path, kills: int, seed: int, begun: Begun) -> dict[str, Any]:
     """Kill a sweep at random moments until it has been killed so often, then let it end."""
     from interp.core.dataset import problems
     from interp.core.store import Store
 
     rng = random.Random(seed)
     whole, out = folder / "whole", folder / "killed"
-    seconds, _ = finished(started(models, whole, "--jobs", "2"))
+    seconds, _ = finished(begun(models, whole))
     say(f"an undisturbed sweep of {len(models)} models: {seconds:.1f} s")
     lost = again = interrupted = ended = 0
     known: dict[str, int] = {}
@@ -155,7 +208,7 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str,
     same = True
     done = 0
     while done < kills:
-        process = started(models, out, "--jobs", "2")
+        process = begun(models, out)
         begin = time.perf_counter()
         moment = rng.uniform(0.0, seconds)
         while process.poll() is None and time.perf_counter() - begin < moment:
@@ -171,11 +224,11 @@ def killed(models: list[Path], folder: Path, kills: int, seed: int) -> dict[str,
         known = now
         say(f"{done} of {kills} kills, {len(now)} of {every} results, sweep {ended + 1}")
         if len(now) == every and done < kills:  # all is there: begin a new sweep
-            finished(started(models, out, "--jobs", "2"))  # what is rebuilt from the results
+            finished(begun(models, out))  # what is rebuilt from the results
             same &= equal(whole, out) and stamps(out) == now
             ended += 1
             out, known = folder / f"killed-{ended}", {}
-    finished(started(models, out, "--jobs", "2"))
+    finished(begun(models, out))
     now = stamps(out)
     again += sum(now[name] != known[name] for name in known.keys() & now.keys())
     return {
@@ -192,6 +245,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--kill-models", type=int, default=8)
     parser.add_argument("--only", choices=("jobs", "kills"), help="run one part, keep the other")
+    parser.add_argument("--kill", action="append", choices=tuple(BEGUN), help="what is killed")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     if asked.only is not None:
@@ -205,8 +259,13 @@ def main() -> None:
             found["jobs"] = compared(models[: asked.models], folder)
             write(found)
         if asked.kills:
-            found["kills"] = killed(models[: asked.kill_models], folder, asked.kills, asked.seed)
-            write(found)
+            for name in asked.kill or BEGUN:
+                mine = folder / name.replace(" ", "-")
+                mine.mkdir()
+                found.setdefault("kills", {})[name] = killed(
+                    models[: asked.kill_models], mine, asked.kills, asked.seed, BEGUN[name]
+                )
+                write(found)
     print(report(found))
 
 
@@ -237,8 +296,11 @@ def report(found: dict[str, Any]) -> str:
             "",
         ]
     if kills := found.get("kills"):
-        lines += ["| SIGKILL at random moments | |", "|---|---|"]
-        lines += [f"| {name} | {value} |" for name, value in kills.items()]
+        names = list(next(iter(kills.values())))
+        lines += ["| SIGKILL at random moments | " + " | ".join(kills) + " |"]
+        lines += ["|---" * (1 + len(kills)) + "|"]
+        for name in names:
+            lines += [f"| {name} | " + " | ".join(str(kills[k][name]) for k in kills) + " |"]
         lines += [""]
     return "\n".join(lines)
 
