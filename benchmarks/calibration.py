@@ -43,26 +43,25 @@ from interp.model.content import model_provenance
 HERE = Path(__file__).parent
 SHAPES = ("gpt2", "llama", "bert", "neox")
 TOLD = "four small shapes (GPT-2, Llama with grouped keys, BERT and GPT-NeoX; 2 layers)"
-PARTS = {  # of the metrics that are judged together
+PARTS = {  # judged together
     "by default": ("detectors", "weights"),
-    "with -m experiments": ("experiments",),
-    "with -m geometry": ("geometry",),
+    **{f"with -m {g}": (g,) for g in ("experiments", "geometry", "categories", "cache")},
     "with -m all": ("detectors", "weights", "geometry", "experiments"),
 }
 COVERED = ("induction", "previous_token", "entropy", "echo", "retrieval", "qr_retrieval",
            "item_position", "selective_induction", "sink")  # fmt: skip
 
 
-def module_of(shape: str, seed: int) -> torch.nn.Module:
+def module_of(shape: str, seed: int, vocabulary: int = 128, longest: int = 128) -> torch.nn.Module:
     """A small transformer with the initialisation of its class."""
     import transformers as hf
 
-    common = {"vocab_size": 128, "max_position_embeddings": 128}
+    common = {"vocab_size": vocabulary, "max_position_embeddings": longest}
     two = {"num_hidden_layers": 2, "bos_token_id": 0, "eos_token_id": 1}
     torch.manual_seed(seed)
     if shape == "gpt2":
-        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 128}
-        config = hf.GPT2Config(vocab_size=128, bos_token_id=0, eos_token_id=1, **sizes)
+        sizes = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": longest}
+        config = hf.GPT2Config(vocab_size=vocabulary, bos_token_id=0, eos_token_id=1, **sizes)
         return hf.GPT2LMHeadModel(config).eval()
     if shape == "llama":
         heads = {"num_attention_heads": 8, "num_key_value_heads": 2}
@@ -80,8 +79,7 @@ def random_model(shape: str, number: int) -> interp.Model:
     return interp.load(module_of(shape, 1000 + number), name=shape)
 
 
-def silent(*_: Any) -> None:
-    """Progress of no interest."""
+def silent(*_: Any) -> None: ...
 
 
 def found_by(
@@ -144,7 +142,12 @@ def kept(path: Path | None, make: Callable[[], Any]) -> Any:
 
 
 def familywise(
-    number: int, draws: int, keep: Path | None, only: str = "", shapes: Sequence[str] = SHAPES
+    number: int,
+    draws: int,
+    keep: Path | None,
+    only: str = "",
+    shapes: Sequence[str] = SHAPES,
+    model_of: Callable[[str, int], interp.Model] = random_model,
 ) -> dict[str, Any]:
     """Claims on random models, the rate of small p of each metric, and what chance is."""
     parts = {part: groups for part, groups in PARTS.items() if only in ("", part)}
@@ -155,13 +158,13 @@ def familywise(
     p_of: dict[str, list[np.ndarray]] = {}
     values: dict[str, list[np.ndarray]] = {}
     for shape in shapes:
-        some = random_model(shape, 0)
+        some = model_of(shape, 0)
         bounds = applying(some, wanted)
 
         def one(
             at: int, shape: str = shape, bounds: Sequence[BoundAnalysis] = bounds
         ) -> dict[str, MetricScores]:
-            return found_by(random_model(shape, at), bounds, 0)
+            return found_by(model_of(shape, at), bounds, 0)
 
         every = [
             kept(None if keep is None else keep / f"{shape}-{at}.pkl", lambda at=at: one(at))
@@ -175,7 +178,7 @@ def familywise(
                 found, table = judged(made, groups)
                 frame = table.to_pandas()
                 claimed[part] += bool(found.special)
-                below[part] += bool((frame["p"] < LEVEL / found.tests).any())
+                below[part] += bool((frame["p"] < LEVEL / max(found.tests, 1)).any())
                 by_shape[shape][part] += bool(found.special)
                 who[part].update({x.metric for x in found.special})
             for label, table in made.items():
@@ -213,7 +216,7 @@ def between(hits: int, n: int) -> tuple[float, float]:
 
 
 def share(p: np.ndarray, level: float) -> float:
-    return round(float((p[~np.isnan(p)] < level).mean()), 4)
+    return round(float((p[~np.isnan(p)] < level).mean()), 4) if np.isfinite(p).any() else math.nan
 
 
 def middle(x: np.ndarray) -> dict[str, float]:
@@ -390,8 +393,9 @@ def write(found: dict[str, Any]) -> None:
     (HERE / "calibration.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (HERE / "calibration.md").write_text(page(found), encoding="utf-8")
     shipped = {key: found[key] for key in ("shapes", "draws", "familywise", "chance", "made")}
-    path = Path(interp.__file__).parent / "core" / "calibration.json"
-    path.write_text(json.dumps(shipped, indent=1) + "\n", encoding="utf-8")
+    (Path(interp.__file__).parent / "core" / "calibration.json").write_text(
+        json.dumps(shipped, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""How often metrics of geometry call heads of random models special, and what the group costs.
+"""How often metrics of a group call heads of random models special, and what a group costs.
 
-    python benchmarks/calibration_geometry.py [--models 50] [--draws 6] [--keep FOLDER]
-    python benchmarks/calibration_geometry.py --only SHAPE --keep FOLDER     score one shape
+    python benchmarks/calibration_groups.py GROUP [--models 50] [--draws 6] [--keep FOLDER]
+    python benchmarks/calibration_groups.py GROUP --only SHAPE --keep FOLDER     score one shape
 
-False findings: as benchmarks/calibration.py, for the group that is scored by `-m geometry`. Cost:
-seconds of the whole group, and of each metric alone, over a plain forward pass of the same prompts;
-passes alternate, and the ratio is that of the medians. Writes benchmarks/calibration_geometry.json
-and .md.
+GROUP is geometry, categories or cache. False findings: as benchmarks/calibration.py, for the group
+that is scored by `-m GROUP`; models of metrics of texts have the tokenizer of a bundled model.
+Cost, for geometry: seconds of the whole group, and of each metric alone, over a plain forward pass
+of the same prompts; passes alternate, and the ratio is that of the medians. The experiments of the
+other groups make their own prompts. Writes benchmarks/calibration_GROUP.json and .md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 import platform
 import statistics
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,29 @@ from interp.heads.declaration import bound
 from interp.heads.measuring import measure_layers, why_unmeasurable
 
 HERE = Path(__file__).parent
-PART = "with -m geometry"
 ROUNDS = 3
 SIZES = {  # hidden size, layers, heads, key-value heads, prompts, tokens
     "small": (64, 2, 8, 2, 16, 24),
     "larger": (128, 4, 8, 8, 4, 64),
+}
+
+
+@cache
+def bundled_tokenizer() -> Any:
+    return interp.load("bundled:induction").tokenizer
+
+
+def random_reader(shape: str, number: int) -> interp.Model:
+    """A random model of longer texts, with the tokenizer of a bundled model."""
+    tokenizer = bundled_tokenizer()
+    module = calibration.module_of(shape, 1000 + number, len(tokenizer), 1024)
+    return interp.load(module, name=shape, tokenizer=tokenizer)
+
+
+GROUPS = {
+    "geometry": calibration.random_model,
+    "categories": random_reader,
+    "cache": calibration.random_model,
 }
 
 
@@ -95,16 +115,17 @@ def plain(model: interp.Model, given: dict[str, Any]) -> None:
         model.module(**given)
 
 
-def page(found: dict[str, Any]) -> str:
+def page(group: str, found: dict[str, Any]) -> str:
     """Format the results as Markdown."""
     (of,) = found["familywise"]
     low, high = calibration.between(of["p_alone"], of["models"])
     shapes = ", ".join(f"{k} {v}" for k, v in of["by_shape"].items())
     out = [
-        "# Metrics of geometry on random weights, and their cost", "",
+        f"# Metrics of {group} on random weights{', and their cost' if found['cost'] else ''}",
+        "",
         "## False findings", "",
         f"{of['models']} randomly initialised models of {calibration.TOLD}, each held against"
-        f" {found['draws']} other draws of its initialisation, scored by `-m geometry`. A head is"
+        f" {found['draws']} other draws of its initialisation, scored by `-m {group}`. A head is"
         " called special where p is below 5 % over all heads and metrics (Bonferroni) and the"
         " difference is large. In brackets the exact binomial 95 % interval.", "",
         f"- models with any head called special: {of['claimed']}"
@@ -122,6 +143,14 @@ def page(found: dict[str, Any]) -> str:
             f"| `{label}` | {x['median']:g} ({x['low']:g} to {x['high']:g}) | {p['0.05']:.1%}"
             f" | {p['0.01']:.1%} |"
         )
+    if found["cost"]:
+        out += costs(found)
+    return "\n".join([*out, "", found["made"]]) + "\n"
+
+
+def costs(found: dict[str, Any]) -> list[str]:
+    """Format the part about the cost as lines of Markdown."""
+    out: list[str] = []
     out += ["", "## Cost", ""]
     out.append(
         f"Seconds over a plain forward pass of the same prompts: medians of {ROUNDS} rounds in"
@@ -139,12 +168,13 @@ def page(found: dict[str, Any]) -> str:
         for name in order:
             ends = x["spread"][name]
             out.append(f"| {name} | {x['ratio'][name]:g} ({ends[0]:g} to {ends[1]:g}) |")
-    return "\n".join([*out, "", found["made"]]) + "\n"
+    return out
 
 
 def main() -> None:
     """Measure, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("group", choices=GROUPS)
     parser.add_argument("--models", type=int, default=50, help="of each shape")
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--keep", type=Path, help="keep what is scored here, and go on with it")
@@ -157,19 +187,22 @@ def main() -> None:
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     shapes = (given.only,) if given.only else calibration.SHAPES
-    found = calibration.familywise(given.models, given.draws, given.keep, PART, shapes)
+    part = f"with -m {given.group}"
+    found = calibration.familywise(
+        given.models, given.draws, given.keep, part, shapes, GROUPS[given.group]
+    )
     if given.only:
         return
     found |= {"draws": given.draws, "beside": given.beside}
-    found["cost"] = [cost(size) for size in SIZES]
+    found["cost"] = [cost(size) for size in SIZES] if given.group == "geometry" else []
     found["made"] = (
-        f"Made by `python benchmarks/calibration_geometry.py --models {given.models} --draws"
-        f" {given.draws}` with interp {interp.__version__}, torch {torch.__version__}, Python"
-        f" {platform.python_version()}, {torch.get_num_threads()} thread(s)."
+        f"Made by `python benchmarks/calibration_groups.py {given.group} --models {given.models}"
+        f" --draws {given.draws}` with interp {interp.__version__}, torch {torch.__version__},"
+        f" Python {platform.python_version()}, {torch.get_num_threads()} thread(s)."
     )
-    path = HERE / "calibration_geometry.json"
+    path = HERE / f"calibration_{given.group}.json"
     path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(page(found), encoding="utf-8")
+    path.with_suffix(".md").write_text(page(given.group, found), encoding="utf-8")
 
 
 if __name__ == "__main__":
