@@ -110,6 +110,11 @@ SECTIONS = {
         "`interp.heads.outliers`; on random tokens they are metrics (above).",
     ),
     "lens": ("Logits of the residual stream", "`interp.lens`."),
+    "probes": (
+        "What heads carry: linear probes",
+        "`interp probe FILE MODEL`; `interp.probes`. Folds are of whole documents, and a probe is "
+        "compared with shuffled labels and a control task.",
+    ),
 }
 # Folders of functions that are not in a registry: their public functions are methods, except
 # these, which make a method's inputs or draw its results.
@@ -121,6 +126,7 @@ PACKAGES = {
     "needle": "interp.heads.needle",
     "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
+    "probes": "interp.probes",
 }
 BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
 NO_METHODS = {
@@ -156,6 +162,7 @@ NO_METHODS = {
     },
     "interp.heads.outliers": {"kurtosis", "random_tokens", "replace_channel"},
     "interp.lens": set(),
+    "interp.probes": {"read_probe_items", "recorded_features"},
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}
 COSTS = {  # by the kind of a metric, or by what an attribution method needs

@@ -49,14 +49,24 @@ def lookback_features(
     For each token of a response: the mean attention per token of the context (before `start`),
     divided by the sum of this and the mean attention per token from `start` on, as far as it is
     seen. 0.5 for even attention, 1 for attention on the context alone. Rows without either are
-    0.5. Reference: Chuang et al. 2024, "Lookback Lens" (arXiv 2407.07071), whose code counts the
-    cue of the response to what is new, so that this is never empty.
+    0.5.
 
     Returns:
         The features of all parts, item by item, and the item of each part.
 
     Raises:
         PromptError: there is no context, or a part does not lie in the response.
+
+    Unit: share, 0 to 1.
+
+    Cost: One forward pass per item; only rows of the response are computed.
+
+    Null: Shuffled labels, by `train_probe`.
+
+    Not for: responses of different lengths with different labels; the ratio depends on the length.
+
+    Reference: Chuang et al. 2024, "Lookback Lens" (arXiv 2407.07071), whose code counts the cue of
+        the response to what is new, so that this is never empty.
     """
     for i, item in enumerate(items):
         if not 0 < item.start < len(item.ids):
@@ -89,13 +99,23 @@ def last_row_features(
 
     The attention of the last token is renormalised over the context (before `start`), then
     averaged over the tokens of a part: 1 over the tokens of the context for even attention. Only
-    the last row is computed. Reference: Zhang et al. 2025, "Sentinel" (arXiv 2505.23277).
+    the last row is computed.
 
     Returns:
         The features of all parts, item by item, and the item of each part.
 
     Raises:
         PromptError: there is no context, or a part does not lie in it.
+
+    Unit: share of the attention per token.
+
+    Cost: One forward pass per item; one row per head is computed.
+
+    Null: Shuffled labels, by `train_probe`.
+
+    Not for: sentences whose place tells their label: heads attend more to near ones.
+
+    Reference: Zhang et al. 2025, "Sentinel" (arXiv 2505.23277).
     """
     for i, item in enumerate(items):
         if not 0 < item.start <= len(item.ids):

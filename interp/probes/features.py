@@ -105,6 +105,16 @@ def output_features(
     Raises:
         OptionError: the position is not known.
         PromptError: a prompt does not fit the model, or has no such position.
+
+    Unit: of the activations.
+
+    Cost: One forward pass of the prompts.
+
+    Null: Shuffled labels, by `train_probe`.
+
+    Not for: labels that the last token itself tells; every head that copies it then predicts them.
+
+    Reference: this project.
     """
     given = Prompts.of(prompts, model)
     wanted = -1 if position == "last" else position
@@ -130,8 +140,7 @@ def chunk_features(
 
     The items of a prompt are its first tenth, its first two tenths and so on. A probe of them
     predicts whether what was read so far suffices for an answer; all items of a prompt belong to
-    one document. Reference: Xie et al. 2025, "Knowing When to Stop" (arXiv 2502.01025), on inputs
-    of the output projection instead of slices of its output.
+    one document.
 
     Args:
         model: a loaded model, or anything that `interp.load` accepts.
@@ -144,6 +153,19 @@ def chunk_features(
 
     Raises:
         PromptError: a prompt has fewer tokens than chunks.
+
+    Unit: of the activations.
+
+    Cost: One forward pass of the prompts.
+
+    Null: Shuffled labels, by `train_probe`; they are shuffled inside a prompt where its items
+        differ.
+
+    Not for: prompts in which the sufficient part is always at the same place; position alone then
+        tells the label.
+
+    Reference: Xie et al. 2025, "Knowing When to Stop" (arXiv 2502.01025), on inputs of the output
+        projection instead of slices of its output.
     """
     given = Prompts.of(prompts, model)
     if chunks < 1 or min(map(len, given.ids)) < chunks:
@@ -179,6 +201,16 @@ def metric_features(
     Raises:
         OptionError: a metric has no values on prompts.
         PromptError: a metric has no value on some prompt.
+
+    Unit: of each metric.
+
+    Cost: One forward pass of the prompts.
+
+    Null: Shuffled labels, by `train_probe`.
+
+    Not for: labels that go with the length of the prompts, on which many metrics depend.
+
+    Reference: this project.
     """
     from interp.heads.scoring import score
 
