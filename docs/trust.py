@@ -15,6 +15,7 @@ from typing import Any
 HERE = Path(__file__).parent
 NOMINAL = 0.95
 TOO_OFTEN = 0.02  # share of heads of random models with p below 0.01
+GROUPS = ("geometry", "categories", "cache")
 BENCHMARKS = HERE.parent / "benchmarks"
 
 
@@ -75,8 +76,11 @@ def claims() -> Iterator[str]:
         f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them, "
         f"with {kept['draws']} draws of random weights as the null. A false finding is any head of "
         "a model that the report lists as special; the nominal rate is 5 % of models. In brackets "
-        "the exact binomial 95 % interval. Command: `python benchmarks/calibration.py`."
+        "the exact binomial 95 % interval. Commands: `python benchmarks/calibration.py`, and for the "
+        f"single groups `python benchmarks/calibration_groups.py {'|'.join(GROUPS)}`."
     )
+    parts = [r for r in kept["familywise"] if r["of"] != "with -m geometry"]
+    groups = [r for name in GROUPS for r in read(f"calibration_{name}")["familywise"]]
     yield table(
         ("metrics", "models", "models with a false finding", "p below the level, of any size"),
         [
@@ -87,7 +91,7 @@ def claims() -> Iterator[str]:
                 f"[{r['low']:.1%}, {r['high']:.1%}]",
                 f"{r['p_alone']} ({r['p_alone'] / r['models']:.1%})",
             )
-            for r in kept["familywise"]
+            for r in parts + groups
         ],
     )
     far = [name for name, rate in kept["p_below"].items() if rate["0.01"] > TOO_OFTEN]

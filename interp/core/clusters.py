@@ -269,7 +269,9 @@ def predict(draws: Float[Array, "draw head"]) -> Predicted:
     """Predict a further head of a further draw from the draws of a layer.
 
     The variance adds up the variation of the draws' means, the rest of the variation between heads
-    within a draw, and the error of the mean of all draws.
+    within a draw, and the error of the mean of all draws. Where the variances inside draws differ
+    more than those of equal Gaussian draws would, the degrees of freedom are at most those of the
+    t distribution that such a mixture has.
     """
     m, heads = draws.shape
     means = draws.mean(1)
@@ -281,7 +283,13 @@ def predict(draws: Float[Array, "draw head"]) -> Predicted:
     error = between**2 / (m - 1)
     if heads > 1:
         error += within**2 / (m * (heads - 1))
-    return Predicted(float(means.mean()), math.sqrt(variance), float(variance**2 / error))
+    freedom = float(variance**2 / error)
+    if heads > 1:
+        each = draws.var(1, ddof=1)
+        excess = each.var(ddof=1) - 2 * each.mean() ** 2 / (heads - 1)
+        # variances of a t distribution with v degrees of freedom vary by 2 / (v - 4), relatively
+        freedom = min(freedom, 4 + 2 * each.mean() ** 2 / excess if excess > 0 else math.inf)
+    return Predicted(float(means.mean()), math.sqrt(variance), freedom)
 
 
 def _p(values: Array, e: Predicted, tails: dict[int, tuple[float, float] | None]) -> Array:
