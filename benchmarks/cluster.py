@@ -173,6 +173,7 @@ def measured(models: list[str], asked: argparse.Namespace, folder: Path) -> dict
     return {
         "models": len(models), "metrics": asked.metrics, "draws of random weights": DRAWS,
         "results": len(stamps(out)),
+        "what else ran at the time": asked.beside,
         "seconds of one process": alone["seconds"],
         "seconds of the cluster": quiet["seconds"],
         "models that failed in each run": [alone["failed"], quiet["failed"], failed],
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--shared", type=Path, default=HERE.parent.parent / "shared" / "models")
     parser.add_argument("--metrics", default="all")
     parser.add_argument("--work", type=Path)
+    parser.add_argument("--beside", default="nothing", help="what else ran at the time")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as at:
