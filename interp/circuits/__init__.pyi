@@ -10,6 +10,8 @@ from .published import Published, published
 from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
 from .result import Circuit
+from .set_evaluation import SetEvaluation, evaluate_set
+from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
 
 __all__ = [
@@ -23,16 +25,19 @@ __all__ = [
     "Patched",
     "Published",
     "PublishedComparison",
+    "SetEvaluation",
     "Signals",
     "discovery",
     "evaluate",
     "evaluate_circuit",
     "evaluate_edges",
+    "evaluate_set",
     "find_circuit",
     "make_contrast",
     "patch_first",
     "published",
     "signals",
+    "smallest_set",
     "tasks",
 ]
 
