@@ -113,56 +113,81 @@ def between(graph: ResidualGraph, nodes: Sequence[str]) -> tuple[Edge, ...]:
     return tuple((a, b) for a, b in graph.edges if a in keep and node_of(b) in keep)
 
 
-def choose(
-    runs: PatchedRuns,
-    ranking: Sequence[str],
-    edge_score: Mapping[Edge, float] | None,
-    *,
-    faithful: float = FAITHFUL,
-    size: int = 0,
-    most: tuple[float, float] = (math.inf, math.inf),
-) -> Chosen:
-    """Choose the first nodes of a ranking, and the first edges between them, that keep a share.
+def share_kept(runs: PatchedRuns, mask: Any, stage: str) -> float:
+    """Measure the faithfulness of a mask by one forward pass.
 
-    Args:
-        runs: The runs to measure on.
-        ranking: Nodes in order.
-        edge_score: Scores of edges; without them all edges between the nodes are kept.
-        faithful: Share of the behaviour to keep.
-        size: Number of nodes, if it is given instead of the share.
-        most: Largest number of forward passes for nodes, and for edges.
+    Raises:
+        OptionError: Clean and corrupted prompts have the same value.
     """
     if abs(runs.gap) < 1e-9:
         raise OptionError(
             f"{runs.task.name}: clean and corrupted prompts have the same value on average, so no"
             " share of their difference can be kept; use other pairs"
         )
+    return float(runs.kept([mask], stage).mean() / runs.gap)
 
-    def share(mask: Any, stage: str) -> float:
-        return float(runs.kept([mask], stage).mean() / runs.gap)
 
+def choose_nodes(
+    runs: PatchedRuns,
+    ranking: Sequence[str],
+    *,
+    faithful: float = FAITHFUL,
+    size: int = 0,
+    most: float = math.inf,
+) -> Chosen:
+    """Choose the first nodes of a ranking that keep a share, with all edges between them.
+
+    Args:
+        runs: The runs to measure on.
+        ranking: Nodes in order.
+        faithful: Share of the behaviour to keep.
+        size: Number of nodes, if it is given instead of the share.
+        most: Largest number of forward passes.
+    """
     ranking = [name for name in ranking if name in runs.graph.index]
+
+    def kept(k: int) -> float:
+        return share_kept(runs, runs.only(ranking[:k]), NODES)
+
     if size:
         size = min(size, len(ranking))
-        kept = share(runs.only(ranking[:size]), NODES) if size < len(ranking) else 1.0
+        value = kept(size) if size < len(ranking) else 1.0
     else:
-        size, kept = first_enough(
-            lambda k: share(runs.only(ranking[:k]), NODES), len(ranking), 1 - faithful, most[0]
-        )
+        size, value = first_enough(kept, len(ranking), 1 - faithful, most)
     nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
-    edges = between(runs.graph, nodes)
-    if edge_score is None:
-        return Chosen(nodes, connected(edges), kept)
-    order = sorted(edges, key=lambda e: -abs(edge_score.get(e, 0.0)))
-    within = max(1 - faithful, abs(1 - kept))  # a set of given size may be further away
+    return Chosen(nodes, between(runs.graph, nodes), value)
+
+
+def choose_edges(
+    runs: PatchedRuns,
+    chosen: Chosen,
+    score: Mapping[Edge, float],
+    *,
+    faithful: float = FAITHFUL,
+    most: float = math.inf,
+) -> Chosen:
+    """Choose the edges of largest score, of those between chosen nodes, that keep a share.
+
+    Args:
+        runs: The runs to measure on.
+        chosen: The nodes, and all edges between them.
+        score: Scores of edges; those without one come last.
+        faithful: Share of the behaviour to keep.
+        most: Largest number of forward passes.
+    """
+    order = sorted(chosen.edges, key=lambda e: -abs(score.get(e, 0.0)))
+    within = max(1 - faithful, abs(1 - chosen.kept))  # a set of given size may be further away
     number, kept = first_enough(
-        lambda k: share(runs.graph.mask(order[:k]), EDGES), len(order), within, most[1], kept
-    )
+        lambda k: share_kept(runs, runs.graph.mask(order[:k]), EDGES), len(order), within, most,
+        chosen.kept,
+    )  # fmt: skip
     some = connected(order[:number])
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
     return Chosen(
-        tuple(n for n in nodes if n in ends), tuple(sorted(some, key=places.__getitem__)), kept
+        tuple(n for n in chosen.nodes if n in ends),
+        tuple(sorted(some, key=places.__getitem__)),
+        kept,
     )
 
 
@@ -212,7 +237,9 @@ def smallest_set(
     rest = [name for name in runs.graph.writers if name not in circuit.nodes]
     scores = dict(zip(circuit.edges, np.nan_to_num(circuit.edge_score).tolist(), strict=True))
     on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
-    found = choose(
-        runs, [*circuit.ranking, *rest], on_graph or None, faithful=faithful, size=size
-    )  # fmt: skip
+    found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
+    if on_graph:
+        found = choose_edges(runs, found, on_graph, faithful=faithful)
+    else:
+        found = replace(found, edges=connected(found.edges))
     return replace(circuit, tables=dict(circuit.tables) | found.tables(faithful, runs.stages))

@@ -64,8 +64,12 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     figures = {row["figure"]: row for row in told["figures"]}
     assert set(figures) == {
         "CMD", "CMD, found on", "CPR", "faithfulness", "completeness", "not needed", "Jaccard",
-        "AUROC",
+        "AUROC", "faithfulness of the set", "completeness of the set",
     }  # fmt: skip
+    for name in ("faithfulness", "completeness"):
+        assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
+    assert {row["head"] for row in told["minimality"]} == set(told["one_out"])
+    assert all(row["low"] <= row["lost"] <= row["high"] for row in told["minimality"])
     assert figures["CMD"]["low"] <= figures["CMD"]["value"] <= figures["CMD"]["high"]
     assert {n for n, row in figures.items() if not row["ablation"]} == {"Jaccard", "AUROC"}
     assert figures["CPR"]["ablation"] == figures["completeness"]["ablation"] == "corrupted"
@@ -221,7 +225,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     shown = run(*args).stdout.splitlines()
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
-    assert list(table) == ["from", "to", "score", "sem", "n", "unit"]
+    assert list(table) == ["from", "to", "score", "sem", "n", "unit", "in_set"]
     assert len(table) == 110
     assert table["score"].abs().is_monotonic_decreasing
     assert (table["unit"] == "logits").all()
@@ -233,8 +237,8 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
         assert float(line.split()[3]) == pytest.approx(row.score, rel=1e-3)
         at = found.edges.index((row[1], row[2]))
         assert found.edge_sem[at] == pytest.approx(row.sem)
-    assert shown[5] == "    and 107 more"
-    assert shown[6] == "  nodes of these edges: score (logits)"
+    assert shown[5] == "    and 107 more, 3 of all 110 in the smallest set"
+    assert shown[6] == "  nodes: score (logits)"
     assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
     heads = run(*args[:5], *args[7:], "--method", "exact-patching").stdout  # no edges, no list
     assert " -> " not in heads

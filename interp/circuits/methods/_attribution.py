@@ -6,7 +6,7 @@ in the value's own unit, per prompt; positive where the node or edge helps the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,16 +94,19 @@ def edges_by_gradient(
 
 
 def edges_along_inputs(
-    pair: RunPair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN, readers: Sequence[int] | None = None
 ) -> Float[Tensor, "batch reader writer"]:
-    """Score edges by the gradient averaged over midpoints of a straight path between embeddings."""
+    """Score edges by the gradient averaged over midpoints of a straight path between embeddings.
+
+    Only the edges into some readers are scored if their numbers are given; others are 0.
+    """
     delta = pair.delta
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
     total = torch.zeros(())
     for k in range(steps):
         embed = corrupted + (k + 0.5) / steps * (clean - corrupted)
         run = pair.backward("clean", rules, replaced=Replaced(embed=embed))
-        total = total + edge_scores(run, delta) / steps
+        total = total + edge_scores(run, delta, readers=readers) / steps
     return total
 
 

@@ -7,7 +7,7 @@ is the inner product of this gradient with the writer's clean minus corrupted ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -265,7 +265,10 @@ class Backward(Watch):
 
 
 def edge_scores(
-    run: Backward, delta: Float[Tensor, "batch pos writer d_model"], writers: slice | None = None
+    run: Backward,
+    delta: Float[Tensor, "batch pos writer d_model"],
+    writers: slice | None = None,
+    readers: Sequence[int] | None = None,
 ) -> Float[Tensor, "batch reader writer"]:
     """Compute edge scores: gradients of readers times differences of writers; 0 where no edge is.
 
@@ -273,12 +276,14 @@ def edge_scores(
         run: The run with its gradients.
         delta: Clean minus corrupted output of every writer.
         writers: The writers to score; all by default.
+        readers: Numbers of the readers to score; all by default.
     """
     graph = run.graph
     n = len(graph.writers)
     found = delta.new_zeros(len(delta), len(graph.readers), n)
     first, end = (0, n) if writers is None else (writers.start, writers.stop)
-    for i, reader in enumerate(graph.readers):
+    for i in range(len(graph.readers)) if readers is None else readers:
+        reader = graph.readers[i]
         last = min(end, reader.n_before)
         if last > first:
             part = delta[:, :, first:last]

@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.declaration import Found, discovery
-from interp.circuits.methods._attribution import RunPair, edges_along_inputs, effects_without
+from interp.circuits.methods._attribution import (
+    RunPair,
+    edges_along_inputs,
+    effects_without,
+    nodes_along_inputs,
+)
 from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.nodes import larger_effect
 from interp.circuits.patched_runs import BASE, PatchedRuns
-from interp.circuits.smallest import FAITHFUL, Chosen, between, check_share, choose
+from interp.circuits.smallest import (
+    FAITHFUL,
+    Chosen,
+    check_share,
+    choose_edges,
+    choose_nodes,
+)
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,8 +32,10 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 ALONE = "patched alone"
+ESTIMATED = "estimated by gradients, not patched"
+_NOTHING = 1e-9  # estimates below it say nothing about the scale
 STEPS = 5
-LEAST = BASE + 1  # passes: both runs, their check, and one gradient
+LEAST = BASE + 2  # passes: both runs, their check, and two gradients
 _MANY = 40  # passes left after the screen, from which two candidates are tried for each primary
 _GAIN = 1.5  # estimated with the primary patched over estimated otherwise, of a backup to try
 
@@ -60,13 +73,14 @@ def verified_edges(
 ) -> Found:
     """Find the nodes and edges that keep a share of the task, within a budget of forward passes.
 
-    Integrated gradients estimate every edge. Patching then measures the first nodes one by one;
+    Integrated gradients estimate every node. Patching then measures the first nodes one by one;
     heads that matter only while a primary head is patched are searched by a gradient taken in that
     run, and measured (table `backups`, column `conditional`). The smallest set of nodes, MLPs and
     embeddings included, that keeps the share while all others are corrupted is found by bisection,
-    then the smallest set of edges between them (tables `smallest`, `smallest_nodes`,
-    `smallest_edges`). The edges of the set are patched one by one, largest first. Each score states
-    whether it was measured or estimated.
+    then, by gradients of the edges between them, the smallest set of edges (tables `smallest`,
+    `smallest_nodes`, `smallest_edges`). The edges of the set are patched one by one, largest first.
+    Each score states whether it was measured or estimated; estimates of nodes are scaled by the
+    median ratio of measured effects to estimates.
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
@@ -84,35 +98,27 @@ def verified_edges(
     check_share(faithful, size)
     if budget < 0 or 0 < budget < LEAST:
         raise OptionError(
-            f"budget={budget}; the clean and corrupted runs and one gradient take {LEAST} passes;"
+            f"budget={budget}; the clean and corrupted runs and two gradients take {LEAST} passes;"
             " give more, or 0 for as many as patching every node takes"
         )
     runs = PatchedRuns(model, task)
-    graph, n = runs.graph, len(runs.graph.writers)
-    runs.budget = budget or max(LEAST, n + BASE)
+    graph = runs.graph
+    runs.budget = budget or max(LEAST, len(graph.writers) + BASE)
     steps = max(1, min(STEPS, int(runs.left) // 5))
-    screen = runs.gradients(
-        lambda pair: (edges_along_inputs(pair, steps=steps),), "screen by gradients", steps,
-        steps * (1 + len(graph.readers)),
-    )[0]  # fmt: skip
-    estimate = screen.mean(0)  # [reader, writer]
-    shares = _Shares.of(int(runs.left), n, size, backups)
-    nodes = _Nodes(runs, estimate.sum(0), shares)
+    of_edges = min(2, steps - 1) if level == "edge" else 0  # steps of the gradients of edges
+    nodes = _Nodes(runs, steps - of_edges, of_edges, size, backups)
     rows = nodes.measure()
-    edge_score = {(a, b): float(estimate[graph.reader_index[b], graph.index[a]])
-                  for a, b in graph.edges}  # fmt: skip
-    chosen = choose(
-        runs, nodes.ranking(), edge_score if level == "edge" else None, faithful=faithful,
-        size=size, most=(shares.smallest_nodes, shares.smallest_edges),
-    )  # fmt: skip
-    nodes.patch([name for name in chosen.nodes if name != "logits"], runs.left / 2)
-    edges = _edges(runs, chosen, screen, edge_score) if level == "edge" else {}
-    unmeasured = tuple(name for name in graph.writers if name not in nodes.alone)
+    chosen = choose_nodes(
+        runs, nodes.ranking(), faithful=faithful, size=size, most=nodes.shares.smallest_nodes
+    )
+    edges: dict[str, Any] = {}
+    if level == "edge":
+        chosen, edges = _edges(runs, chosen, max(1, of_edges), faithful, nodes)
     tables = chosen.tables(faithful, runs.stages) | ({"backups": rows} if backups else {})
     patched = [told == ALONE for told in edges.get("edges_measured", ())]
     return Found(
         graph.writers, nodes.scores(), task.task.unit, forwards=runs.forwards,
-        backwards=runs.backwards, tables=tables, unmeasured=unmeasured,
+        backwards=runs.backwards, tables=tables,
         notes=(_note(runs, nodes, chosen, patched),),
         measured=tuple(nodes.told(name) for name in graph.writers),
         conditional=nodes.conditional if rows else None,
@@ -133,9 +139,17 @@ def _note(runs: PatchedRuns, nodes: _Nodes, chosen: Chosen, patched: list[bool])
 class _Nodes:
     """Effects of single nodes, and of heads while a primary head is patched."""
 
-    def __init__(self, runs: PatchedRuns, screen: np.ndarray, shares: _Shares) -> None:
-        self.runs, self.screen, self.shares = runs, screen, shares
-        self.names = list(runs.graph.writers)
+    def __init__(
+        self, runs: PatchedRuns, steps: int, of_edges: int, size: int, backups: bool
+    ) -> None:
+        self.runs, self.names = runs, list(runs.graph.writers)
+        [screen] = runs.gradients(
+            lambda pair: (nodes_along_inputs(pair, steps=steps),), "screen by gradients", steps,
+            steps,
+        )  # fmt: skip
+        self.estimates, self.screen = screen, screen.mean(0)
+        left = int(runs.left) - max(1, of_edges)
+        self.shares = _Shares.of(left, len(self.names), size, backups)
         self.alone: dict[str, np.ndarray] = {}
         self.primary: list[str] = []
         self.conditional = np.full((len(self.names), len(runs.task)), np.nan)
@@ -207,43 +221,61 @@ class _Nodes:
             self.on[at] = row["for"]
         return rows
 
-    def scores(self) -> np.ndarray:
-        """Return the effect of each node alone, NaN where it was not patched."""
+    @property
+    def ratio(self) -> float:
+        """Median ratio of measured effects to estimates, at most 1: gradients overestimate."""
+        known = [i for i, name in enumerate(self.names) if name in self.alone]
+        size = np.abs(larger_effect(self._measured().mean(1), self.conditional.mean(1)))
+        found = [size[i] / abs(self.screen[i]) for i in known if abs(self.screen[i]) > _NOTHING]
+        return min(1.0, float(np.median(found))) if found else 1.0
+
+    def _measured(self) -> np.ndarray:
         none = np.full(len(self.runs.task), np.nan)
         return np.stack([self.alone.get(name, none) for name in self.names])
 
+    def scores(self) -> np.ndarray:
+        """Return the effect of each node alone; an estimate, scaled by `ratio`, if not patched."""
+        return np.where(
+            np.isnan(self._measured()), self.ratio * self.estimates.T, self._measured()
+        )  # fmt: skip
+
     def ranking(self) -> list[str]:
-        """Order nodes by effect; estimates are scaled by the median ratio of effect to estimate."""
+        """Order nodes as a circuit does, by the larger of effect and conditional effect."""
         size = np.abs(larger_effect(self.scores().mean(1), self.conditional.mean(1)))
-        known = np.array([name in self.alone for name in self.names])
-        guess = np.abs(self.screen)
-        some = known & (guess > 1e-9)
-        ratio = float(np.median(size[some] / guess[some])) if some.any() else 1.0
-        size = np.where(known, size, min(ratio, 1.0) * guess)
         return [self.names[i] for i in np.argsort(-size, kind="stable")]
 
     def told(self, name: str) -> str:
         """Describe how a node was measured."""
-        at = self.names.index(name)
-        if name not in self.alone:
-            return f"not patched; gradients estimate {self.screen[at]:.3g}"
-        return ALONE + (f", and with {self.on[at]} out" if self.on[at] else "")
+        out = self.on[self.names.index(name)]
+        return (ALONE if name in self.alone else ESTIMATED) + (
+            f", and with {out} out" if out else ""
+        )
 
 
 def _edges(
-    runs: PatchedRuns, chosen: Chosen, screen: np.ndarray, score: dict[tuple[str, str], float]
-) -> dict[str, Any]:
-    """Patch the edges of the set one by one as far as the budget goes; the others are estimates."""
-    graph = runs.graph
-    every, inside = between(graph, chosen.nodes), set(chosen.edges)
-    order = sorted(every, key=lambda e: (e not in inside, -abs(score[e])))
-    some = order[: int(runs.left)]
+    runs: PatchedRuns, chosen: Chosen, steps: int, faithful: float, nodes: _Nodes
+) -> tuple[Chosen, dict[str, Any]]:
+    """Choose edges between the chosen nodes by gradients, and patch those of the set one by one."""
+    graph, every = runs.graph, chosen.edges
+    if runs.left < steps:
+        return chosen, {}
+    read = [graph.reader_index[name] for name in dict.fromkeys(b for _, b in every)]
+    row = {reader: i for i, reader in enumerate(read)}
+    [found] = runs.gradients(
+        lambda pair: (edges_along_inputs(pair, steps=steps, readers=read)[:, read],),
+        "gradients of edges", steps, steps * (1 + len(read)),
+    )  # fmt: skip
+    screen = {
+        (a, b): found[:, row[graph.reader_index[b]], graph.index[a]] for a, b in every
+    }  # fmt: skip
+    score = {edge: float(x.mean()) for edge, x in screen.items()}
+    most = min(nodes.shares.smallest_edges, runs.left)
+    chosen = choose_edges(runs, chosen, score, faithful=faithful, most=most)
+    nodes.patch(list(chosen.nodes), runs.left / 2)
+    some = sorted(chosen.edges, key=lambda e: -abs(score[e]))[: int(runs.left)]
     masks = [graph.full() - graph.mask([edge]) for edge in some]
     lost = dict(zip(some, runs.effects(masks, "patching edges"), strict=True))
-    rows = [
-        lost[e] if e in lost else screen[:, graph.reader_index[e[1]], graph.index[e[0]]]
-        for e in every
-    ]
-    told = tuple(ALONE if e in lost else "estimated by gradients, not patched" for e in every)
-    return {"edges": every, "edges_per_prompt": np.array(rows).reshape(len(every), -1),
-            "edges_measured": told}  # fmt: skip
+    rows = [lost.get(edge, x) for edge, x in screen.items()]
+    told = tuple(ALONE if e in lost else ESTIMATED for e in every)
+    return chosen, {"edges": every, "edges_measured": told,
+                    "edges_per_prompt": np.array(rows).reshape(len(every), -1)}  # fmt: skip
