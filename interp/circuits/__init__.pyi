@@ -6,6 +6,7 @@ from .evaluation import evaluate, evaluate_circuit
 from .find import find_circuit
 from .head_evaluation import Evaluation
 from .patched import Patched, patch_first
+from .position_map import PatchingMap, patching_map
 from .published import Published, published
 from .published_comparison import PublishedComparison
 from .query_key_signals import Signals, signals
@@ -23,6 +24,7 @@ __all__ = [
     "Evaluation",
     "Found",
     "Patched",
+    "PatchingMap",
     "Published",
     "PublishedComparison",
     "SetEvaluation",
@@ -35,6 +37,7 @@ __all__ = [
     "find_circuit",
     "make_contrast",
     "patch_first",
+    "patching_map",
     "published",
     "signals",
     "smallest_set",

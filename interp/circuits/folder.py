@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -29,6 +31,7 @@ def write_circuit(
     against: Published | None = None,
     patched: Patched | str | None = None,
     of_set: SetEvaluation | str | None = None,
+    maps: Sequence[PatchingMap] = (),
 ) -> None:
     """Write a circuit and its evaluation in all formats, each file completely or not at all.
 
@@ -42,6 +45,7 @@ def write_circuit(
         against: A published circuit of the model to show beside it.
         patched: Its top nodes patched on the held-out pairs, or why they were not.
         of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
     """
     import pandas as pd
     from markupsafe import Markup
@@ -70,6 +74,7 @@ def write_circuit(
             row | {"figure": f"{row['figure']} of the set", "ablation": "corrupted"}
             for row in of_set.figures()
         ]
+    frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -28,6 +29,7 @@ def circuit_lines(
     edges: EdgeEvaluation | str | None = None,
     patched: Patched | str | None = None,
     of_set: SetEvaluation | str | None = None,
+    maps: Sequence[PatchingMap] = (),
     against: Published | None = None,
     called: str = "",
 ) -> str:
@@ -41,6 +43,7 @@ def circuit_lines(
         edges: The evaluation of its edges, or why there is none.
         patched: Effects of the listed nodes on these pairs, or why there are none.
         of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
         against: A published circuit to compare with.
         called: The name by which the user asked for that circuit.
     """
@@ -69,10 +72,26 @@ def circuit_lines(
             f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
             " there is no evidence that this ranking is better than chance"
         )
+    lines += [line for each in maps for line in _map(each)]
     if edges is not None:
         told_of_edges = edges if isinstance(edges, str) else edges.told()
         lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
     return "\n".join(lines) + "\n"
+
+
+def _map(found: PatchingMap) -> list[str]:
+    """Format a map: a row per layer, a column per role or position, shares of the gap."""
+    table = found.wide().pivot_table(index="layer", columns="place", values="share", sort=False)
+    rows = [["layer", *map(str, table.columns)]]
+    rows += [
+        [str(i), *(_two(x) for x in row)]
+        for i, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    head = (
+        f"  {found.site} at one position {found.direction}, held-out pairs: share of the gap"
+        f" ({found.forwards:.0f} forward passes)"
+    )
+    return [head, *_table(rows)]
 
 
 def _edges(found: Circuit, top: int) -> list[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
     from interp.circuits.set_evaluation import SetEvaluation
@@ -107,6 +108,9 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
     type=click.IntRange(1),
     help="Number of nodes (and edges) to print, and to patch on held-out pairs.",
 )
+@click.option("--map", "maps", multiple=True, type=click.Choice(["stream", "attention", "mlp"]),
+              help="Also patch this at one role (or position) of one layer at a time, on held-out "
+                   "pairs, and print the map; may be given several times.")  # fmt: skip
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
               metavar="N", help="Number of random orders of heads, as a baseline.")  # fmt: skip
 @click.option(
@@ -115,7 +119,7 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 @click.option(
     "-o", "--out", type=OUT_FOLDER, metavar="DIR",
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
-    "set.csv, patched.csv, evaluation.csv, "
+    "set.csv, map_SITE.csv, patched.csv, evaluation.csv, "
     ".json, .svg and a page for each model to this folder; an interrupted run resumes, since "
     "finished steps are stored in DIR/kept.",
 )  # fmt: skip
@@ -138,6 +142,7 @@ def circuit(
     given: Path | None,
     same_templates: bool,
     top: int,
+    maps: tuple[str, ...],
     n_random: int,
     seed: int,
     out: Path | None,
@@ -211,6 +216,7 @@ def circuit(
                 "of_set": _set(model, found, fresh, no_set, seed, ledger=ledger, progress=tell),
                 "edges": _edges(model, found, fresh, ledger=ledger, progress=tell),
                 "against": against,
+                "maps": _maps(model, fresh, maps, ledger=ledger, progress=tell),
             }
             doubt = _doubt(model, fresh)
         click.echo(circuit_lines(found, measured, top, called=truth or "", **parts) + doubt)
@@ -321,6 +327,16 @@ def _set(
         return evaluate_set(model, found, fresh, seed=seed, **kept)
     except (OptionError, UnreadableAttention) as error:
         return str(error)
+
+
+def _maps(
+    model: Model, fresh: ContrastTask, sites: tuple[str, ...], **kept: Any
+) -> list[PatchingMap]:
+    """Patch layers at the task's roles, or at positions where it names none."""
+    from interp.circuits.position_map import patching_map
+
+    by = "role" if any(fresh.roles) else "position"
+    return [patching_map(model, fresh, site, by=by, **kept) for site in dict.fromkeys(sites)]
 
 
 def _read(path: Path, model: Model, task: str) -> Circuit:
