@@ -53,11 +53,17 @@ class _Shares:
     @classmethod
     def of(cls, left: int, n_nodes: int, size: int, backups: bool) -> _Shares:
         of_nodes = min(math.ceil(math.log2(n_nodes)) + 1, left // 3) if not size else min(1, left)
-        of_edges = min(10, left // 5)
+        of_edges = min(6, left // 5)  # masks of many edges are the slowest passes
         primaries = min(4, max(1, left // 12)) if backups and left >= 6 else 0
         tries = 1 if left < _MANY else 2
         rest = max(0, left - of_nodes - of_edges - primaries * (1 + 2 * tries))
-        return cls(primaries, tries, min(n_nodes, math.ceil(0.6 * rest)), of_nodes, of_edges)
+        return cls(
+            primaries,
+            tries,
+            min(n_nodes, math.ceil(0.45 * rest) if left >= _MANY else math.ceil(0.6 * rest)),
+            of_nodes,
+            of_edges,
+        )
 
 
 @discovery(levels=("edge", "head"))
