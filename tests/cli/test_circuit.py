@@ -244,6 +244,32 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     assert " -> " not in heads
 
 
+def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
+    run, errors, tmp_path
+) -> None:
+    model = "planted:induction"
+    args = ("circuit", model, model, "-n", 6, "--random", 2, "--map", "attention", "-o", tmp_path)
+    shown = run(*args).stdout
+    assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
+    assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
+    assert "completeness 1.00 [1.00, 1.00]" in shown
+    assert "14 of 14 forward passes over all pairs" in shown
+    assert "attention at one position restored, held-out pairs: share of the gap" in shown
+    folder = tmp_path / "planted-induction"
+    table = pd.read_csv(folder / "edges.csv")
+    assert table["in_set"].sum() == 3
+    assert set(table["measured"]) <= {"patched alone", "estimated by gradients, not patched"}
+    nodes = pd.read_csv(folder / "set.csv").set_index("node")
+    assert set(nodes.index) == {"embed", "L0H3", "L1H0"}
+    assert nodes["needed"].all()
+    of_map = pd.read_csv(folder / "map_attention.csv").set_index(["layer", "place"])
+    assert of_map.loc[(1, "end"), "share"] == pytest.approx(1, abs=0.02)
+    two = run(*args[:5], "--size", 2, "--random", 2, "--budget", 40).stdout
+    assert "of 40 forward passes" in two
+    told = errors(*args[:5], "--method", "codes", "--budget", 40)[1][0]
+    assert "codes has no budget; omit --budget, or use --method verified_edges" in told
+
+
 def test_controls_of_codes_are_on_the_screen(run) -> None:
     """Where the help says to read them: per head, over all heads, and as a ranking."""
     assert "controls, printed below the scores" in " ".join(run("circuit", "--help").stdout.split())

@@ -98,7 +98,6 @@ circuit induction {MODEL} --method nosuch     | 'nosuch'
 circuit induction {MODEL} --faithful 2        | 2.0 is not in the range 0<x<1
 circuit induction {MODEL} --size 0            | 0 is not in the range x>=1
 circuit induction {MODEL} --map pos           | 'pos' is not one of
-circuit induction {MODEL} --budget 9 --method codes | codes has no budget; omit --budget
 circuit induction {MODEL} --truth nosuch      | 'nosuch'
 circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
 attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'

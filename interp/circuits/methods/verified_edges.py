@@ -60,7 +60,7 @@ class _Shares:
         return cls(
             primaries,
             tries,
-            min(n_nodes, math.ceil(0.45 * rest) if left >= _MANY else math.ceil(0.6 * rest)),
+            min(n_nodes, math.ceil(0.35 * rest) if left >= _MANY else math.ceil(0.6 * rest)),
             of_nodes,
             of_edges,
         )
