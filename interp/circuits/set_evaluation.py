@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
+UNEXPLAINED = 0.05  # share of the gap that a node's interval must exceed to be named
 Row = dict[str, Any]
 
 
@@ -169,8 +170,9 @@ class SetEvaluation(Result):
         """Describe the set in lines for the screen."""
         (value, low, high), (all_lost, below, above) = self.faithfulness, self.completeness
         frame = self._rows()
-        idle = [r["node"] for _, r in frame.iterrows() if not r["needed"]]
-        odd = [r["node"] for _, r in frame.iterrows() if r["unexplained_low"] > 0.05]
+        idle = [n for n, needed in zip(self.nodes, frame["needed"], strict=True) if not needed]
+        more = frame["unexplained_low"] > UNEXPLAINED
+        odd = [n for n, large in zip(self.nodes, more, strict=True) if large]
         given = f"chosen to keep {self.asked:g}, and keeps" if self.asked else "keeps"
         lines = [
             f"smallest set: {len(self.nodes)} nodes, {self.edges} edges, {given}"
