@@ -182,6 +182,11 @@ class SetEvaluation(Result):
             f"completeness {all_lost:.2f} [{below:.2f}, {above:.2f}] (1: nothing is left without"
             f" it); not shown to be needed: {' '.join(idle) or 'none'}",
         ]
+        if high < self.asked:
+            lines.append(
+                f"the set keeps less than {self.asked:g} here: it fits the pairs of the search too"
+                " closely; search on more pairs, or ask for a larger share"
+            )
         if odd:
             lines.append(
                 f"outside the set something stands in for {' '.join(odd)}: the model loses less"

@@ -37,7 +37,7 @@ NODES, EDGES = "smallest set of nodes", "smallest set of edges"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class NodeSet:
     """Nodes and edges of a set, and their faithfulness on the pairs they were selected on."""
 
     nodes: tuple[str, ...]
@@ -107,7 +107,7 @@ def connected(edges: Sequence[Edge]) -> tuple[Edge, ...]:
     return tuple((a, b) for a, b in edges if a in forward and node_of(b) in backward)
 
 
-def between(graph: ResidualGraph, nodes: Sequence[str]) -> tuple[Edge, ...]:
+def edges_between(graph: ResidualGraph, nodes: Sequence[str]) -> tuple[Edge, ...]:
     """Return the edges that lead from one of some nodes to another, or to the logits."""
     keep = {*nodes, "logits"}
     return tuple((a, b) for a, b in graph.edges if a in keep and node_of(b) in keep)
@@ -134,7 +134,7 @@ def choose_nodes(
     faithful: float = FAITHFUL,
     size: int = 0,
     most: float = math.inf,
-) -> Chosen:
+) -> NodeSet:
     """Choose the first nodes of a ranking that keep a share, with all edges between them.
 
     Args:
@@ -155,17 +155,17 @@ def choose_nodes(
     else:
         size, value = first_enough(kept, len(ranking), 1 - faithful, most)
     nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
-    return Chosen(nodes, between(runs.graph, nodes), value)
+    return NodeSet(nodes, edges_between(runs.graph, nodes), value)
 
 
 def choose_edges(
     runs: PatchedRuns,
-    chosen: Chosen,
+    chosen: NodeSet,
     score: Mapping[Edge, float],
     *,
     faithful: float = FAITHFUL,
     most: float = math.inf,
-) -> Chosen:
+) -> NodeSet:
     """Choose the edges of largest score, of those between chosen nodes, that keep a share.
 
     Args:
@@ -184,19 +184,19 @@ def choose_edges(
     some = connected(order[:number])
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
-    return Chosen(
+    return NodeSet(
         tuple(n for n in chosen.nodes if n in ends),
         tuple(sorted(some, key=places.__getitem__)),
         kept,
     )
 
 
-def chosen_of(circuit: Circuit) -> Chosen | None:
+def chosen_of(circuit: Circuit) -> NodeSet | None:
     """Return the set that is marked in a circuit; None if there is none."""
     told = circuit.tables.get("smallest")
     if not told:
         return None
-    return Chosen(
+    return NodeSet(
         tuple(row["node"] for row in circuit.tables["smallest_nodes"]),
         tuple((row["from"], row["to"]) for row in circuit.tables["smallest_edges"]),
         float(told[0]["kept"]),

@@ -20,7 +20,7 @@ from interp.circuits.nodes import larger_effect
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import (
     FAITHFUL,
-    Chosen,
+    NodeSet,
     check_share,
     choose_edges,
     choose_nodes,
@@ -132,7 +132,7 @@ def verified_edges(
     )  # fmt: skip
 
 
-def _note(runs: PatchedRuns, nodes: _Nodes, chosen: Chosen, patched: list[bool]) -> str:
+def _note(runs: PatchedRuns, nodes: _Nodes, chosen: NodeSet, patched: list[bool]) -> str:
     told = (
         f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
         f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {len(runs.graph.writers)} nodes"
@@ -259,8 +259,8 @@ class _Nodes:
 
 
 def _edges(
-    runs: PatchedRuns, chosen: Chosen, steps: int, faithful: float, nodes: _Nodes
-) -> tuple[Chosen, dict[str, Any]]:
+    runs: PatchedRuns, chosen: NodeSet, steps: int, faithful: float, nodes: _Nodes
+) -> tuple[NodeSet, dict[str, Any]]:
     """Choose edges between the chosen nodes by gradients, and patch those of the set one by one."""
     graph, every = runs.graph, chosen.edges
     if runs.left < steps:
