@@ -93,7 +93,7 @@ def measured(
         begin = time.perf_counter()
         try:
             chosen = changed.get(method, {}) | options
-            found = score_nodes(model, pairs, method, **chosen)
+            found = score_nodes(model, pairs, method, "head", **chosen)
             took = time.perf_counter() - begin
             circuit = Circuit.of(model, pairs, method, "head", chosen, found)
             result = evaluate(model, circuit, fresh, n_random=n_random)

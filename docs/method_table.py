@@ -132,8 +132,8 @@ BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of anothe
 NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
-        "discovery", "evaluate_circuit", "evaluate_edges", "find_circuit", "make_contrast",
-        "patch_first", "published", "signals",
+        "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
+        "make_contrast", "patch_first", "published", "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures

@@ -38,6 +38,8 @@ class Found:
         columns: Meaning of the columns of `per_prompt`, where they are not pairs of prompts.
         measured: How the scores were measured: one text for all nodes, or one text for each.
         unmeasured: Nodes without a score, whose rows are NaN.
+        edges_measured: By edge, how its score was measured; empty where all are measured as the
+            nodes are.
         conditional: Effect of a node while another head, named in `conditional_on`, is ablated, on
             every pair; rows of NaN where that was not measured. Never part of `per_prompt`.
     """
@@ -57,6 +59,7 @@ class Found:
     unmeasured: tuple[str, ...] = ()
     conditional: Float[Array, "node prompt"] | None = None
     conditional_on: tuple[str, ...] = ()
+    edges_measured: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, conditional = len(self.nodes), self.conditional
@@ -66,6 +69,7 @@ class Found:
             or self.edges_per_prompt.shape[0] == len(self.edges),
             "conditional": conditional is None or conditional.shape == self.per_prompt.shape,
             "conditional_on": conditional is None or len(self.conditional_on) == n,
+            "edges_measured": len(self.edges_measured) in (0, len(self.edges)),
             "measured": isinstance(self.measured, str) or len(self.measured) == n,
         }
         wrong = [name for name, well in fits.items() if not well]
@@ -92,14 +96,14 @@ class Discovery(Declaration):
         return self.bind(**options)
 
     def __call__(
-        self, model: Model, task: ContrastTask, level: Level = "head", **options: Any
+        self, model: Model, task: ContrastTask, level: Level | None = None, **options: Any
     ) -> Found:
         """Score the nodes, or edges, of a model on a task.
 
         Args:
             model: The model.
             task: The pairs of prompts.
-            level: "head" or "edge".
+            level: "head" or "edge"; by default the method's first level.
             **options: Options of the method.
 
         Raises:
@@ -107,7 +111,8 @@ class Discovery(Declaration):
             UnknownName: The method does not have this option.
             NonFiniteError: A score is NaN or infinite.
         """
-        found = self.function(model, task, level, **self.check(level, options).options)
+        level = level or self.levels[0]  # type: ignore[assignment]
+        found = self.function(model, task, level, **self.check(str(level), options).options)
         for what, names, scores in (
             ("node", found.nodes, found.per_prompt),
             ("edge", found.edges, found.edges_per_prompt),
@@ -128,7 +133,7 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
 
     Keyword-only parameters are its options, its docstring is its help, and its file has its name. A
     slow method reports its progress and resumes after an interruption through
-    `interp.circuits.steps`.
+    `interp.circuits.steps`. The first of its levels is the default.
     """
 
     def wrap(function: Callable) -> Discovery:

@@ -135,6 +135,7 @@ def evaluate(
         | {"evaluated_on": task.about()},
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
         task.clusters, task.dependence, task.task.unit,
+        one_out_values=inside[None] - values[first : first + chosen],
     )  # fmt: skip
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.model.model import Model
 
-DEFAULT = "screen_verify"
+DEFAULT = "verified_edges"
 
 
 def score_nodes(
     model: Model,
     task: ContrastTask,
     method: str | Discovery = DEFAULT,
-    level: Level = "head",
+    level: Level | None = None,
     *,
     ledger: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -36,7 +36,7 @@ def score_nodes(
         model: The model.
         task: Pairs of prompts.
         method: The method or its name.
-        level: "head" or "edge".
+        level: "head" or "edge"; by default the first of the method's levels.
         ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -49,13 +49,14 @@ def score_nodes(
         StoreError: The ledger cannot be written or read.
     """
     found = find_method(method)
-    found.check(level, options)
+    level = level or found.levels[0]  # type: ignore[assignment]
+    found.check(str(level), options)
     store = None
     if ledger is not None:
         from interp.circuits.identity import model_content, of_method, of_task
         from interp.circuits.kept_steps import Kept
 
-        told = model_content(model) | of_task(model, task) | of_method(found, level, options)
+        told = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
         store = Kept(ledger, told)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
@@ -83,7 +84,7 @@ def find_circuit(
     model: Model,
     task: ContrastTask | str,
     method: str | Discovery = DEFAULT,
-    level: Level = "head",
+    level: Level | None = None,
     *,
     ledger: str | os.PathLike | None = None,
     progress: Progress | None = None,
@@ -95,7 +96,7 @@ def find_circuit(
         model: The model.
         task: Pairs of prompts, or the name of a task as `make_contrast` takes it.
         method: The method or its name.
-        level: "head" or "edge".
+        level: "head" or "edge"; by default the first of the method's levels.
         ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
         progress: Called with the name of the current work, how much is done and how much there is.
@@ -111,5 +112,6 @@ def find_circuit(
 
     task = contrast_of(model, task)
     way = find_method(method)
+    level = level or way.levels[0]  # type: ignore[assignment]
     found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
-    return Circuit.of(model, task, way.name, level, options, found)
+    return Circuit.of(model, task, way.name, str(level), options, found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
+    from interp.circuits.set_evaluation import SetEvaluation
 
 SHOWN = 100  # edges in the page's table
 
@@ -27,6 +30,8 @@ def write_circuit(
     edges: EdgeEvaluation | str | None = None,
     against: Published | None = None,
     patched: Patched | str | None = None,
+    of_set: SetEvaluation | str | None = None,
+    maps: Sequence[PatchingMap] = (),
 ) -> None:
     """Write a circuit and its evaluation in all formats, each file completely or not at all.
 
@@ -39,6 +44,8 @@ def write_circuit(
         edges: The evaluation of its edges, or why there is none.
         against: A published circuit of the model to show beside it.
         patched: Its top nodes patched on the held-out pairs, or why they were not.
+        of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
     """
     import pandas as pd
     from markupsafe import Markup
@@ -61,6 +68,13 @@ def write_circuit(
         frames["edges"] = _largest_first(found.edges_to_pandas())
     if patched is not None and not isinstance(patched, str):
         frames["patched"] = patched.wide()
+    if of_set is not None and not isinstance(of_set, str):
+        frames["set"] = of_set.wide()
+        figures += [
+            row | {"figure": f"{row['figure']} of the set", "ablation": "corrupted"}
+            for row in of_set.figures()
+        ]
+    frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
     write_atomically(
@@ -89,6 +103,8 @@ def write_circuit(
         parts.append(
             ("The first nodes patched on held-out pairs", _told_columns(frames["patched"]))
         )
+    if "set" in frames:
+        parts.append(("The smallest set, node by node", _told_columns(frames["set"])))
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
     made = dict(found.made) | {"command": command}
@@ -124,7 +140,8 @@ def _told(
             "curve": edges.wide().to_dict("list"),
         }  # fmt: skip
     return {
-        "pairs": held_out, "one_out": dict(measured.one_out), "edges": of_edges,
+        "pairs": held_out, "one_out": dict(measured.one_out), "minimality": measured.minimality(),
+        "edges": of_edges,
         "random_cmd": measured.random_cmd, "found_on": measured.found_on, "seen": measured.seen,
         "made": dict(measured.made),
     }  # fmt: skip

@@ -15,7 +15,14 @@ from interp.circuits.methods._ranking import marked
 from interp.circuits.result import Circuit
 from interp.core.clusters import numbered
 from interp.core.errors import OptionError
-from interp.core.statistics import auroc, auroc_interval, percentile_interval, redraw, tails_of
+from interp.core.statistics import (
+    auroc,
+    auroc_interval,
+    percentile_interval,
+    ratio_intervals,
+    redraw,
+    tails_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +59,7 @@ class Evaluation(SizeCurve):
         dependence: Description of these clusters, or why single pairs are resampled.
         unit: The task's unit.
         partial: Only some of the sizes are kept.
+        one_out_values: The values per pair behind `one_out`.
     """
 
     circuit: Circuit
@@ -75,6 +83,7 @@ class Evaluation(SizeCurve):
     dependence: str = ""
     unit: str = ""
     partial: bool = False
+    one_out_values: Float[Array, "head prompt"] | None = field(default=None, repr=False)
     _things = "heads"
 
     @property
@@ -123,6 +132,22 @@ class Evaluation(SizeCurve):
         gap = self.full.mean() - self.empty.mean()
         return float((self.full.mean() - self.without.mean()) / gap)
 
+    def share_interval(self, values: Float[Array, " prompt"]) -> tuple[float, float]:
+        """Return the 95 % bootstrap interval of a mean as a share of all heads minus none."""
+        gap = self.full - self.empty
+        [ends] = ratio_intervals(values[None], gap, clusters=self.clusters, seed=self.seed)
+        return float(ends[0]), float(ends[1])
+
+    def minimality(self) -> list[dict[str, Any]]:
+        """Return what the circuit loses without each head, as a share of the gap, with interval."""
+        gap = float((self.full - self.empty).mean())
+        values = self.one_out_values
+        rows = []
+        for i, (head, lost) in enumerate(self.one_out.items()):
+            ends = (math.nan, math.nan) if values is None else self.share_interval(values[i])
+            rows.append({"head": head, "lost": lost / gap, "low": ends[0], "high": ends[1]})
+        return rows
+
     @property
     def unneeded(self) -> tuple[str, ...]:
         """Heads that the circuit can lose without getting worse; a minimal circuit has none."""
@@ -165,10 +190,12 @@ class Evaluation(SizeCurve):
         low, high = self.area_interval("cpr")
         rows += [
             _figure("CPR", self.cpr, low, high, math.nan, n, "over sizes, without a bound"),
-            _figure("faithfulness", self.chosen_faithfulness, math.nan, math.nan,
+            _figure("faithfulness", self.chosen_faithfulness,
+                    *self.share_interval(self.inside - self.empty),
                     float(self.shaped_faithfulness.mean()), n,
                     f"of the first {self.chosen} heads; random: as many heads in each layer"),
-            _figure("completeness", self.completeness, math.nan, math.nan, math.nan, n,
+            _figure("completeness", self.completeness,
+                    *self.share_interval(self.full - self.without), math.nan, n,
                     f"of the first {self.chosen} heads; 1 is best"),
             _figure("not needed", len(self.unneeded), math.nan, math.nan, math.nan, n,
                     " ".join(self.unneeded) or f"of the first {self.chosen} heads"),

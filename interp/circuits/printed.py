@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
+    from interp.circuits.set_evaluation import SetEvaluation
 
 LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
@@ -26,6 +28,8 @@ def circuit_lines(
     held_out: str,
     edges: EdgeEvaluation | str | None = None,
     patched: Patched | str | None = None,
+    of_set: SetEvaluation | str | None = None,
+    maps: Sequence[PatchingMap] = (),
     against: Published | None = None,
     called: str = "",
 ) -> str:
@@ -38,13 +42,18 @@ def circuit_lines(
         held_out: Description of the pairs that it was measured on.
         edges: The evaluation of its edges, or why there is none.
         patched: Effects of the listed nodes on these pairs, or why there are none.
+        of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
         against: A published circuit to compare with.
         called: The name by which the user asked for that circuit.
     """
     lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
     if found.edges:
-        lines += [*_edges(found, top), f"  nodes of these edges: score ({found.unit})"]
-    lines += [*_nodes(found, top, patched), *_figures(found, measured, held_out)]
+        lines += [*_edges(found, top), f"  nodes: score ({found.unit})"]
+    lines += _nodes(found, top, patched)
+    if of_set is not None and not isinstance(of_set, str):
+        lines += [f"  {line}" for line in of_set.told()]
+    lines += _figures(found, measured, held_out)
     if against is not None:
         told, name = against.compared(found).figures(), called or against.name
         lines.append(
@@ -53,6 +62,8 @@ def circuit_lines(
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
+    if isinstance(of_set, str):
+        lines.append(f"  note: no smallest set was measured: {of_set}")
     if isinstance(patched, str):
         lines.append(f"  note: the nodes were not patched on the held-out pairs: {patched}")
     as_good = int((measured.random_cmd <= measured.cmd).sum())
@@ -61,20 +72,41 @@ def circuit_lines(
             f"  note: {as_good} of {len(measured.random_cmd)} random orders of heads do as well, so"
             " there is no evidence that this ranking is better than chance"
         )
+    lines += [line for each in maps for line in _map(each)]
     if edges is not None:
         told_of_edges = edges if isinstance(edges, str) else edges.told()
         lines.append(f"  edges: {told_of_edges.replace('; built in', chr(10) + '    built in')}")
     return "\n".join(lines) + "\n"
 
 
+def _map(found: PatchingMap) -> list[str]:
+    """Format a map: a row per layer, a column per role or position, shares of the gap."""
+    table = found.wide().pivot_table(index="layer", columns="place", values="share", sort=False)
+    rows = [["layer", *map(str, table.columns)]]
+    rows += [
+        [str(i), *(_two(x) for x in row)]
+        for i, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    head = (
+        f"  {found.site} at one position {found.direction}, held-out pairs: share of the gap"
+        f" ({found.forwards:.0f} forward passes)"
+    )
+    return [head, *_table(rows)]
+
+
 def _edges(found: Circuit, top: int) -> list[str]:
+    """Format a row per edge, those of the smallest set first, and how the scores were measured."""
+    inside = {(row["from"], row["to"]) for row in found.tables.get("smallest_edges", ())}
+    order = sorted(found.edge_ranking, key=lambda i: bool(inside) and found.edges[i] not in inside)
+    told = found.edge_measured or ("",) * len(found.edges)
     rows = [
         [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], found.edge_sem[i])]
-        for i in found.edge_ranking[:top]
+         _estimate(found.edge_score[i], found.edge_sem[i]), *([told[i]] if any(told) else [])]
+        for i in order[:top]
     ]  # fmt: skip
     more = len(found.edges) - len(rows)
-    return [*_table(rows), *([f"    and {more} more"] if more > 0 else [])]
+    of = f", {len(inside)} of all {len(found.edges)} in the smallest set" if inside else ""
+    return [*_table(rows), *([f"    and {more} more{of}"] if more > 0 else [])]
 
 
 def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]:

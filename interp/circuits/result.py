@@ -58,6 +58,7 @@ class Circuit(CircuitFiles, Result):
             backup was found.
         conditional_on: By node, the head that is ablated.
         measured: By node, how its score was measured.
+        edge_measured: By edge, how its score was measured; empty where that is as for the nodes.
         per_prompt: Score of each node, and after them of each edge, on each pair, `[row, prompt]`;
             None where a method has one score for all pairs, and in a circuit of a file.
         clusters: A label per pair where pairs share a template; errors are over clusters.
@@ -85,6 +86,7 @@ class Circuit(CircuitFiles, Result):
     conditional_on: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
     edge_sem: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
+    edge_measured: tuple[str, ...] = ()
     per_prompt: Float[Array, "row prompt"] | None = field(default=None, repr=False)
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
     why_no_per_prompt = "its method has one score for all pairs, or it is of a file without them"
@@ -144,7 +146,8 @@ class Circuit(CircuitFiles, Result):
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
-            np.zeros(0) if edges is None else sem(edges), values if by_pair else None, shared,
+            np.zeros(0) if edges is None else sem(edges), found.edges_measured,
+            values if by_pair else None, shared,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -246,6 +249,7 @@ class Circuit(CircuitFiles, Result):
             edges=tuple(self.edges[i] for i in edges),
             edge_score=self.edge_score[edges],
             edge_sem=self.edge_sem[edges],
+            edge_measured=tuple(self.edge_measured[i] for i in edges) if self.edge_measured else (),
             per_prompt=None if self.per_prompt is None else self.per_prompt[rows],
             roles={
                 r: kept for r, names in self.roles.items()
@@ -302,19 +306,21 @@ class Circuit(CircuitFiles, Result):
         )  # fmt: skip
 
     def edges_to_pandas(self) -> pd.DataFrame:
-        """Return a table with one row per edge."""
+        """Return a table with one row per edge; `in_set` marks those of the smallest set."""
         import pandas as pd
 
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
-                "from": [a for a, _ in self.edges],
-                "to": [b for _, b in self.edges],
-                "score": self.edge_score,
-                "sem": self.edge_sem,
-                "n": self.n,
-                "unit": self.unit,
+                "from": [a for a, _ in self.edges], "to": [b for _, b in self.edges],
+                "score": self.edge_score, "sem": self.edge_sem, "n": self.n, "unit": self.unit,
             }
-        )
+        )  # fmt: skip
+        if self.edge_measured:
+            frame["measured"] = list(self.edge_measured)
+        if self.tables.get("smallest_edges"):
+            inside = {(row["from"], row["to"]) for row in self.tables["smallest_edges"]}
+            frame["in_set"] = [edge in inside for edge in self.edges]
+        return frame
 
     def require(self, model: Model, *, same_weights: bool = True) -> None:
         """Raise unless the circuit belongs to this model.

@@ -40,6 +40,7 @@ def told_of(circuit: Any) -> dict[str, Any]:
         "conditional_on": list(circuit.conditional_on), "measured": list(circuit.measured),
         "edges": [list(e) for e in circuit.edges],
         "roles": {r: list(names) for r, names in circuit.roles.items()},
+        **({"edge_measured": list(circuit.edge_measured)} if circuit.edge_measured else {}),
         **({} if circuit.clusters is None else {"clusters": list(circuit.clusters)}),
         "notes": list(circuit.notes), "tables": plain(circuit.tables), "made": plain(circuit.made),
     }  # fmt: skip
@@ -61,7 +62,7 @@ def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
     for name in NUMBERS:
         if name in given:
             given[name] = np.array([math.nan if x is None else x for x in given[name]], dtype=float)
-    for name in ("nodes", "notes", "conditional_on", "measured", "clusters"):
+    for name in ("nodes", "notes", "conditional_on", "measured", "edge_measured", "clusters"):
         if name in given:
             given[name] = tuple(given[name])
     given["edges"] = tuple((a, b) for a, b in given["edges"])

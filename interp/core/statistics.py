@@ -128,6 +128,38 @@ def bootstrap_interval(
     return np.stack([np.quantile(m, s) for m, s in zip(means, share, strict=True)])
 
 
+def ratio_intervals(
+    parts: Float[Array, "score trial"],
+    whole: Float[Array, " trial"],
+    *,
+    level: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+    clusters: Sequence[Hashable] | None = None,
+) -> Float[Array, "score 2"]:
+    """Compute bootstrap intervals of ratios of two means over trials, with shared draws.
+
+    Args:
+        parts: one row per score; the numerators.
+        whole: the denominator of all ratios.
+        level: confidence level.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+        clusters: a label per trial; whole clusters are drawn.
+
+    Raises:
+        OptionError: there is one trial or one cluster.
+    """
+    n = len(whole)
+    which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
+    require_two(n, number)
+    times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
+    weights = grouped.draw_weights(times, which)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = (parts @ weights.T) / (weights @ whole)
+    return percentile_interval(ratios, tails_of(level), axis=1).T
+
+
 def require_two(n: int, clusters: int) -> None:
     """Raise if an interval would rest on one prompt or one cluster of prompts.
 

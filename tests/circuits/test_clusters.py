@@ -11,8 +11,8 @@ from circuits.contrasts import induction_pairs
 from interp.causal import leave_one_out
 from interp.circuits.bootstrap import overlaps, stability_rows
 from interp.circuits.find import find_circuit
+from interp.circuits.methods._backups import stand_ins
 from interp.circuits.methods._checked import _effect
-from interp.circuits.methods.screen_verify import _stand_ins
 from interp.circuits.patched import patch_first
 from interp.circuits.printed import _figures
 from interp.core.clusters import cluster_summary
@@ -113,5 +113,5 @@ def test_errors_of_checks_inside_a_method_are_those_of_templates(
     assert _effect(values, 1.0, ten_pairs)["sem"] == float(values.std(ddof=1) / np.sqrt(10))
     effect = np.zeros((2, 2, 10))
     effect[0, 1] = 3 + values
-    row = _stand_ins(effect, ["L0H0", "L1H0"], ["L1H0"], 1.0, task)[0]
+    row = stand_ins(effect, ["L0H0", "L1H0"], ["L1H0"], 1.0, task)[0]
     assert row["sem"] == pytest.approx(expected)

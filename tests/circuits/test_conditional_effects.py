@@ -26,7 +26,7 @@ def backup():
 
 @pytest.fixture(scope="module")
 def backup_circuit(backup) -> Circuit:
-    return find_circuit(*backup)
+    return find_circuit(*backup, "screen_verify")
 
 
 def test_a_score_is_what_patching_the_node_alone_gives(backup) -> None:
@@ -128,7 +128,7 @@ def test_files_of_the_version_before_are_told_apart_when_read(backup_circuit, tm
 
 def test_what_was_never_patched_has_no_score(backup, tmp_path) -> None:
     model, task = backup
-    found = find_circuit(model, task, candidates=2, backups=False)
+    found = find_circuit(model, task, "screen_verify", candidates=2, backups=False)
     out = [n for n, s in zip(found.nodes, found.score, strict=True) if np.isnan(s)]
     assert len(out) == len(found.nodes) - 2
     assert set(found.ranking[2:]) == set(out)
@@ -155,7 +155,8 @@ def test_every_method_says_how_it_measured(backup) -> None:
 
 
 def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
-    args = ("circuit", "planted:backup", "planted:backup", "-n", 6, "--random", 2, "--top", 4)
+    args = ("circuit", "planted:backup", "planted:backup", "-n", 6, "--random", 2, "--top", 4,
+            "--method", "screen_verify")  # fmt: skip
     shown = run(*args, "-o", tmp_path).stdout.splitlines()
     assert shown[2].split()[:2] == ["node", "score"]
     assert "with another head out" in shown[2]

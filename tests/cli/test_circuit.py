@@ -64,8 +64,12 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     figures = {row["figure"]: row for row in told["figures"]}
     assert set(figures) == {
         "CMD", "CMD, found on", "CPR", "faithfulness", "completeness", "not needed", "Jaccard",
-        "AUROC",
+        "AUROC", "faithfulness of the set", "completeness of the set",
     }  # fmt: skip
+    for name in ("faithfulness", "completeness"):
+        assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
+    assert {row["head"] for row in told["minimality"]} == set(told["one_out"])
+    assert all(row["low"] <= row["lost"] <= row["high"] for row in told["minimality"])
     assert figures["CMD"]["low"] <= figures["CMD"]["value"] <= figures["CMD"]["high"]
     assert {n for n, row in figures.items() if not row["ablation"]} == {"Jaccard", "AUROC"}
     assert figures["CPR"]["ablation"] == figures["completeness"]["ablation"] == "corrupted"
@@ -221,7 +225,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     shown = run(*args).stdout.splitlines()
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
-    assert list(table) == ["from", "to", "score", "sem", "n", "unit"]
+    assert list(table) == ["from", "to", "score", "sem", "n", "unit", "in_set"]
     assert len(table) == 110
     assert table["score"].abs().is_monotonic_decreasing
     assert (table["unit"] == "logits").all()
@@ -233,11 +237,37 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
         assert float(line.split()[3]) == pytest.approx(row.score, rel=1e-3)
         at = found.edges.index((row[1], row[2]))
         assert found.edge_sem[at] == pytest.approx(row.sem)
-    assert shown[5] == "    and 107 more"
-    assert shown[6] == "  nodes of these edges: score (logits)"
+    assert shown[5] == "    and 107 more, 3 of all 110 in the smallest set"
+    assert shown[6] == "  nodes: score (logits)"
     assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
     heads = run(*args[:5], *args[7:], "--method", "exact-patching").stdout  # no edges, no list
     assert " -> " not in heads
+
+
+def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
+    run, errors, tmp_path
+) -> None:
+    model = "planted:induction"
+    args = ("circuit", model, model, "-n", 6, "--random", 2, "--map", "attention", "-o", tmp_path)
+    shown = run(*args).stdout
+    assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
+    assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
+    assert "completeness 1.00 [1.00, 1.00]" in shown
+    assert "14 of 14 forward passes over all pairs" in shown
+    assert "attention at one position restored, held-out pairs: share of the gap" in shown
+    folder = tmp_path / "planted-induction"
+    table = pd.read_csv(folder / "edges.csv")
+    assert table["in_set"].sum() == 3
+    assert set(table["measured"]) <= {"patched alone", "estimated by gradients, not patched"}
+    nodes = pd.read_csv(folder / "set.csv").set_index("node")
+    assert set(nodes.index) == {"embed", "L0H3", "L1H0"}
+    assert nodes["needed"].all()
+    of_map = pd.read_csv(folder / "map_attention.csv").set_index(["layer", "place"])
+    assert of_map.loc[(1, "end"), "share"] == pytest.approx(1, abs=0.02)
+    two = run(*args[:5], "--size", 2, "--random", 2, "--budget", 40).stdout
+    assert "of 40 forward passes" in two
+    told = errors(*args[:5], "--method", "codes", "--budget", 40)[1][0]
+    assert "codes has no budget; omit --budget, or use --method verified_edges" in told
 
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:

@@ -95,6 +95,9 @@ verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
 circuit induction planted:nosuch              | unknown planted model 'nosuch'
 circuit nowhere.jsonl {MODEL}                 | nowhere.jsonl cannot be read
 circuit induction {MODEL} --method nosuch     | 'nosuch'
+circuit induction {MODEL} --faithful 2        | 2.0 is not in the range 0<x<1
+circuit induction {MODEL} --size 0            | 0 is not in the range x>=1
+circuit induction {MODEL} --map pos           | 'pos' is not one of
 circuit induction {MODEL} --truth nosuch      | 'nosuch'
 circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
 attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'

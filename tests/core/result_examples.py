@@ -32,10 +32,13 @@ from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.patched import Patched, patch_first
+from interp.circuits.position_map import PatchingMap, patching_map
 from interp.circuits.published import Published
 from interp.circuits.published_comparison import PublishedComparison
 from interp.circuits.query_key_signals import Signals, signals
 from interp.circuits.result import Circuit
+from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
+from interp.circuits.smallest import smallest_set
 from interp.circuits.tasks import make_contrast
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
@@ -175,6 +178,14 @@ def contrast() -> ContrastTask:
 
 
 @cache
+def set_evaluation() -> SetEvaluation:
+    return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
+
+
+def position_map() -> PatchingMap:
+    return patching_map(model(), contrast(), "attention", by="position")
+
+
 def circuit() -> Circuit:
     return find_circuit(model(), contrast(), "exact_patching")
 
@@ -257,6 +268,8 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
     "interp.circuits.patched.Patched": patched,
+    "interp.circuits.position_map.PatchingMap": position_map,
+    "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,
     "interp.circuits.query_key_signals.Signals": query_key_signals,
     "interp.circuits.result.Circuit": circuit,

@@ -6,7 +6,7 @@ in the value's own unit, per prompt; positive where the node or edge helps the t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,8 +43,12 @@ class RunPair:
     value: Value
     passes: Passes
     rows: dict[str, Float[np.ndarray, "*kind batch"]] = field(default_factory=dict)
+    outputs: tuple[NodeOutputs, NodeOutputs] | None = None  # of both runs, if they are known
 
     def __post_init__(self) -> None:
+        if self.outputs is not None:
+            self.on_clean, self.on_corrupted = self.outputs
+            return
         self.on_clean, self.on_corrupted = paired_outputs(self.graph, self.clean, self.corrupted)
         self.passes.forwards += 2
 
@@ -90,16 +94,19 @@ def edges_by_gradient(
 
 
 def edges_along_inputs(
-    pair: RunPair, *, steps: int, rules: Rules = PLAIN
+    pair: RunPair, *, steps: int, rules: Rules = PLAIN, readers: Sequence[int] | None = None
 ) -> Float[Tensor, "batch reader writer"]:
-    """Score edges by the gradient averaged over midpoints of a straight path between embeddings."""
+    """Score edges by the gradient averaged over midpoints of a straight path between embeddings.
+
+    Only the edges into some readers are scored if their numbers are given; others are 0.
+    """
     delta = pair.delta
     clean, corrupted = pair.on_clean.out[:, :, 0], pair.on_corrupted.out[:, :, 0]
     total = torch.zeros(())
     for k in range(steps):
         embed = corrupted + (k + 0.5) / steps * (clean - corrupted)
         run = pair.backward("clean", rules, replaced=Replaced(embed=embed))
-        total = total + edge_scores(run, delta) / steps
+        total = total + edge_scores(run, delta, readers=readers) / steps
     return total
 
 
@@ -220,3 +227,31 @@ def nodes_with_drops(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch
         run = pair.backward(at, dropped=dropped)
         total += nodes_of(pair, run).abs() / (layers - 1)
     return total
+
+
+def effects_without(
+    pair: RunPair, name: str
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch writer"]]:
+    """Patch one head, and estimate in that run the effect of every other node.
+
+    One forward and one backward pass: what the nodes write there, minus what they write in the
+    corrupted run, times the gradient there. A backup that is silent in the clean run is active.
+
+    Returns:
+        The value of each prompt with the head patched, and the estimates.
+    """
+    graph = pair.graph
+    layer = next(x for x in graph.layers if name.startswith(f"L{x.site.layer}H"))
+    own = graph.index[name] - graph.heads_of(layer).start
+    z = pair.on_corrupted.z[layer.order].unflatten(-1, (layer.site.n_heads, -1))[:, :, own]
+    run = pair.backward("clean", replaced=Replaced(heads={layer.order: {own: z}}))
+    found = pair.delta.new_zeros(len(pair.delta), len(graph.writers))
+    for other in graph.layers:
+        i, site = other.order, other.site
+        change = (run.z[i] - pair.on_corrupted.z[i]).unflatten(-1, (site.n_heads, site.d_v))
+        found[:, graph.heads_of(other)] = (change * run.by_head[i]).sum((1, 3))
+        if other.has_mlp:
+            at = graph.index[f"mlp{site.layer}"]
+            change = run.written[i] - pair.on_corrupted.out[:, :, at]
+            found[:, at] = (change * run.mlps[i]).sum((1, 2))
+    return run.values, found

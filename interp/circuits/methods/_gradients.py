@@ -7,7 +7,7 @@ is the inner product of this gradient with the writer's clean minus corrupted ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,10 +56,11 @@ class Passes:
 
 @dataclass(frozen=True, eq=False)
 class Replaced:
-    """Replacements of activations in a run: the first stream, or one layer's z or MLP output."""
+    """Replacements of activations in a run: the first stream, z of a layer or head, MLP outputs."""
 
     embed: Tensor | None = None
     z: Mapping[int, Tensor] = field(default_factory=dict)  # by layer, all heads' side by side
+    heads: Mapping[int, Mapping[int, Tensor]] = field(default_factory=dict)  # z of single heads
     mlp: Mapping[int, Tensor] = field(default_factory=dict)
 
 
@@ -157,6 +158,16 @@ class Backward(Watch):
         self.embed, self._at_end = found[4 * n + len(self._out) :][:2]
         self.by_pattern = dict(enumerate(found[len(found) - len(seen) :]))
 
+    @property
+    def z(self) -> Mapping[int, Tensor]:
+        """By layer, the outputs (z) of all heads in this run, concatenated."""
+        return {i: x.detach() for i, x in self._z.items()}
+
+    @property
+    def written(self) -> Mapping[int, Tensor]:
+        """By layer, what the MLP wrote in this run."""
+        return {i: x.detach() for i, x in self._out.items()}
+
     def _site(self, order: int) -> Site:
         return self.graph.layers[order].site
 
@@ -177,6 +188,9 @@ class Backward(Watch):
         """Record the outputs (z) of all heads."""
         new = self.replaced.z.get(layer.order)
         x = x if new is None else new.detach().clone().requires_grad_(True)
+        for head, given in self.replaced.heads.get(layer.order, {}).items():
+            own = torch.arange(x.shape[-1], device=x.device) // layer.site.d_v == head
+            x = torch.where(own, given.detach().repeat(1, 1, layer.site.n_heads).to(x), x)
         self._z[layer.order] = x
         return x.detach() if layer.order == self.dropped else x.clone()
 
@@ -251,7 +265,10 @@ class Backward(Watch):
 
 
 def edge_scores(
-    run: Backward, delta: Float[Tensor, "batch pos writer d_model"], writers: slice | None = None
+    run: Backward,
+    delta: Float[Tensor, "batch pos writer d_model"],
+    writers: slice | None = None,
+    readers: Sequence[int] | None = None,
 ) -> Float[Tensor, "batch reader writer"]:
     """Compute edge scores: gradients of readers times differences of writers; 0 where no edge is.
 
@@ -259,12 +276,14 @@ def edge_scores(
         run: The run with its gradients.
         delta: Clean minus corrupted output of every writer.
         writers: The writers to score; all by default.
+        readers: Numbers of the readers to score; all by default.
     """
     graph = run.graph
     n = len(graph.writers)
     found = delta.new_zeros(len(delta), len(graph.readers), n)
     first, end = (0, n) if writers is None else (writers.start, writers.stop)
-    for i, reader in enumerate(graph.readers):
+    for i in range(len(graph.readers)) if readers is None else readers:
+        reader = graph.readers[i]
         last = min(end, reader.n_before)
         if last > first:
             part = delta[:, :, first:last]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.causal.importance import standard_error
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import nodes_along_inputs, units
+from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.methods._exact import effects_of_masks, node_effects
 from interp.circuits.methods._gathered import by_gradient, forwards_of
 from interp.circuits.residual_graph import ResidualGraph
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 ALONE = "patched alone"
-LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effect
 
 
 @discovery(levels=("head",))
@@ -91,7 +90,7 @@ def screen_verify(
         for h, name in enumerate(heads):
             if name not in chosen:
                 scores[names.index(name)] = effect[h, h]  # patched alone as part of the pairs
-        rows = _stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
+        rows = stand_ins(effect, heads, first, LARGE * float(mean.max()), task)
         for row in reversed(rows):  # reversed, so that the largest effect is written last and kept
             at, out = names.index(row["head"]), heads.index(row["for"])
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
@@ -139,28 +138,6 @@ def _pairs(
     for (a, b), values in zip(places, found, strict=True):
         effect[a, b] = effect[b, a] = values
     return effect, passes
-
-
-def _stand_ins(
-    effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
-) -> list[dict[str, Any]]:
-    """Find heads that matter while another is ablated, and less than half as much otherwise."""
-    mean, rows = effect.mean(2), []
-    for b, other in enumerate(heads):
-        for a, one in enumerate(heads):
-            if a == b or (one not in first and other not in first):
-                continue
-            now, alone = mean[a, b] - mean[b, b], mean[a, a]
-            if abs(now) >= least and abs(now) > 2 * abs(alone):
-                each = effect[a, b] - effect[b, b]
-                sem = float(standard_error(each[None], task.clusters)[0])
-                rows.append(
-                    {
-                        "head": one, "for": other, "alone": float(alone), "without_it": float(now),
-                        "sem": sem,
-                    }
-                )  # fmt: skip
-    return sorted(rows, key=lambda row: -abs(row["without_it"]))
 
 
 def _no_edges(pair: object) -> torch.Tensor:

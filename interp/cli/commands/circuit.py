@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
+    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
+    from interp.circuits.set_evaluation import SetEvaluation
     from interp.model.model import Model
 
 KEPT = {
@@ -54,6 +56,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 GROUP = "Circuits"
+SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
 @click.command(epilog="Example: interp circuit induction bundled:induction -o out")
@@ -67,12 +70,20 @@ GROUP = "Circuits"
     callback=checked_sources,
 )
 @click.option(
-    "--method", default="screen_verify", show_default=True, type=CIRCUIT_METHOD_NAME,
+    "--method", default="verified_edges", show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
     help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
-@click.option("--level", default="head", show_default=True, type=click.Choice(["head", "edge"]),
-              help="Units of the circuit: heads, or edges between them.")  # fmt: skip
+@click.option("--level", type=click.Choice(["head", "edge"]),
+              help="Units of the circuit: nodes, or edges between them too.  [default: edge for "
+                   "verified_edges, head for other methods]")  # fmt: skip
+@click.option("--faithful", default=0.8, show_default=True, metavar="SHARE", type=SHARE,
+              help="Find the smallest set that keeps this share of the behaviour.")  # fmt: skip
+@click.option("--size", type=click.IntRange(1), metavar="N",
+              help="Take the first N nodes as the set, instead of a share.")  # fmt: skip
+@click.option("--budget", type=click.IntRange(1), metavar="PASSES",
+              help="Forward passes of the search over all pairs (verified_edges).  [default: as "
+                   "many as patching every node takes]")  # fmt: skip
 @click.option(
     "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
 )
@@ -97,6 +108,9 @@ GROUP = "Circuits"
     type=click.IntRange(1),
     help="Number of nodes (and edges) to print, and to patch on held-out pairs.",
 )
+@click.option("--map", "maps", multiple=True, type=click.Choice(["stream", "attention", "mlp"]),
+              help="Also patch this at one role (or position) of one layer at a time, on held-out "
+                   "pairs, and print the map; may be given several times.")  # fmt: skip
 @click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
               metavar="N", help="Number of random orders of heads, as a baseline.")  # fmt: skip
 @click.option(
@@ -105,7 +119,7 @@ GROUP = "Circuits"
 @click.option(
     "-o", "--out", type=OUT_FOLDER, metavar="DIR",
     help="Write circuit.json, .toml, .graphml, .dot, .mmd, .svg, nodes.csv, edges.csv, "
-    "patched.csv, evaluation.csv, "
+    "set.csv, map_SITE.csv, patched.csv, evaluation.csv, "
     ".json, .svg and a page for each model to this folder; an interrupted run resumes, since "
     "finished steps are stored in DIR/kept.",
 )  # fmt: skip
@@ -117,7 +131,10 @@ def circuit(
     task: str,
     sources: tuple[str, ...],
     method: str,
-    level: str,
+    level: str | None,
+    faithful: float,
+    size: int | None,
+    budget: int | None,
     n: int,
     ablation: str,
     reference: Path | None,
@@ -125,6 +142,7 @@ def circuit(
     given: Path | None,
     same_templates: bool,
     top: int,
+    maps: tuple[str, ...],
     n_random: int,
     seed: int,
     out: Path | None,
@@ -143,8 +161,9 @@ def circuit(
     several templates hold some of them out: a circuit is found on some and
     evaluated on the others; for a file, on other pairs of the file.
     `interp circuit --list` lists all tasks.
-    Methods: screen_verify (gradients select, forward passes measure, and
-    backup heads get a separate column), exact_patching, attribution_patching,
+    Methods: verified_edges (nodes and edges chosen by gradients and measured by
+    patching, within a budget of forward passes), screen_verify (heads, with a
+    search for backups among all pairs), exact_patching, attribution_patching,
     integrated_patching, gim_patching; svd_trace traces what makes heads
     attend, then patches the heads it finds; codes finds heads whose output
     varies with the contrast, not heads that are causally needed: check its
@@ -156,7 +175,7 @@ def circuit(
     from interp.circuits.tasks import known_task, split_templates
 
     task = known_task(task)
-    way, options = _method(method)
+    way, options = _method(method, faithful, size, budget)
     split_templates(task, seed)  # an unreadable file is reported before a model is loaded
     loading.require_device()
     import_first(imports)
@@ -181,8 +200,9 @@ def circuit(
             start = Plan(task, n, seed, same_templates)
             if given is None:
                 found = _found(model, start, way, level, options, ledger=ledger, progress=tell)
+                found, no_set = _with_set(model, found, start, faithful, size or 0)
             else:
-                found = _read(given, model, task)
+                found, no_set = _read(given, model, task), "the circuit was found without one"
             plan = start.after(found)
             fresh = plan.fresh(model)
             measured = evaluate(
@@ -193,8 +213,10 @@ def circuit(
             parts = {
                 "held_out": plan.told(len(fresh), measured.seen),
                 "patched": _patched(model, found, fresh, top, ledger=ledger, progress=tell),
+                "of_set": _set(model, found, fresh, no_set, seed, ledger=ledger, progress=tell),
                 "edges": _edges(model, found, fresh, ledger=ledger, progress=tell),
                 "against": against,
+                "maps": _maps(model, fresh, maps, ledger=ledger, progress=tell),
             }
             doubt = _doubt(model, fresh)
         click.echo(circuit_lines(found, measured, top, called=truth or "", **parts) + doubt)
@@ -241,17 +263,34 @@ def _of(told: dict[str, Any]) -> tuple[str, ...]:
     return made, told["task"], told["method"], told["level"]
 
 
-def _method(text: str) -> tuple[Discovery, dict[str, Any]]:
-    """Return the method and its options; raise UnknownName before a model is loaded."""
+def _method(
+    text: str, faithful: float, size: int | None, budget: int | None
+) -> tuple[Discovery, dict[str, Any]]:
+    """Return the method and its options; raise UnknownName before a model is loaded.
+
+    Raises:
+        OptionError: The method has no budget.
+    """
     name, given = parse_name(text)
     if not name.endswith(".py"):
         name = name.replace("-", "_")
     found = CIRCUIT_METHODS.parse(name + text[len(name) :])
-    return found.declaration, {option: found.options[option] for option in given}
+    options = {option: found.options[option] for option in given}
+    has = found.declaration.options
+    if budget is not None and "budget" not in has:
+        raise OptionError(f"{name} has no budget; omit --budget, or use --method verified_edges")
+    asked = {"faithful": faithful, "size": size, "budget": budget}
+    more = {k: v for k, v in asked.items() if v is not None and k in has}
+    return found.declaration, more | options
 
 
 def _found(
-    model: Model, plan: Plan, method: Discovery, level: str, options: dict[str, Any], **kept: Any
+    model: Model,
+    plan: Plan,
+    method: Discovery,
+    level: str | None,
+    options: dict[str, Any],
+    **kept: Any,
 ) -> Circuit:
     from interp.circuits.find import find_circuit
 
@@ -259,6 +298,45 @@ def _found(
         options = {"seed": plan.seed} | options
     pairs = plan.pairs(model)
     return find_circuit(model, pairs, method, level, **kept, **options)  # type: ignore[arg-type]
+
+
+def _with_set(
+    model: Model, found: Circuit, plan: Plan, faithful: float, size: int
+) -> tuple[Circuit, str]:
+    """Mark the smallest set in a circuit of a method that has none, or return why there is none."""
+    from interp.circuits.smallest import chosen_of, smallest_set
+
+    if chosen_of(found) is not None:
+        return found, ""
+    try:
+        return smallest_set(model, found, plan.pairs(model), faithful=faithful, size=size), ""
+    except (OptionError, UnreadableAttention) as error:
+        return found, str(error)
+
+
+def _set(
+    model: Model, found: Circuit, fresh: ContrastTask, why: str, seed: int, **kept: Any
+) -> SetEvaluation | str:
+    """Measure the smallest set on other pairs, or return the reason why that is impossible."""
+    from interp.circuits.set_evaluation import evaluate_set
+    from interp.circuits.smallest import chosen_of
+
+    if chosen_of(found) is None:
+        return why
+    try:
+        return evaluate_set(model, found, fresh, seed=seed, **kept)
+    except (OptionError, UnreadableAttention) as error:
+        return str(error)
+
+
+def _maps(
+    model: Model, fresh: ContrastTask, sites: tuple[str, ...], **kept: Any
+) -> list[PatchingMap]:
+    """Patch layers at the task's roles, or at positions where it names none."""
+    from interp.circuits.position_map import patching_map
+
+    by = "role" if any(fresh.roles) else "position"
+    return [patching_map(model, fresh, site, by=by, **kept) for site in dict.fromkeys(sites)]
 
 
 def _read(path: Path, model: Model, task: str) -> Circuit:

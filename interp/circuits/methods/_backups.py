@@ -1,0 +1,45 @@
+"""Pairs of heads of which one matters only while the other is patched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.causal.importance import standard_error
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+
+LARGE = 0.1  # smallest effect of a primary node, as a share of the largest effect
+
+
+def stand_ins(
+    effect: np.ndarray, heads: list[str], first: list[str], least: float, task: ContrastTask
+) -> list[dict[str, Any]]:
+    """Find heads that matter while another is patched, and less than half as much otherwise.
+
+    Args:
+        effect: Effect of patching two heads at once, `[head, head, prompt]`, with each head alone
+            on the diagonal; NaN where it was not measured.
+        heads: Names of the heads.
+        first: The primary heads; one of each pair is among them.
+        least: Smallest effect that counts.
+        task: The pairs of prompts.
+    """
+    mean, rows = effect.mean(2), []
+    for b, other in enumerate(heads):
+        for a, one in enumerate(heads):
+            if a == b or (one not in first and other not in first):
+                continue
+            now, alone = mean[a, b] - mean[b, b], mean[a, a]
+            if abs(now) >= least and abs(now) > 2 * abs(alone):
+                each = effect[a, b] - effect[b, b]
+                sem = float(standard_error(each[None], task.clusters)[0])
+                rows.append(
+                    {
+                        "head": one, "for": other, "alone": float(alone), "without_it": float(now),
+                        "sem": sem,
+                    }
+                )  # fmt: skip
+    return sorted(rows, key=lambda row: -abs(row["without_it"]))

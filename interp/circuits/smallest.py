@@ -1,0 +1,245 @@
+"""Smallest set of nodes, and of edges between them, that keeps a share of the behaviour.
+
+    found = smallest_set(model, circuit, task, faithful=0.8)   # the circuit with the set marked
+
+Nodes outside the set carry their corrupted values, MLPs and embeddings included; so do edges
+outside it. A set keeps a share of 0.8 if its faithfulness lies between 0.8 and 1.2: one that does
+the task better than the model, because it leaves out what works against it, explains it no better.
+The set is the shortest start of a ranking that keeps the share, found by bisection: a smaller set
+that is no start of the ranking may exist. It is selected on these pairs, so judge it on others,
+with `evaluate_set`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from interp.circuits.nodes import node_of
+from interp.circuits.patched_runs import PatchedRuns
+from interp.core.errors import OptionError
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    from interp.circuits.contrast import ContrastTask
+    from interp.circuits.residual_graph import ResidualGraph
+    from interp.circuits.result import Circuit
+    from interp.model.model import Model
+
+Edge = tuple[str, str]
+FAITHFUL = 0.8
+_FAR = 4  # ratio of the ends of a bisection above which it takes their geometric mean
+NODES, EDGES = "smallest set of nodes", "smallest set of edges"
+
+
+@dataclass(frozen=True)
+class NodeSet:
+    """Nodes and edges of a set, and their faithfulness on the pairs they were selected on."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[Edge, ...]
+    kept: float
+
+    def tables(self, asked: float, forwards: Mapping[str, float]) -> dict[str, list[dict]]:
+        """Return the tables of a circuit: the set, and the passes by stage."""
+        told = {"asked": asked, "kept": self.kept}
+        told |= {"nodes": len(self.nodes), "edges": len(self.edges)}
+        return {
+            "smallest": [told],
+            "smallest_nodes": [{"node": name} for name in self.nodes],
+            "smallest_edges": [{"from": a, "to": b} for a, b in self.edges],
+            "forwards": [{"stage": name, "forwards": n} for name, n in forwards.items()],
+        }
+
+
+def check_share(faithful: float, size: int) -> None:
+    """Raise unless a share lies between 0 and 1 and a size is not negative.
+
+    Raises:
+        OptionError: One of them does not.
+    """
+    if not 0 < faithful < 1 or size < 0:
+        raise OptionError(
+            f"faithful={faithful}, size={size}; the share of the behaviour to keep lies between 0"
+            " and 1, and the number of nodes is 1 or more (0: as few as keep the share)"
+        )
+
+
+def first_enough(
+    kept: Callable[[int], float], n: int, within: float, most: float, known: float = 1.0
+) -> tuple[int, float]:
+    """Return the smallest number of first items whose faithfulness is near 1, by bisection.
+
+    Args:
+        kept: Faithfulness of the first k items, measured by one forward pass.
+        n: Number of items, which together have the faithfulness `known`.
+        within: Largest distance of the faithfulness from 1, to either side.
+        most: Largest number of forward passes.
+        known: Faithfulness of all items.
+    """
+    low, high, value = 0, n, known
+    while high - low > 1 and most >= 1:
+        middle = (low + high) // 2
+        if high > _FAR * max(low, 1):
+            middle = round(math.sqrt(max(low, 1) * high))
+        middle = min(max(middle, low + 1), high - 1)
+        found = kept(middle)
+        most -= 1
+        enough = abs(1 - found) <= within
+        low, high, value = (low, middle, found) if enough else (middle, high, value)
+    return high, value
+
+
+def connected(edges: Sequence[Edge]) -> tuple[Edge, ...]:
+    """Keep the edges on a path from the embeddings to the logits; others change nothing."""
+    forward, backward = {"embed"}, {"logits"}
+    while True:
+        more = {node_of(b) for a, b in edges if a in forward} - forward
+        less = {a for a, b in edges if node_of(b) in backward} - backward
+        if not more and not less:
+            break
+        forward |= more
+        backward |= less
+    return tuple((a, b) for a, b in edges if a in forward and node_of(b) in backward)
+
+
+def edges_between(graph: ResidualGraph, nodes: Sequence[str]) -> tuple[Edge, ...]:
+    """Return the edges that lead from one of some nodes to another, or to the logits."""
+    keep = {*nodes, "logits"}
+    return tuple((a, b) for a, b in graph.edges if a in keep and node_of(b) in keep)
+
+
+def share_kept(runs: PatchedRuns, mask: Any, stage: str) -> float:
+    """Measure the faithfulness of a mask by one forward pass.
+
+    Raises:
+        OptionError: Clean and corrupted prompts have the same value.
+    """
+    if abs(runs.gap) < 1e-9:
+        raise OptionError(
+            f"{runs.task.name}: clean and corrupted prompts have the same value on average, so no"
+            " share of their difference can be kept; use other pairs"
+        )
+    return float(runs.kept([mask], stage).mean() / runs.gap)
+
+
+def choose_nodes(
+    runs: PatchedRuns,
+    ranking: Sequence[str],
+    *,
+    faithful: float = FAITHFUL,
+    size: int = 0,
+    most: float = math.inf,
+) -> NodeSet:
+    """Choose the first nodes of a ranking that keep a share, with all edges between them.
+
+    Args:
+        runs: The runs to measure on.
+        ranking: Nodes in order.
+        faithful: Share of the behaviour to keep.
+        size: Number of nodes, if it is given instead of the share.
+        most: Largest number of forward passes.
+    """
+    ranking = [name for name in ranking if name in runs.graph.index]
+
+    def kept(k: int) -> float:
+        return share_kept(runs, runs.only(ranking[:k]), NODES)
+
+    if size:
+        size = min(size, len(ranking))
+        value = kept(size) if size < len(ranking) else 1.0
+    else:
+        size, value = first_enough(kept, len(ranking), 1 - faithful, most)
+    nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
+    return NodeSet(nodes, edges_between(runs.graph, nodes), value)
+
+
+def choose_edges(
+    runs: PatchedRuns,
+    chosen: NodeSet,
+    score: Mapping[Edge, float],
+    *,
+    faithful: float = FAITHFUL,
+    most: float = math.inf,
+) -> NodeSet:
+    """Choose the edges of largest score, of those between chosen nodes, that keep a share.
+
+    Args:
+        runs: The runs to measure on.
+        chosen: The nodes, and all edges between them.
+        score: Scores of edges; those without one come last.
+        faithful: Share of the behaviour to keep.
+        most: Largest number of forward passes.
+    """
+    order = sorted(chosen.edges, key=lambda e: -abs(score.get(e, 0.0)))
+    within = max(1 - faithful, abs(1 - chosen.kept))  # a set of given size may be further away
+    number, kept = first_enough(
+        lambda k: share_kept(runs, runs.graph.mask(order[:k]), EDGES), len(order), within, most,
+        chosen.kept,
+    )  # fmt: skip
+    some = connected(order[:number])
+    places = {e: i for i, e in enumerate(runs.graph.edges)}
+    ends = {name for a, b in some for name in (a, node_of(b))}
+    return NodeSet(
+        tuple(n for n in chosen.nodes if n in ends),
+        tuple(sorted(some, key=places.__getitem__)),
+        kept,
+    )
+
+
+def chosen_of(circuit: Circuit) -> NodeSet | None:
+    """Return the set that is marked in a circuit; None if there is none."""
+    told = circuit.tables.get("smallest")
+    if not told:
+        return None
+    return NodeSet(
+        tuple(row["node"] for row in circuit.tables["smallest_nodes"]),
+        tuple((row["from"], row["to"]) for row in circuit.tables["smallest_edges"]),
+        float(told[0]["kept"]),
+    )
+
+
+@takes_model
+def smallest_set(
+    model: Model,
+    circuit: Circuit,
+    task: ContrastTask,
+    *,
+    faithful: float = FAITHFUL,
+    size: int = 0,
+) -> Circuit:
+    """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
+
+    Nodes in the order of `Circuit.ranking` are added until the set keeps the share, while all
+    others, MLPs and embeddings included, carry their corrupted values; then as many of the edges
+    between them as keep it. The tables `smallest`, `smallest_nodes` and `smallest_edges` of the
+    returned circuit have the set.
+
+    Args:
+        model: The model that the circuit was found in.
+        circuit: The circuit; without edges, all edges between the nodes are kept.
+        task: The pairs of prompts to select on.
+        faithful: Share of the difference between clean and corrupted that the set keeps.
+        size: Number of nodes, instead of the share.
+
+    Raises:
+        OptionError: The circuit is of another model, the share is not between 0 and 1, or clean and
+            corrupted prompts have the same value.
+        UnreadableAttention: The model has no residual graph.
+    """
+    check_share(faithful, size)
+    circuit.require(model)
+    runs = PatchedRuns(model, task)
+    rest = [name for name in runs.graph.writers if name not in circuit.nodes]
+    scores = dict(zip(circuit.edges, np.nan_to_num(circuit.edge_score).tolist(), strict=True))
+    on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
+    found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
+    if on_graph:
+        found = choose_edges(runs, found, on_graph, faithful=faithful)
+    else:
+        found = replace(found, edges=connected(found.edges))
+    return replace(circuit, tables=dict(circuit.tables) | found.tables(faithful, runs.stages))

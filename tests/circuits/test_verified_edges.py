@@ -1,0 +1,221 @@
+"""The default search: edges, backups and the smallest set, within a budget of forward passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.causal.game.game import Game
+from interp.circuits.find import find_circuit
+from interp.circuits.methods import exact_patching, verified_edges
+from interp.circuits.patched_runs import PatchedRuns
+from interp.circuits.result import Circuit
+from interp.circuits.set_evaluation import evaluate_set
+from interp.circuits.smallest import chosen_of, connected, first_enough, smallest_set
+from interp.circuits.tasks import make_contrast
+from interp.core.errors import OptionError
+from interp.core.statistics import ratio_intervals
+from interp.model.model import Model
+
+BUILT_IN = {
+    "bystander": {("embed", "L0H3.v"), ("L0H3", "L1H0.k"), ("L1H0", "logits")},
+    "backup": {("embed", "L0H3.v"), ("L0H3", "L1H0.k"), ("L1H0", "logits")},
+}
+
+
+@pytest.fixture(scope="module")
+def backup_search():
+    model = interp.load("planted:backup")
+    task = make_contrast(model, "planted:backup", n=6)
+    return model, task, find_circuit(model, task)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_the_smallest_set_is_what_was_built_in(name) -> None:
+    model = interp.load(f"planted:{name}")
+    task = make_contrast(model, f"planted:{name}", n=6)
+    found = find_circuit(model, task)
+    chosen = chosen_of(found)
+    assert (found.method, found.level) == ("verified_edges", "edge")
+    assert set(chosen.edges) == BUILT_IN[name]
+    assert set(chosen.nodes) == {a for a, _ in BUILT_IN[name]}
+    assert chosen.kept == pytest.approx(1, abs=0.01)
+    assert found.made["forwards"] <= exact_patching(model, task).forwards
+
+
+def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
+    """Rows that go through the model, divided by the number of pairs."""
+    task = make_contrast(planted_bystander, "planted:bystander", n=6)
+    rows, own = [0], Model.run
+
+    def run(self, inputs, *args, **kwargs):
+        given = self.inputs(inputs)
+        rows[0] += len(given["input_ids"])
+        return own(self, given, *args, **kwargs)
+
+    monkeypatch.setattr(Model, "run", run)
+    for budget in (0, 30):
+        rows[0] = 0
+        found = verified_edges(planted_bystander, task, budget=budget)
+        assert rows[0] / len(task) == found.forwards
+        assert found.forwards <= (budget or 11 + 3)
+        told = sum(row["forwards"] for row in found.tables["forwards"])
+        assert told == found.forwards
+    rows[0] = 0
+    assert exact_patching(planted_bystander, task).forwards == rows[0] / len(task) == 14
+
+
+def test_what_was_patched_is_what_exact_patching_gives(planted_bystander) -> None:
+    task = make_contrast(planted_bystander, "planted:bystander", n=6)
+    exact = exact_patching(planted_bystander, task, "edge")
+    found = verified_edges(planted_bystander, task, budget=60)
+    assert set(found.measured) == {"patched alone"}
+    np.testing.assert_allclose(found.per_prompt, exact.per_prompt, atol=1e-4)
+    known = dict(zip(exact.edges, exact.edges_per_prompt, strict=True))
+    patched = {
+        e: x for e, x, told in
+        zip(found.edges, found.edges_per_prompt, found.edges_measured, strict=True)
+        if told == "patched alone"
+    }  # fmt: skip
+    assert set(patched) == BUILT_IN["bystander"]
+    for edge, values in patched.items():
+        np.testing.assert_allclose(values, known[edge], atol=1e-4)
+    few = verified_edges(planted_bystander, task)
+    guessed = [told == "estimated by gradients, not patched" for told in few.measured]
+    assert any(guessed)
+    assert not all(guessed)
+    np.testing.assert_allclose(
+        few.per_prompt[~np.array(guessed)], exact.per_prompt[~np.array(guessed)], atol=1e-4
+    )
+    assert "a larger budget= patches more" in few.notes[0]
+    heads = verified_edges(planted_bystander, task, "head")
+    assert heads.edges == ()
+    with pytest.raises(OptionError, match="budget=3; the clean and corrupted runs and two grad"):
+        verified_edges(planted_bystander, task, budget=3)
+    with pytest.raises(OptionError, match=r"faithful=1\.5, size=0; the share"):
+        verified_edges(planted_bystander, task, faithful=1.5)
+
+
+def test_backups_are_found_by_the_default(backup_search) -> None:
+    model, task, found = backup_search
+    pairs = {(row["head"], row["for"]) for row in found.tables["backups"]}
+    assert pairs == {("L2H0", "L1H0"), ("L1H0", "L2H0")}
+    assert found.conditional[found.nodes.index("L2H0")] == pytest.approx(10, abs=0.1)
+    none = find_circuit(model, task, backups=False)
+    assert "backups" not in none.tables
+
+
+def test_where_no_head_stands_in_for_another_no_backup_is_named(planted_induction) -> None:
+    for seed in range(4):
+        task = make_contrast(planted_induction, "induction", n=6, seed=seed)
+        assert find_circuit(planted_induction, task).tables["backups"] == []
+
+
+def test_the_set_on_other_pairs(backup_search) -> None:
+    """The gates of a game over heads are another implementation: the MLPs here do nothing."""
+    model, _, found = backup_search
+    fresh = make_contrast(model, "planted:backup", n=6, seed=1)
+    measured = evaluate_set(model, found, fresh, n_random=5)
+    assert measured.seen == 0
+    value, low, high = measured.faithfulness
+    assert low <= value <= high
+    assert value == pytest.approx(1, abs=0.01)
+    assert measured.completeness[0] == pytest.approx(1, abs=0.01)
+    assert measured.random.max() < 0.2
+    game = Game(model, fresh.task, kind="resample")
+    index = {label: i for i, label in enumerate(game.players.labels)}
+    heads = [name for name in measured.nodes if name[0] == "L"]
+    gates = torch.zeros(1 + len(heads), len(index)).double()
+    for row, out in enumerate([None, *heads]):
+        gates[row, [index[h] for h in heads if h != out]] = 1
+    values = game.values(gates).numpy()
+    for row, head in enumerate(heads, 1):
+        want = values[0] - values[row]
+        at = measured.nodes.index(head)
+        np.testing.assert_allclose(measured.per_prompt[at], want, atol=1e-3)
+    table = measured.wide().set_index("node")
+    assert table["needed"].all()
+    # L2H0, outside the set, does the task in the model without L1H0, but not in the set
+    assert table.loc["L1H0", "unexplained"] == pytest.approx(1, abs=0.01)
+    assert table.loc["L0H3", "unexplained"] == pytest.approx(0, abs=0.01)
+    assert table.loc["L1H0", "backups"] == "L2H0"
+    assert "something stands in for L1H0" in "\n".join(measured.told())
+    assert "keeps 1.00 [" in repr(measured)
+    assert [row["figure"] for row in measured.figures()] == ["faithfulness", "completeness"]
+
+
+def test_a_set_of_any_ranking(planted_bystander, tmp_path) -> None:
+    task = make_contrast(planted_bystander, "planted:bystander", n=6)
+    plain = find_circuit(planted_bystander, task, "exact_patching", "edge")
+    with pytest.raises(OptionError, match=r"has no smallest set; make it with smallest_set"):
+        evaluate_set(planted_bystander, plain, task)
+    found = smallest_set(planted_bystander, plain, task, faithful=0.9)
+    assert set(chosen_of(found).edges) == BUILT_IN["bystander"]
+    two = smallest_set(planted_bystander, plain, task, size=2)
+    assert len(chosen_of(two).nodes) <= 2
+    assert chosen_of(two).kept < 0.1  # one of three parts is missing
+    heads = find_circuit(planted_bystander, task, "exact_patching")
+    every = chosen_of(smallest_set(planted_bystander, heads, task))
+    assert set(every.edges) > BUILT_IN["bystander"]  # without scores no edge is left out
+    found.to_json(tmp_path / "c.json")
+    back = Circuit.from_json(tmp_path / "c.json")
+    assert chosen_of(back) == chosen_of(found)
+    assert back.edges_to_pandas()["in_set"].sum() == 3
+
+
+def test_a_gradient_sees_the_backup_once_its_primary_is_patched(backup_search) -> None:
+    from interp.circuits.methods._attribution import effects_without
+
+    model, task, _ = backup_search
+    runs = PatchedRuns(model, task)
+    exact = runs.effects(
+        [runs.node_mask("L1H0"), runs.node_mask("L1H0", "L2H0")], "pairs"
+    )  # fmt: skip
+    value, guess = runs.gradients(lambda pair: effects_without(pair, "L1H0"), "one", 1, 1)
+    np.testing.assert_allclose(runs.clean - value, exact[0], atol=1e-4)
+    at = runs.graph.index["L2H0"]
+    np.testing.assert_allclose(guess[:, at], exact[1] - exact[0], rtol=0.05)
+
+
+def test_bisection_finds_the_first_that_is_enough() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n = int(rng.integers(1, 60))
+        curve = np.sort(rng.random(n))
+        curve[-1] = 1.0
+        asked: list[int] = []
+
+        def kept(k: int, curve=curve, asked=asked) -> float:
+            asked.append(k)
+            return float(curve[k - 1])
+
+        number, value = first_enough(kept, n, 0.2, np.inf)
+        assert number == 1 + int(np.argmax(curve >= 0.8))
+        assert value == curve[number - 1]
+        assert len(asked) <= 2 * np.log2(n + 1) + 2
+        assert first_enough(kept, n, 0.2, 2)[0] >= number
+        assert first_enough(kept, n, 0.2, 0) == (n, 1.0)
+    # a set that does the task twice as well as the model is no explanation of it
+    assert first_enough(lambda k: 2.0 if k < 4 else 1.0, 5, 0.2, np.inf)[0] == 4
+
+
+def test_edges_that_lead_nowhere_are_left_out() -> None:
+    edges = [("embed", "L0H0.v"), ("L0H0", "logits"), ("L0H1", "logits"), ("embed", "mlp0")]
+    assert connected(edges) == (("embed", "L0H0.v"), ("L0H0", "logits"))
+
+
+def test_intervals_of_ratios_cover_the_ratio() -> None:
+    whole = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(ratio_intervals(np.stack([0.5 * whole, 0 * whole]), whole),
+                               [[0.5, 0.5], [0, 0]])  # fmt: skip
+    rng, hits = np.random.default_rng(0), 0
+    for seed in range(300):
+        whole = 3 + rng.normal(size=40)
+        part = 0.6 * whole + rng.normal(size=40)
+        low, high = ratio_intervals(part[None], whole, draws=400, seed=seed)[0]
+        hits += low <= 0.6 <= high
+    assert 0.88 <= hits / 300 <= 0.98
+    with pytest.raises(OptionError, match="needs at least two"):
+        ratio_intervals(np.ones((1, 1)), np.ones(1))
