@@ -147,12 +147,15 @@ def judged_task(
         "clusters": cluster_count(len(task), clusters),
     }
     x = Game(after, task, check=False).clean.numpy()
-    found["after"] = _mean(x, clusters)
+    found["after"] = mean_and_interval(x, clusters)
     if before is None:
         return found
     game = Game(before, task, check=False)
     y = game.clean.numpy()
-    found |= {"before": _mean(y, clusters), "change": _mean(x - y, clusters)}
+    found |= {
+        "before": mean_and_interval(y, clusters),
+        "change": mean_and_interval(x - y, clusters),
+    }
     units = GatedUnits.of(before, "heads", "none")
     kept = np.ones(len(units))
     labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
@@ -180,7 +183,8 @@ def _heads(units: GatedUnits) -> list[Any]:
     return [Head(site.layer, h, site.stack) for site, h in found]
 
 
-def _mean(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
+def mean_and_interval(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
+    """Return the mean over prompts with its 95 % t interval over clusters."""
     n = cluster_count(len(x), clusters)
     error = standard_error(x[None], clusters)
     low, high = around(x.mean(keepdims=True), [(error, n - 1.0)])[0].tolist()
