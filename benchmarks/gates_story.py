@@ -89,14 +89,14 @@ def orders(model: Model, task: Task) -> tuple[dict[str, list[str]], dict[str, An
     """Order heads by each method, the first to keep first; with seconds and gates' facts."""
     given: dict[str, Any] = {"kind": "mean-dataset", "reference": task.prompts}
     seconds, found = {}, {}
-    start = time.time()
+    start = time.process_time()
     gates = learn_gates(model, task, restarts=RESTARTS, steps=STEPS, n_random=2, **given)
-    seconds["gates"] = time.time() - start
+    seconds["gates"] = time.process_time() - start
     found["gates"] = list(gates.order())
     for name, score in (("ablation", leave_one_out), ("aumann_shapley", aumann_shapley)):
-        start = time.time()
+        start = time.process_time()
         ranked = score(model, task, null="none", **given)
-        seconds[name] = time.time() - start
+        seconds[name] = time.process_time() - start
         labels = ranked.players.labels
         found[name] = [labels[i] for i in np.argsort(-ranked.helps(), kind="stable")]
     taken = sum(gates.steps)
@@ -180,9 +180,9 @@ def page(told: dict[str, Any]) -> str:
         f"{PARTS['size']} prompts of other pairs of names, and the result is of "
         f"{PARTS['result']} prompts of a third set of pairs. Removed heads are replaced by their "
         "mean over the ranking prompts, folded into the output bias. Intervals are 95 %, over "
-        f"pairs of names or stories; the band is the middle 95 % of {N_RANDOM} random sets with as many heads in every layer. "
-        "Made by `python benchmarks/gates_story.py`.", "",
-        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps on one core "
+        f"pairs of names or stories; the band is the middle 95 % of {N_RANDOM} random sets with as "
+        "many heads in every layer. Made by `python benchmarks/gates_story.py`.", "",
+        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps of one core "
         f"({per_step:.2f} s per step): five restarts of 300 steps take "
         f"{per_step * 1500 / 60:.0f} minutes.", "",
         f"Heads needed for 95 % of the accuracy on the size prompts: {chosen}. Written: "
@@ -201,9 +201,8 @@ def page(told: dict[str, Any]) -> str:
         )
     lines += ["", "| checkpoint | parameters | not zero | file bytes | cache bytes per token | "
               "largest difference of the outputs |", "|---" * 6 + "|"]  # fmt: skip
-    for name, one in {"original": size["zeroed"]["before"]} | {
-        k: v["after"] for k, v in size.items()
-    }.items():
+    every = [("original", size["zeroed"]["before"]), *((k, v["after"]) for k, v in size.items())]
+    for name, one in every:
         gap = told["difference"].get(name)
         lines.append(
             f"| {name} | {one['parameters']:,} | {one['nonzero_parameters']:,} | "

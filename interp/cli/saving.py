@@ -85,7 +85,7 @@ class Saving:
         import pandas as pd
 
         from interp.causal.checkpoint.certificate import Judged
-        from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+        from interp.causal.checkpoint.choose import heads_by_name, ranked_heads
         from interp.causal.checkpoint.save import save_pruned
         from interp.causal.gating.learn import halves
         from interp.causal.gating.result import LearnedGates
@@ -99,7 +99,7 @@ class Saving:
         judged = Judged.of(task, causal.seed, spec)
         if self.gates is not None:
             found = LearnedGates.load(self.gates)
-            removed = gated_heads(model, found)
+            removed: Any = found
             if found.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
                 held_out = tuple(found.provenance["judged_on"]) or judged.held_out
                 judged = Judged(task, held_out, spec)

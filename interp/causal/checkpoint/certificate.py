@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.causal.checkpoint.choose import Removed, head_names
 from interp.causal.checkpoint.probe import comparison_inputs, sizes, speed, tolerance
 from interp.causal.game.game import Game
+from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.importance import standard_error
@@ -75,6 +76,7 @@ def certificate_of(
     difference: float,
     means: Mapping[tuple[str, int], Tensor] | None,
     about: Mapping[str, Any],
+    mlps: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure everything that the certificate states.
 
@@ -87,6 +89,7 @@ def certificate_of(
         difference: largest difference between the outputs of checkpoint and ablated model.
         means: means that were folded into biases, or None.
         about: form, kind, seeds and how the heads were chosen.
+        mlps: labels of the removed MLPs.
     """
     weights = sorted(folder.glob("*.safetensors"))
     several = len(before.stacks) > 1
@@ -105,12 +108,13 @@ def certificate_of(
         },
         "content_hash": after.content_hash,
         "removed": head_names(removed, several),
+        "removed_mlps": list(mlps),
         "size": {"before": sizes(before), "after": sizes(after, weights)},
         "tokens_per_second": timed,
         "logits": {"difference": difference, "allowed": tolerance(before)},
         "means_hash": None if means is None else _means_hash(means),
         "tasks": [
-            judged_task(before, after, removed, one, about["n_random"], about["seed"])
+            judged_task(before, after, removed, one, about["n_random"], about["seed"], mlps)
             for one in judged
         ],
         "files": {
@@ -129,11 +133,12 @@ def judged_task(
     one: Judged,
     n_random: int,
     seed: int,
+    mlps: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure one task on its held-out prompts, before, after, and under random removals.
 
-    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, by
-    zero ablation whatever the kind of the removal.
+    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, and
+    as many MLPs, by zero ablation whatever the kind of the removal.
     """
     task = selected(one.task, list(one.held_out))
     clusters = task.clusters
@@ -150,22 +155,22 @@ def judged_task(
     found["after"] = mean_and_interval(x, clusters)
     if before is None:
         return found
-    game = Game(before, task, check=False)
-    y = game.clean.numpy()
+    y = Game(before, task, check=False).clean.numpy()
     found |= {
         "before": mean_and_interval(y, clusters),
         "change": mean_and_interval(x - y, clusters),
     }
-    units = GatedUnits.of(before, "heads", "none")
+    units = GatedUnits.of(before, "heads", "with" if mlps else "none")
     kept = np.ones(len(units))
     labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
     for site, heads in removed.items():
         for h in heads:
             kept[labels[site.layer, h, site.stack]] = 0
-    rng = np.random.default_rng([seed, 29])
-    sets = layer_matched_sets(units, kept, n_random, rng)
-    random = game.values(sets).numpy().mean(1) if n_random else np.empty(0)
+    for label in mlps:
+        kept[units.labels.index(label)] = 0
     if n_random:
+        sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
+        random = GatedTask(before, task, units, "zero").values(sets).numpy().mean(1)
         low, high = percentile_interval(random)
         better = task.sign * random >= task.sign * x.mean()
         found["random"] = {
@@ -179,7 +184,7 @@ def _heads(units: GatedUnits) -> list[Any]:
     assert units.players is not None
     from interp.core.head import Head
 
-    found = [units.players.heads_of(i)[0] for i in range(len(units))]
+    found = [units.players.heads_of(i)[0] for i in range(units.n_heads)]
     return [Head(site.layer, h, site.stack) for site, h in found]
 
 
@@ -203,14 +208,17 @@ def certificate_text(told: Mapping[str, Any]) -> str:
     """Return the certificate in plain sentences."""
     before, after = told["size"]["before"], told["size"]["after"]
     original, n = told["original"], len(told["removed"])
+    mlps = told["removed_mlps"]
+    also = f" and {len(mlps)} MLPs" if mlps else ""
     lines = [
-        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads",
-        f"  removed: {', '.join(told['removed'])}",
+        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads{also}",
+        f"  removed: {', '.join([*told['removed'], *mlps])}",
         f"  form: {told['form']}" + (
             " (needs trust_remote_code=True: modeling_pruned.py)"
             if told["form"] == "compact" else ""
         ),
         f"  means of removed heads: {told['means']}",
+        *([f"  means of removed MLPs: {told['mlp_means']}"] if mlps else []),
         *(f"  note: {note}" for note in told["notes"]),
         f"  parameters: {before['parameters']:,} to {after['parameters']:,}; not zero: "
         f"{before['nonzero_parameters']:,} to {after['nonzero_parameters']:,}",
@@ -236,9 +244,9 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             f"to {last}, change {change}"
         )
         if "random" in task:
-            band = task["random"]
+            band, too = task["random"], " and as many MLPs" if mlps else ""
             lines.append(
-                f"    {band['n']} random sets with as many heads in every layer removed: "
+                f"    {band['n']} random sets with as many heads in every layer{too} removed: "
                 f"{band['mean']:.4g}, middle 95 % {band['low']:.4g} to {band['high']:.4g}; "
                 f"{band['share_at_least_as_good']:.0%} at least as good"
             )
