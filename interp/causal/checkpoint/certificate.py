@@ -114,7 +114,16 @@ def certificate_of(
         "logits": {"difference": difference, "allowed": tolerance(before)},
         "means_hash": None if means is None else _means_hash(means),
         "tasks": [
-            judged_task(before, after, removed, one, about["n_random"], about["seed"], mlps)
+            judged_task(
+                before,
+                after,
+                removed,
+                one,
+                about["n_random"],
+                about["seed"],
+                mlps,
+                repaired=about["repair"] is not None,
+            )
             for one in judged
         ],
         "files": {
@@ -134,11 +143,15 @@ def judged_task(
     n_random: int,
     seed: int,
     mlps: Sequence[str] = (),
+    *,
+    repaired: bool = False,
 ) -> dict[str, Any]:
     """Measure one task on its held-out prompts, before, after, and under random removals.
 
     `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, and
-    as many MLPs, by zero ablation whatever the kind of the removal.
+    as many MLPs, by zero ablation whatever the kind of the removal. With `repaired`, the value of
+    the original without the removed parts, untrained, is stated too,
+    and the random sets are compared with it.
     """
     task = selected(one.task, list(one.held_out))
     clusters = task.clusters
@@ -168,11 +181,16 @@ def judged_task(
             kept[labels[site.layer, h, site.stack]] = 0
     for label in mlps:
         kept[units.labels.index(label)] = 0
+    gated = GatedTask(before, task, units, "zero")
+    own = x
+    if repaired:
+        own = = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
+        found["unrepaired"] = mean_and_interval(own, clusters)
     if n_random:
         sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
-        random = GatedTask(before, task, units, "zero").values(sets).numpy().mean(1)
+        random = gated.values(sets).numpy().mean(1)
         low, high = percentile_interval(random)
-        better = task.sign * random >= task.sign * x.mean()
+        better = task.sign * random >= task.sign * own.mean()
         found["random"] = {
             "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": float(low),
             "high": float(high), "share_at_least_as_good": float(better.mean()),
@@ -232,6 +250,13 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             f"  speed: {pace['before']:,.0f} to {pace['after']:,.0f} tokens per second (a forward "
             "pass of 4 prompts, median of 7 runs on this machine)"
         )
+    if told["repair"] is not None:
+        made = told["repair"]
+        lines.append(
+            f"  repair: {made['rounds']} x {made['steps']} steps at rate {made['rate']:g} on "
+            f"{made['n_prompts']} prompts; loss against the original {made['first_loss']:.3g} to "
+            f"{made['last_loss']:.3g} nats per token"
+        )
     logits = told["logits"]
     lines.append(
         f"  outputs differ from the ablated model by {logits['difference']:.1e} (allowed "
@@ -243,8 +268,11 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             f"  {task['task']} on {task['before']['n']} held-out prompts ({task['unit']}): {first} "
             f"to {last}, change {change}"
         )
+        if "unrepaired" in task:
+            lines.append(f"    without repair {_interval(task['unrepaired'])}")
         if "random" in task:
             band, too = task["random"], " and as many MLPs" if mlps else ""
+            too += ", without repair" if told["repair"] is not None else ""
             lines.append(
                 f"    {band['n']} random sets with as many heads in every layer{too} removed: "
                 f"{band['mean']:.4g}, middle 95 % {band['low']:.4g} to {band['high']:.4g}; "

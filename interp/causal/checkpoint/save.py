@@ -52,6 +52,7 @@ from interp.causal.checkpoint.probe import (
     output_difference,
     tolerance,
 )
+from interp.causal.checkpoint.repair import Repaired
 from interp.causal.gating.result import LearnedGates
 from interp.causal.task import Task
 from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
@@ -89,7 +90,7 @@ class SavedCheckpoint:
 @takes_model
 def save_pruned(
     model: Model,
-    heads: Removed | LearnedGates | Sequence[Any],
+    heads: Removed | LearnedGates | Repaired | Sequence[Any],
     folder: str | os.PathLike,
     *,
     mlps: Sequence[str] = (),
@@ -111,7 +112,8 @@ def save_pruned(
 
     Args:
         model: the model, which is not changed.
-        heads: the heads to remove: names, gates (with their MLPs), or what `ranked_heads` returns.
+        heads: the heads to remove: names, gates (with their MLPs), or what `ranked_heads`,
+            `repair` or `prune_in_rounds` returns.
         folder: the folder to write, which must not exist.
         mlps: MLPs to remove, such as "L0MLP". "smaller" needs a config with a width per layer, or
             all of them; "compact" removes any.
@@ -154,6 +156,9 @@ def save_pruned(
     if path.exists() or path.is_symlink():
         raise StoreError(f"{path} exists already; name a new folder")
     require_removable(model)
+    trained = heads if isinstance(heads, Repaired) else None
+    if trained is not None and kind != "zero":
+        raise OptionError("a repaired model was trained with zeros; use kind='zero'")
     removed, parts = _removed(model, heads, mlps)
     judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]
     means = _means(model, judged, reference, parts) if kind == "mean" else None
@@ -162,13 +167,15 @@ def save_pruned(
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     probe = comparison_inputs(model, seed) if inputs is None else inputs
     try:
-        made = _first_that_fits(model, removed, parts, means, form, temporary, path.name, probe)
+        weights = model if trained is None else trained.model
+        made = _first_that_fits(weights, removed, parts, means, form, temporary, path.name, probe)
         told("checked", 1, 2)
         about = {
             "form": made.form, "kind": kind, "means": made.means, "mlp_means": made.mlp_means,
             "notes": list(made.notes),
             "seed": seed, "n_random": n_random, "chosen": dict(made_with or {}),
             "source": source or model.name,
+            "repair": None if trained is None else dict(trained.about),
         }  # fmt: skip
         folded = means.heads if means is not None and made.means == "folded" else None
         certificate = certificate_of(
@@ -200,6 +207,10 @@ def _removed(
         if mlps:
             raise OptionError("gates name the MLPs to remove; omit mlps=")
         found, mlps = gated_parts(model, heads)
+    elif isinstance(heads, Repaired):
+        if mlps:
+            raise OptionError("a repaired model names the MLPs to remove; omit mlps=")
+        found, mlps = heads.removed, heads.mlps
     elif isinstance(heads, dict):
         found = checked_removal(model, heads, mlps)
     elif list(heads) or not mlps:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 RELATIVE = 1e-3  # other processors round differently
-_COMPARED = ("before", "after", "change", "random")
+_COMPARED = ("before", "after", "change", "unrepaired", "random")
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
                 "content_hash",
                 "removed_mlps",
                 "mlp_means",
+                "repair",
             )
         }
     except (ValueError, KeyError, TypeError) as error:
@@ -179,6 +180,9 @@ def _outputs(
     if "folded" in (told["means"], told["mlp_means"]):
         missing.append("outputs: the means of the removed parts are only in the biases")
         return
+    if told["repair"] is not None:
+        missing.append("outputs: the weights were trained, which is not repeated")
+        return
     if not before.takes_text:
         missing.append("outputs: the model reads no tokens")
         return
@@ -217,8 +221,9 @@ def _task(
         return
     one = Judged(task, tuple(stated["held_out"]), stated["spec"])
     found = judged_task(
-        before, after, removed, one, told["n_random"], told["seed"], told["removed_mlps"]
-    )
+        before, after, removed, one, told["n_random"], told["seed"], told["removed_mlps"],
+        repaired=told["repair"] is not None,
+    )  # fmt: skip
     for part in _COMPARED:
         if part in found and part in stated:
             for key, value in stated[part].items():
