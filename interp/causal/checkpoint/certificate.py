@@ -184,7 +184,7 @@ def judged_task(
     gated = GatedTask(before, task, units, "zero")
     own = x
     if repaired:
-        own = = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
+        own = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
         found["unrepaired"] = mean_and_interval(own, clusters)
     if n_random:
         sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
