@@ -24,12 +24,14 @@ import torch
 import interp
 from interp.causal import Game, repeats_task, search_curves
 from interp.causal.gating.learn import halves
-from interp.causal.gating.units import selected
+from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.task import Task
+from interp.core.statistics import percentile_interval, prediction_band
 from interp.model.model import Model
 
 METHODS = ("ablation", "gate_gradient", "aumann_shapley", "shapley", "greedy", "pairs", "gates")
 HERE = Path(__file__).parent
+DRAWS = 4000
 CHECKED = 64  # subsets whose loss is also measured by a game
 INTRO = """# Searches for removable heads against exact truth
 
@@ -122,6 +124,7 @@ def measured(players: str) -> dict[str, Any]:
         fit, judged = (every_value(game) for game in games)
     seconds = time.process_time() - start
     print(f"{2**n:,} subsets in {seconds:.0f} s", flush=True)
+    rates = band_rates(games[0], judged) if players == "heads" else {}
     size = np.array([i.bit_count() for i in range(2**n)])
     best = [int(np.flatnonzero(size == k)[judged[size == k].argmin()]) for k in range(n + 1)]
     fitted = [int(np.flatnonzero(size == k)[fit[size == k].argmin()]) for k in range(n + 1)]
@@ -144,7 +147,7 @@ def measured(players: str) -> dict[str, Any]:
         "random_on_its_prompts": [
             float(fit[size == k].mean() - fit[fitted[k]]) for k in range(n + 1)
         ],
-        "methods": rows,
+        "methods": rows, "band_rates": rates,
         "made": {k: games[0].about()[k] for k in ("task_hash", "kind")} | curve.made["versions"],
     }  # fmt: skip
 
@@ -158,6 +161,29 @@ def row_of(
         "regret": (judged[sets] - judged[best]).tolist(),
         "regret_on_its_prompts": (fit[sets] - fit[fitted]).tolist(),
     }
+
+
+def band_rates(game: Game, values: np.ndarray) -> dict[str, list[float]]:
+    """Share of random kept sets outside the band of their matched random sets, by number of sets.
+
+    Each draw is a kept set with a random number of heads in every layer, whose band is that of
+    further random sets with as many heads in every layer: nothing is better than chance here, so
+    the share should be 0.05. With it the share for the middle 95 % of the sets.
+    """
+    rng = np.random.default_rng(29)
+    units = GatedUnits.of(game.model, "heads", "none")
+    n = len(game)
+    found = {}
+    for n_random in (39, 50, 100):
+        outside = []
+        for _ in range(DRAWS):
+            kept = (rng.random(n) < rng.random()).astype(float)
+            sets = layer_matched_sets(units, kept, n_random + 1, rng).numpy()
+            x = values[((1 - sets) @ (1 << np.arange(n))).astype(int)]
+            bands = prediction_band(x[1:]), percentile_interval(x[1:])
+            outside.append([not low <= x[0] <= high for low, high in bands])
+        found[str(n_random)] = np.mean(outside, 0).tolist()
+    return found
 
 
 def table(about: dict[str, Any]) -> list[str]:
@@ -185,7 +211,21 @@ def table(about: dict[str, Any]) -> list[str]:
         own, seconds = row["regret_on_its_prompts"], row.get("seconds", about["seconds"])
         lines.append(line(method, row["regret"], own, seconds))
     lines.append(line("mean of all subsets", random - best, about["random_on_its_prompts"], ""))
-    return [*lines, line("loss of the best subset", best, None, ""), ""]
+    lines += [line("loss of the best subset", best, None, ""), ""]
+    if about["band_rates"]:
+        lines += [
+            "## Calibration of the band of random sets", "",
+            "The held-out value of gates and certificates comes with a 95 % band of random sets "
+            f"with as many heads in every layer. For {DRAWS:,} random kept sets of the enumeration, the "
+            "share outside their own band, which should be 0.05 (simulation error "
+            f"{(0.05 * 0.95 / DRAWS) ** 0.5:.3f}):", "",
+            "| random sets | outside the band | outside the middle 95 % of the sets |",
+            "|---|---|---|",
+        ]  # fmt: skip
+        rates = about["band_rates"].items()
+        lines += [f"| {k} | {band:.3f} | {middle:.3f} |" for k, (band, middle) in rates]
+        lines.append("")
+    return lines
 
 
 def main(which: str | None = None) -> None:

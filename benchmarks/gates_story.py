@@ -36,7 +36,7 @@ from interp.causal.checkpoint.certificate import mean_and_interval
 from interp.causal.gating.units import GatedUnits, layer_matched_sets
 from interp.causal.task import Task
 from interp.core.prompts import Prompts
-from interp.core.statistics import percentile_interval
+from interp.core.statistics import prediction_band
 from interp.model.model import Model
 
 HERE = Path(__file__).parent
@@ -153,7 +153,7 @@ def main(source: str, stories: str) -> None:
     sets = layer_matched_sets(units, kept, N_RANDOM, np.random.default_rng(0))
     for name, task, read in (("accuracy", judged, right), ("story loss", texts, np.asarray)):
         random = read(Game(model, task, **given).values(sets)).mean(1)
-        rows[name]["random"] = [float(random.mean()), *map(float, percentile_interval(random))]
+        rows[name]["random"] = [float(random.mean()), *map(float, prediction_band(random))]
     told = about | {
         "model": made["zeroed"].certificate["original"] | {"name": model.name},
         "kept": found[best][:keep], "method": best, "chosen": chosen, "sizes": sizes,
@@ -180,7 +180,7 @@ def page(told: dict[str, Any]) -> str:
         f"{PARTS['size']} prompts of other pairs of names, and the result is of "
         f"{PARTS['result']} prompts of a third set of pairs. Removed heads are replaced by their "
         "mean over the ranking prompts, folded into the output bias. Intervals are 95 %, over "
-        f"pairs of names or stories; the band is the middle 95 % of {N_RANDOM} random sets with as "
+        f"pairs of names or stories; the band is the range of {N_RANDOM} random sets with as "
         "many heads in every layer. Made by `python benchmarks/gates_story.py`.", "",
         f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps of one core "
         f"({per_step:.2f} s per step): five restarts of 300 steps take "

@@ -23,7 +23,7 @@ from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
-from interp.core.statistics import percentile_interval
+from interp.core.statistics import prediction_band
 from interp.model.content import versions
 
 if TYPE_CHECKING:
@@ -189,11 +189,11 @@ def judged_task(
     if n_random:
         sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
         random = gated.values(sets).numpy().mean(1)
-        low, high = percentile_interval(random)
+        low, high = prediction_band(random)
         better = task.sign * random >= task.sign * own.mean()
         found["random"] = {
-            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": float(low),
-            "high": float(high), "share_at_least_as_good": float(better.mean()),
+            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": low,
+            "high": high, "share_at_least_as_good": float(better.mean()),
         }  # fmt: skip
     return found
 
@@ -275,7 +275,7 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             too += ", without repair" if told["repair"] is not None else ""
             lines.append(
                 f"    {band['n']} random sets with as many heads in every layer{too} removed: "
-                f"{band['mean']:.4g}, middle 95 % {band['low']:.4g} to {band['high']:.4g}; "
+                f"{band['mean']:.4g}, 95 % band {band['low']:.4g} to {band['high']:.4g}; "
                 f"{band['share_at_least_as_good']:.0%} at least as good"
             )
     return "\n".join(lines)
