@@ -216,7 +216,7 @@ def table(about: dict[str, Any]) -> list[str]:
         lines += [
             "## Calibration of the band of random sets", "",
             "The held-out value of gates and certificates comes with a 95 % band of random sets "
-            f"with as many heads in every layer. For {DRAWS:,} random kept sets of the enumeration, "
+            f"with as many heads per layer. For {DRAWS:,} random kept sets of the enumeration, "
             "the share outside their own band, which should be 0.05 (simulation error "
             f"{(0.05 * 0.95 / DRAWS) ** 0.5:.3f}):", "",
             "| random sets | outside the band | outside the middle 95 % of the sets |",

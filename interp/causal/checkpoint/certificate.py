@@ -227,7 +227,7 @@ def certificate_text(told: Mapping[str, Any]) -> str:
     before, after = told["size"]["before"], told["size"]["after"]
     original, n = told["original"], len(told["removed"])
     mlps = told["removed_mlps"]
-    also = f" and {len(mlps)} MLPs" if mlps else ""
+    also = f" and without {', '.join(mlps)}" if mlps else ""
     lines = [
         f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads{also}",
         f"  removed: {', '.join([*told['removed'], *mlps])}",
@@ -274,7 +274,7 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             band, too = task["random"], " and as many MLPs" if mlps else ""
             too += ", without repair" if told["repair"] is not None else ""
             lines.append(
-                f"    {band['n']} random sets with as many heads in every layer{too} removed: "
+                f"    {band['n']} random removals of as many heads in every layer{too}: "
                 f"{band['mean']:.4g}, 95 % band {band['low']:.4g} to {band['high']:.4g}; "
                 f"{band['share_at_least_as_good']:.0%} at least as good"
             )
