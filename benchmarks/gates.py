@@ -218,7 +218,8 @@ def table(about: dict[str, Any]) -> list[str]:
             "The held-out value of gates and certificates comes with a 95 % band of random sets "
             f"with as many heads per layer. For {DRAWS:,} random kept sets of the enumeration, "
             "the share outside their own band, which should be 0.05 (simulation error "
-            f"{(0.05 * 0.95 / DRAWS) ** 0.5:.3f}):", "",
+            f"{(0.05 * 0.95 / DRAWS) ** 0.5:.3f}) or less, since sets tie where a layer keeps all, "
+            "none or nearly all of its heads:", "",
             "| random sets | outside the band | outside the middle 95 % of the sets |",
             "|---|---|---|",
         ]  # fmt: skip
