@@ -36,7 +36,7 @@ from interp.causal.checkpoint.certificate import mean_and_interval
 from interp.causal.gating.units import GatedUnits, layer_matched_sets
 from interp.causal.task import Task
 from interp.core.prompts import Prompts
-from interp.core.statistics import prediction_band
+from interp.core.statistics import percentile_interval
 from interp.model.model import Model
 
 HERE = Path(__file__).parent
@@ -89,14 +89,14 @@ def orders(model: Model, task: Task) -> tuple[dict[str, list[str]], dict[str, An
     """Order heads by each method, the first to keep first; with seconds and gates' facts."""
     given: dict[str, Any] = {"kind": "mean-dataset", "reference": task.prompts}
     seconds, found = {}, {}
-    start = time.process_time()
+    start = time.time()
     gates = learn_gates(model, task, restarts=RESTARTS, steps=STEPS, n_random=2, **given)
-    seconds["gates"] = time.process_time() - start
+    seconds["gates"] = time.time() - start
     found["gates"] = list(gates.order())
     for name, score in (("ablation", leave_one_out), ("aumann_shapley", aumann_shapley)):
-        start = time.process_time()
+        start = time.time()
         ranked = score(model, task, null="none", **given)
-        seconds[name] = time.process_time() - start
+        seconds[name] = time.time() - start
         labels = ranked.players.labels
         found[name] = [labels[i] for i in np.argsort(-ranked.helps(), kind="stable")]
     taken = sum(gates.steps)
@@ -153,7 +153,7 @@ def main(source: str, stories: str) -> None:
     sets = layer_matched_sets(units, kept, N_RANDOM, np.random.default_rng(0))
     for name, task, read in (("accuracy", judged, right), ("story loss", texts, np.asarray)):
         random = read(Game(model, task, **given).values(sets)).mean(1)
-        rows[name]["random"] = [float(random.mean()), *map(float, prediction_band(random))]
+        rows[name]["random"] = [float(random.mean()), *map(float, percentile_interval(random))]
     told = about | {
         "model": made["zeroed"].certificate["original"] | {"name": model.name},
         "kept": found[best][:keep], "method": best, "chosen": chosen, "sizes": sizes,
@@ -180,9 +180,9 @@ def page(told: dict[str, Any]) -> str:
         f"{PARTS['size']} prompts of other pairs of names, and the result is of "
         f"{PARTS['result']} prompts of a third set of pairs. Removed heads are replaced by their "
         "mean over the ranking prompts, folded into the output bias. Intervals are 95 %, over "
-        f"pairs of names or stories; the band is the range of {N_RANDOM} random sets with as "
-        "many heads in every layer. Made by `python benchmarks/gates_story.py`.", "",
-        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps of one core "
+        f"pairs of names or stories; the last column is the mean and the middle 95 % of {N_RANDOM} "
+        "random sets with as many heads in every layer. Made by `python benchmarks/gates_story.py`.", "",
+        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps, on a core shared with other programs "
         f"({per_step:.2f} s per step): five restarts of 300 steps take "
         f"{per_step * 1500 / 60:.0f} minutes.", "",
         f"Heads needed for 95 % of the accuracy on the size prompts: {chosen}. Written: "
@@ -206,7 +206,8 @@ def page(told: dict[str, Any]) -> str:
         gap = told["difference"].get(name)
         lines.append(
             f"| {name} | {one['parameters']:,} | {one['nonzero_parameters']:,} | "
-            f"{one['file_bytes']:,} | {one['cache_bytes_per_token']:,} | "
+            f"{format(one['file_bytes'], ',') if gap is not None else ''} | "
+            f"{one['cache_bytes_per_token']:,} | "
             f"{'' if gap is None else f'{gap:.1e}'} |"
         )
     lines += ["", "| heads kept | " + " | ".join(told["curves"]) + " |",

@@ -100,7 +100,7 @@ class Saving:
 
         from interp.causal.checkpoint.certificate import Judged
         from interp.causal.checkpoint.choose import gated_parts, heads_by_name, ranked_heads
-        from interp.causal.checkpoint.repair import prune_in_rounds, repair
+        from interp.causal.checkpoint.repair import prune_in_rounds, repair_pruned
         from interp.causal.checkpoint.save import save_pruned
         from interp.causal.gating.learn import halves
         from interp.causal.gating.result import LearnedGates
@@ -112,7 +112,7 @@ class Saving:
             "longest": causal.longest, "seed": causal.seed,
         }  # fmt: skip
         judged = Judged.of(task, causal.seed, spec)
-        trained = {} if self.rate is None else {"rate": self.rate}
+        trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any
         if self.gates is not None:
             found = LearnedGates.load(self.gates)
@@ -144,7 +144,7 @@ class Saving:
             heads, mlps = removed, ()
             if isinstance(removed, LearnedGates):
                 heads, mlps = gated_parts(model, removed)
-            removed = repair(
+            removed = repair_pruned(
                 model, heads, game.get("reference") or judged.other_prompts, mlps=mlps,
                 steps=self.repair, seed=causal.seed, progress=tell, **trained,
             )  # fmt: skip

@@ -11,7 +11,7 @@ import zoo
 from safetensors.torch import load_file
 
 import interp
-from interp.causal import learn_gates, prune_in_rounds, repair, repeats_task, save_pruned
+from interp.causal import learn_gates, prune_in_rounds, repair_pruned, repeats_task, save_pruned
 from interp.causal.checkpoint.certificate import Judged
 from interp.causal.checkpoint.mlps import mlp_means, removed_mlps, without_output
 from interp.causal.checkpoint.verify import verify_certificate
@@ -119,7 +119,7 @@ def test_repair_recovers_held_out_prompts_and_leaves_the_original(tmp_path, bund
     task = repeats_task(model, n=24, longest=10)
     fit = selected(task, halves(task, 0)[0])
     heads = ["L0H0", "L0H1", "L0H4", "L1H0", "L1H1", "L1H5"]
-    found = repair(model, heads, fit.prompts, steps=25, rate=1e-3)
+    found = repair_pruned(model, heads, fit.prompts, steps=25, rate=1e-3)
     assert model.content_hash == before != found.model.content_hash
     assert found.about["last_loss"] < found.about["first_loss"]
     made = save_pruned(
@@ -151,7 +151,7 @@ def test_a_bystander_needs_no_repair():
         f"L{s.layer}H{h}" for s in model.sites for h in range(s.n_heads)
         if (s.layer, h) not in working
     )  # fmt: skip
-    found = repair(model, [other], task.prompts, steps=2, rate=1e-6)
+    found = repair_pruned(model, [other], task.prompts, steps=2, rate=1e-6)
     assert abs(found.about["first_loss"]) < 1e-3
 
 
@@ -170,7 +170,7 @@ def test_a_repair_that_diverges_is_stopped_and_nothing_is_lost(tmp_path, bundled
     before = model.content_hash
     prompts = interp.repeats(model, n=4, longest=8)
     with pytest.raises(OptionError, match="diverges at step") as raised:
-        repair(model, ["L0H1"], prompts, steps=20, rate=10.0)
+        repair_pruned(model, ["L0H1"], prompts, steps=20, rate=10.0)
     assert "\n" not in str(raised.value)
     assert "lower rate" in str(raised.value)
     assert model.content_hash == before
@@ -185,13 +185,13 @@ def test_bad_options_of_a_repair_are_refused(tmp_path, bundled_induction):
     task = repeats_task(model, n=2, longest=6)
     for given in ({"steps": 0}, {"steps": 3, "rate": float("nan")}, {"steps": 3, "rate": 0.0}):
         with pytest.raises(OptionError, match="must be positive"):
-            repair(model, ["L0H1"], prompts, **given)
+            repair_pruned(model, ["L0H1"], prompts, **given)
     with pytest.raises(OptionError, match="causal language model"):
-        repair(tiny("bert"), ["L0H1"], [[5, 6, 7]], steps=1)
+        repair_pruned(tiny("bert"), ["L0H1"], [[5, 6, 7]], steps=1)
     for keep, rounds in ((0, 1), (16, 1), (15, 2), (8, 0)):
         with pytest.raises(OptionError, match="keep and remove at least 1"):
             prune_in_rounds(model, task, "ablation", keep, rounds=rounds)
-    found = repair(model, ["L0H1"], prompts, steps=1)
+    found = repair_pruned(model, ["L0H1"], prompts, steps=1)
     with pytest.raises(OptionError, match="kind='zero'"):
         save_pruned(model, found, tmp_path / "out", kind="mean", reference=prompts)
     with pytest.raises(OptionError, match="omit mlps"):

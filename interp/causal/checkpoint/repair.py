@@ -55,7 +55,7 @@ class Repaired:
 
 
 @takes_model
-def repair(
+def repair_pruned(
     model: Model,
     removed: Removed | Sequence[Any],
     prompts: Any,
@@ -161,7 +161,7 @@ def prune_in_rounds(
         by: an importance, as in `interp importance`.
         keep: number of heads to keep.
         rounds: number of rounds, each of which removes about equally many heads.
-        repair_steps: steps of `repair` after each round.
+        repair_steps: steps of `repair_pruned` after each round.
         rate: learning rate of the repair.
         reference: prompts of the repair; those of the task by default.
         seed: seed of scores and repairs.
@@ -169,7 +169,7 @@ def prune_in_rounds(
         options: of `Game`.
 
     Raises:
-        OptionError: as `repair`, or `keep` or `rounds` is out of range.
+        OptionError: as `repair_pruned`, or `keep` or `rounds` is out of range.
 
     Unit: nats per token.
 
@@ -196,7 +196,7 @@ def prune_in_rounds(
         worst = np.argsort(scores.helps(), kind="stable")[: len(left) - int(count)]
         gone += [scores.players.labels[i] for i in worst]
         left = [x for x in left if x not in gone]
-        found = repair(
+        found = repair_pruned(
             model, gone, task.prompts if reference is None else reference, steps=repair_steps,
             rate=rate, seed=seed + number, start=current, progress=progress,
         )  # fmt: skip

@@ -113,7 +113,7 @@ def save_pruned(
     Args:
         model: the model, which is not changed.
         heads: the heads to remove: names, gates (with their MLPs), or what `ranked_heads`,
-            `repair` or `prune_in_rounds` returns.
+            `repair_pruned` or `prune_in_rounds` returns.
         folder: the folder to write, which must not exist.
         mlps: MLPs to remove, such as "L0MLP". "smaller" needs a config with a width per layer, or
             all of them; "compact" removes any.
