@@ -181,8 +181,10 @@ def page(told: dict[str, Any]) -> str:
         f"{PARTS['result']} prompts of a third set of pairs. Removed heads are replaced by their "
         "mean over the ranking prompts, folded into the output bias. Intervals are 95 %, over "
         f"pairs of names or stories; the last column is the mean and the middle 95 % of {N_RANDOM} "
-        "random sets with as many heads in every layer. Made by `python benchmarks/gates_story.py`.", "",
-        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps, on a core shared with other programs "
+        "random sets with as many heads in every layer. "
+        "Made by `python benchmarks/gates_story.py`.", "",
+        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps, "
+        "on a core shared with other programs "
         f"({per_step:.2f} s per step): five restarts of 300 steps take "
         f"{per_step * 1500 / 60:.0f} minutes.", "",
         f"Heads needed for 95 % of the accuracy on the size prompts: {chosen}. Written: "
