@@ -96,10 +96,8 @@ prune {MODEL} --save new                      | --save needs one of
 prune {MODEL} --keep 3 --save texts.txt       | texts.txt exists already
 prune {MODEL} --keep 3 --rounds 2 --save new  | --rounds needs --keep and --repair
 prune {MODEL} --keep 3 --repair-rate 1 --save new | --repair-rate needs --repair
-prune {MODEL} --keep 99 --by ablation --save new | keep at least 1 and remove at least 1
 prune {MODEL} --keep 0 --save new             | '--keep'
 prune {MODEL} --heads x --save new            | 'x'
-prune {MODEL} --gates texts.txt --save new    | texts.txt
 verify planted:nosuch -m induction            | unknown planted model 'nosuch'
 verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
 circuit induction planted:nosuch              | unknown planted model 'nosuch'
