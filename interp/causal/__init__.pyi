@@ -1,6 +1,7 @@
 from .ablation import all_but_one, leave_one_out
 from .checkpoint.certificate import Judged
 from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+from .checkpoint.repair import Repaired, prune_in_rounds, repair_pruned
 from .checkpoint.save import SavedCheckpoint, save_pruned
 from .checkpoint.verify import Verification, verify_certificate
 from .comparison.compare import compare_importances
@@ -50,6 +51,7 @@ __all__ = [
     "LearnedGates",
     "Players",
     "PruningCurve",
+    "Repaired",
     "RunEstimate",
     "Sampled",
     "SavedCheckpoint",
@@ -80,8 +82,10 @@ __all__ = [
     "next_token_task",
     "patching_gradient",
     "plot_curves",
+    "prune_in_rounds",
     "pruning_curve",
     "ranked_heads",
+    "repair_pruned",
     "repeats_task",
     "save_pruned",
     "search_curves",

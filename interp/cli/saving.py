@@ -27,6 +27,9 @@ class Saving:
         gates: file that `interp gates` wrote.
         equal: keep equally many heads in every layer.
         form: form of the checkpoint.
+        repair: steps of training after the removal; 0 for none.
+        rounds: number of rounds of removal and repair.
+        rate: learning rate of the repair.
     """
 
     folder: Path | None
@@ -34,6 +37,9 @@ class Saving:
     gates: Path | None
     equal: bool
     form: str
+    repair: int = 0
+    rounds: int = 1
+    rate: float | None = None
 
     def check(self, n_models: int, by: tuple[str, ...], kind: str, heads: Any) -> None:
         """Refuse options that do not fit, before a model is loaded.
@@ -44,8 +50,10 @@ class Saving:
         """
         asked = [self.keep is not None, self.gates is not None]
         if self.folder is None:
-            if any(asked) or self.equal or self.form != "auto":
-                raise OptionError("--keep, --gates, --equal and --form need --save DIR")
+            if any(asked) or self.equal or self.form != "auto" or self.repair or self.rounds > 1:
+                raise OptionError(
+                    "--keep, --gates, --equal, --form, --repair and --rounds need --save DIR"
+                )
             return
         if self.folder.exists():
             raise StoreError(f"{self.folder} exists already; name a new folder")
@@ -58,6 +66,12 @@ class Saving:
             )
         if self.keep is not None and (len(by) != 1 or by[0] in ("greedy", *SEARCHED)):
             raise OptionError("--keep needs one importance in --by, not a search")
+        if self.rounds > 1 and (self.keep is None or self.equal or not self.repair):
+            raise OptionError("--rounds needs --keep and --repair, and does not go with --equal")
+        if self.rate is not None and not self.repair:
+            raise OptionError("--repair-rate needs --repair STEPS")
+        if self.repair and kind != "zero":
+            raise OptionError("--repair trains with zeros in place of the heads; use --kind zero")
         if kind not in KINDS_SAVED:
             raise OptionError(
                 f"--kind {kind} cannot be stored in weights; use zero, mean-batch (the mean over "
@@ -85,7 +99,8 @@ class Saving:
         import pandas as pd
 
         from interp.causal.checkpoint.certificate import Judged
-        from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_heads
+        from interp.causal.checkpoint.choose import gated_parts, heads_by_name, ranked_heads
+        from interp.causal.checkpoint.repair import prune_in_rounds, repair_pruned
         from interp.causal.checkpoint.save import save_pruned
         from interp.causal.gating.learn import halves
         from interp.causal.gating.result import LearnedGates
@@ -97,13 +112,25 @@ class Saving:
             "longest": causal.longest, "seed": causal.seed,
         }  # fmt: skip
         judged = Judged.of(task, causal.seed, spec)
+        trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
+        removed: Any
         if self.gates is not None:
             found = LearnedGates.load(self.gates)
-            removed = gated_heads(model, found)
+            removed = found
+            gated_parts(model, found)  # refused before anything else is computed
             if found.provenance.get("prompts_hash") == task.about()["prompts_hash"]:
                 held_out = tuple(found.provenance["judged_on"]) or judged.held_out
                 judged = Judged(task, held_out, spec)
             how: dict[str, Any] = {"gates": self.gates.name, "method": found.method}
+        elif self.rounds > 1:
+            assert self.keep is not None
+            given = {k: v for k, v in game.items() if k not in ("ledger", "kind", "seed")}
+            removed = prune_in_rounds(
+                model, selected(task, halves(task, causal.seed)[0]), by[0], self.keep,
+                rounds=self.rounds, repair_steps=self.repair, seed=causal.seed, progress=tell,
+                **trained, **given,
+            )  # fmt: skip
+            how = {"by": by[0], "keep": self.keep, "equal": False}
         elif self.keep is not None:
             given = {k: v for k, v in game.items() if k != "ledger"}
             part = selected(task, halves(task, causal.seed)[0])
@@ -113,6 +140,14 @@ class Saving:
         else:
             removed = heads_by_name(model, game["heads"], stack=game.get("stack"))
             how = {"heads": "given"}
+        if self.repair and self.rounds == 1:
+            heads, mlps = removed, ()
+            if isinstance(removed, LearnedGates):
+                heads, mlps = gated_parts(model, removed)
+            removed = repair_pruned(
+                model, heads, game.get("reference") or judged.other_prompts, mlps=mlps,
+                steps=self.repair, seed=causal.seed, progress=tell, **trained,
+            )  # fmt: skip
         form: Any = self.form
         kind: Any = KINDS_SAVED[game["kind"]]
         assert self.folder is not None

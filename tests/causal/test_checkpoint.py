@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from interp.causal.checkpoint.choose import gated_heads, heads_by_name, ranked_h
 from interp.causal.checkpoint.probe import gated_edits
 from interp.causal.checkpoint.save import save_pruned
 from interp.causal.checkpoint.verify import verify_certificate
+from interp.causal.gating.units import located_mlps
 from interp.core.errors import InterpError, OptionError, StoreError, UnknownName
 from interp.model import edits
 from interp.model.locate.probe import probe
@@ -32,8 +34,23 @@ NO_PROJECTION = {"xlnet"}
 NO_BIAS = "qwen2"
 TEXT = [n for n, f in zoo.FAMILIES.items() if f.kind == "text" and "refused" not in f.features]
 REFUSED = SHARED | OWN_ORDER | NO_PROJECTION
-SMALLER = ("llama", "qwen2", "qwen3", "mixtral", "phi3", "cohere", "gemma2", "gpt_oss", "phi")
-COMPACT = ("llama", "gpt2", "gpt_neo", "gpt_bigcode", "opt", "gptj", "bert", "starcoder2")
+SMALLER = (
+    "llama", "qwen2", "qwen2_sliding", "mistral_sliding", "qwen3", "mixtral", "qwen3_moe", "phi3",
+    "cohere", "starcoder2", "granite", "smollm3", "gemma", "gemma2", "gemma3", "gpt_oss",
+    "llama4_text", "phi", "jamba",
+)  # fmt: skip
+NOT_COMPACT = (
+    "phi3", "olmo2", "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
+    "mpt", "mpnet", "deberta", "deberta_v2",
+)  # fmt: skip
+EXPERTS = (
+    "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text", "jamba",
+    "qwen3_next",
+)  # fmt: skip
+NORM_AFTER_MLP = ("olmo2", "gemma2", "gemma3")
+SAVED = [n for n in TEXT if n not in REFUSED]
+COMPACT = [n for n in SAVED if n not in NOT_COMPACT]
+WITH_MLPS = [n for n in SAVED if n not in (*EXPERTS, *NORM_AFTER_MLP)]
 LOADER = """
 import json, sys
 sys.modules["interp"] = None
@@ -86,18 +103,30 @@ def reloaded(folder):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@contextmanager
+def without_mlps_by_hand(model, labels):
+    """Zero the tensor that each MLP adds to the residual stream."""
+    with ExitStack() as stack:
+        for label in labels:
+            module = model.module.get_submodule(dict(located_mlps(model))[label].module)
+            stack.callback(module.register_forward_hook(lambda m, a, out: out * 0).remove)
+        yield
+
+
 def saved_and_compared(tmp_path, cases):
-    """Save (family, form, heads) and compare the logits of another process with the edited run."""
+    """Save (family, form, heads, MLPs) and compare the logits of another process."""
     wanted = {}
-    for name, form, heads in cases:
+    for number, (name, form, heads, *mlps) in enumerate(cases):
         model = family(name)
-        folder = tmp_path / f"{name}-{form}"
-        made = save_pruned(model, heads, folder, form=form)
+        folder = tmp_path / f"{name}-{form}-{number}"
+        made = save_pruned(model, heads, folder, form=form, mlps=mlps)
         assert made.form == form
         ids = torch.randint(3, model.d_vocab, (2, 11), generator=torch.Generator().manual_seed(5))
         (folder / "ids").write_text(json.dumps(ids.tolist()))
         with torch.no_grad():
-            wanted[folder] = model.run({"input_ids": ids}, [edits.zero(heads)])
+            with without_mlps_by_hand(model, mlps):
+                edited = [edits.zero(heads)] if heads else []
+                wanted[folder] = model.run({"input_ids": ids}, edited)
             whole = model.run({"input_ids": ids})
         assert float((wanted[folder] - whole).abs().max()) > 1e-3, name  # the heads do something
     reloaded(tmp_path)
@@ -110,15 +139,42 @@ def test_saved_models_equal_the_ablated_ones_without_interp(tmp_path):
     cases = [(n, "zeroed", unequal(family(n))) for n in ("gpt2", "deepseek_v3")]
     cases += [(n, "smaller", first_groups(family(n))) for n in ("llama", "gemma2", "phi3")]
     cases += [(n, "compact", first_groups(family(n))[:2]) for n in ("llama", "gpt2", "bert")]
+    cases += [("llama", "smaller", first_groups(family("llama")), "L0MLP", "L1MLP", "L2MLP")]
+    cases += [(n, "zeroed", unequal(family(n)), "L1MLP") for n in ("opt", "gpt_neo")]
+    cases += [(n, "compact", ["L0H1"], "L1MLP") for n in ("gpt2", "bert")]
+    cases += [("modernbert", "compact", [], "L0MLP", "L2MLP")]
     saved_and_compared(tmp_path, cases)
 
 
 @pytest.mark.slow
 def test_every_family_is_saved_in_some_form_or_refused(tmp_path):
-    cases = [(n, "zeroed", unequal(family(n))) for n in TEXT if n not in REFUSED]
+    cases = [(n, "zeroed", unequal(family(n))) for n in SAVED]
     cases += [(n, "smaller", first_groups(family(n))) for n in SMALLER]
     cases += [(n, "compact", first_groups(family(n))[:2]) for n in COMPACT]
     saved_and_compared(tmp_path, cases)
+
+
+@pytest.mark.slow
+def test_mlps_of_every_family_are_removed_or_refused(tmp_path):
+    last = {n: located_mlps(family(n))[-1][0] for n in SAVED}
+    cases = [(n, "zeroed", [], last[n]) for n in WITH_MLPS]
+    cases += [(n, "compact", [], last[n]) for n in WITH_MLPS if n != "gpt_neox"]
+    saved_and_compared(tmp_path, cases)
+    for name in (*EXPERTS, *NORM_AFTER_MLP):
+        with pytest.raises(OptionError, match="not a plain float matrix") as raised:
+            save_pruned(family(name), [], tmp_path / "out", mlps=[last[name]])
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.slow
+def test_forms_that_a_family_lacks_are_refused_in_one_line(tmp_path):
+    cases = [(n, "smaller", first_groups(family(n))) for n in SAVED if n not in SMALLER]
+    cases += [(n, "compact", first_groups(family(n))[:2]) for n in NOT_COMPACT]
+    for name, form, heads in cases:
+        with pytest.raises(InterpError) as raised:
+            save_pruned(family(name), heads, tmp_path / "out", form=form)
+        assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -19,6 +19,7 @@ from interp.causal.gating.result import LearnedGates
 from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.head import Head
+from interp.core.statistics import prediction_band
 from interp.model.locate.probe import probe
 from interp.planted import build
 
@@ -165,6 +166,22 @@ def test_matched_sets_have_as_many_units_in_every_layer():
     drawn = layer_matched_sets(units, kept, 50, np.random.default_rng(0)).numpy()
     assert (drawn.reshape(50, 3, 6).sum(2) == [2, 1, 0]).all()
     assert len({tuple(x) for x in drawn}) > 20
+
+
+def test_random_kept_sets_fall_outside_their_band_at_the_nominal_rate():
+    model, _ = tiny()
+    units = GatedUnits.of(model, "heads", "none")
+    rng = np.random.default_rng(7)
+    weight = rng.standard_normal(len(units))  # the value of a set, without a model
+    pairs = rng.standard_normal((len(units), len(units))) / 4
+    kept = np.tile([1, 1, 1, 0, 0, 0], 3)  # three of six heads in each of three layers
+    outside = []
+    for _ in range(2000):
+        sets = layer_matched_sets(units, kept, 51, rng).numpy()
+        value = sets @ weight + np.einsum("ni,ij,nj->n", sets, pairs, sets)
+        low, high = prediction_band(value[1:])
+        outside.append(not low <= value[0] <= high)
+    assert np.mean(outside) == pytest.approx(0.05, abs=0.015)
 
 
 def test_saved_gates_are_read_back(tmp_path):

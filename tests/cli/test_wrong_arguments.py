@@ -90,6 +90,14 @@ shapley {MODEL} --value per-layer --sem 0.1   | per-layer values are exact
 importance bundled:nosuch                     | unknown bundled model 'nosuch'
 importance {MODEL} -m nosuch                  | 'nosuch'
 prune planted:nosuch                          | unknown planted model 'nosuch'
+prune {MODEL} --keep 3                        | need --save DIR
+prune {MODEL} --repair 3                      | need --save DIR
+prune {MODEL} --save new                      | --save needs one of
+prune {MODEL} --keep 3 --save texts.txt       | texts.txt exists already
+prune {MODEL} --keep 3 --rounds 2 --save new  | --rounds needs --keep and --repair
+prune {MODEL} --keep 3 --repair-rate 1 --save new | --repair-rate needs --repair
+prune {MODEL} --keep 0 --save new             | '--keep'
+prune {MODEL} --heads x --save new            | 'x'
 verify planted:nosuch -m induction            | unknown planted model 'nosuch'
 verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
 circuit induction planted:nosuch              | unknown planted model 'nosuch'

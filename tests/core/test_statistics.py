@@ -21,6 +21,7 @@ from interp.core.statistics import (
     least_sign_flip_p,
     overlap_p,
     percentile_interval,
+    prediction_band,
     redraw,
     redraw_counts,
     sign_flip_p,
@@ -56,6 +57,17 @@ def test_intervals_cover_at_their_level():
     assert (corrected > plain).mean() > 0.9
     constant = bootstrap_interval(np.full((1, 5), 2.0), method="bca")
     np.testing.assert_array_equal(constant, [[2.0, 2.0]])
+
+
+def test_one_more_draw_falls_into_the_prediction_band_as_often_as_stated():
+    rng = np.random.default_rng(3)
+    for n, outside in ((39, 0.05), (100, 0.05), (19, 0.1)):  # 19: the range, 2 of 20 are outside
+        drawn = rng.standard_normal((4000, n + 1))
+        bands = np.array([prediction_band(x) for x in drawn[:, 1:]])
+        share = ((drawn[:, 0] < bands[:, 0]) | (drawn[:, 0] > bands[:, 1])).mean()
+        assert share == pytest.approx(outside, abs=0.012)
+    quantiles = np.quantile(drawn[:, 1:], [0.025, 0.975], axis=1)  # the middle 95 % is too narrow
+    assert ((drawn[:, 0] < quantiles[0]) | (drawn[:, 0] > quantiles[1])).mean() > 0.12
 
 
 def test_bca_equals_scipy():

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.causal.checkpoint.choose import Removed, head_names
 from interp.causal.checkpoint.probe import comparison_inputs, sizes, speed, tolerance
 from interp.causal.game.game import Game
+from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
 from interp.causal.gating.units import GatedUnits, layer_matched_sets, selected
 from interp.causal.importance import standard_error
@@ -22,7 +23,7 @@ from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
 from interp.core.intervals import around
-from interp.core.statistics import percentile_interval
+from interp.core.statistics import prediction_band
 from interp.model.content import versions
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def certificate_of(
     difference: float,
     means: Mapping[tuple[str, int], Tensor] | None,
     about: Mapping[str, Any],
+    mlps: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Measure everything that the certificate states.
 
@@ -87,6 +89,7 @@ def certificate_of(
         difference: largest difference between the outputs of checkpoint and ablated model.
         means: means that were folded into biases, or None.
         about: form, kind, seeds and how the heads were chosen.
+        mlps: labels of the removed MLPs.
     """
     weights = sorted(folder.glob("*.safetensors"))
     several = len(before.stacks) > 1
@@ -105,12 +108,22 @@ def certificate_of(
         },
         "content_hash": after.content_hash,
         "removed": head_names(removed, several),
+        "removed_mlps": list(mlps),
         "size": {"before": sizes(before), "after": sizes(after, weights)},
         "tokens_per_second": timed,
         "logits": {"difference": difference, "allowed": tolerance(before)},
         "means_hash": None if means is None else _means_hash(means),
         "tasks": [
-            judged_task(before, after, removed, one, about["n_random"], about["seed"])
+            judged_task(
+                before,
+                after,
+                removed,
+                one,
+                about["n_random"],
+                about["seed"],
+                mlps,
+                repaired=about["repair"] is not None,
+            )
             for one in judged
         ],
         "files": {
@@ -129,11 +142,16 @@ def judged_task(
     one: Judged,
     n_random: int,
     seed: int,
+    mlps: Sequence[str] = (),
+    *,
+    repaired: bool = False,
 ) -> dict[str, Any]:
     """Measure one task on its held-out prompts, before, after, and under random removals.
 
-    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, by
-    zero ablation whatever the kind of the removal.
+    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, and
+    as many MLPs, by zero ablation whatever the kind of the removal. With `repaired`, the value of
+    the original without the removed parts, untrained, is stated too,
+    and the random sets are compared with it.
     """
     task = selected(one.task, list(one.held_out))
     clusters = task.clusters
@@ -147,27 +165,35 @@ def judged_task(
         "clusters": cluster_count(len(task), clusters),
     }
     x = Game(after, task, check=False).clean.numpy()
-    found["after"] = _mean(x, clusters)
+    found["after"] = mean_and_interval(x, clusters)
     if before is None:
         return found
-    game = Game(before, task, check=False)
-    y = game.clean.numpy()
-    found |= {"before": _mean(y, clusters), "change": _mean(x - y, clusters)}
-    units = GatedUnits.of(before, "heads", "none")
+    y = Game(before, task, check=False).clean.numpy()
+    found |= {
+        "before": mean_and_interval(y, clusters),
+        "change": mean_and_interval(x - y, clusters),
+    }
+    units = GatedUnits.of(before, "heads", "with" if mlps else "none")
     kept = np.ones(len(units))
     labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
     for site, heads in removed.items():
         for h in heads:
             kept[labels[site.layer, h, site.stack]] = 0
-    rng = np.random.default_rng([seed, 29])
-    sets = layer_matched_sets(units, kept, n_random, rng)
-    random = game.values(sets).numpy().mean(1) if n_random else np.empty(0)
+    for label in mlps:
+        kept[units.labels.index(label)] = 0
+    gated = GatedTask(before, task, units, "zero")
+    own = x
+    if repaired:
+        own = gated.values(torch.from_numpy(kept)[None]).numpy()[0]
+        found["unrepaired"] = mean_and_interval(own, clusters)
     if n_random:
-        low, high = percentile_interval(random)
-        better = task.sign * random >= task.sign * x.mean()
+        sets = layer_matched_sets(units, kept, n_random, np.random.default_rng([seed, 29]))
+        random = gated.values(sets).numpy().mean(1)
+        low, high = prediction_band(random)
+        better = task.sign * random >= task.sign * own.mean()
         found["random"] = {
-            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": float(low),
-            "high": float(high), "share_at_least_as_good": float(better.mean()),
+            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": low,
+            "high": high, "share_at_least_as_good": float(better.mean()),
         }  # fmt: skip
     return found
 
@@ -176,11 +202,12 @@ def _heads(units: GatedUnits) -> list[Any]:
     assert units.players is not None
     from interp.core.head import Head
 
-    found = [units.players.heads_of(i)[0] for i in range(len(units))]
+    found = [units.players.heads_of(i)[0] for i in range(units.n_heads)]
     return [Head(site.layer, h, site.stack) for site, h in found]
 
 
-def _mean(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
+def mean_and_interval(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
+    """Return the mean over prompts with its 95 % t interval over clusters."""
     n = cluster_count(len(x), clusters)
     error = standard_error(x[None], clusters)
     low, high = around(x.mean(keepdims=True), [(error, n - 1.0)])[0].tolist()
@@ -199,14 +226,17 @@ def certificate_text(told: Mapping[str, Any]) -> str:
     """Return the certificate in plain sentences."""
     before, after = told["size"]["before"], told["size"]["after"]
     original, n = told["original"], len(told["removed"])
+    mlps = told["removed_mlps"]
+    also = f" and without {', '.join(mlps)}" if mlps else ""
     lines = [
-        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads",
-        f"  removed: {', '.join(told['removed'])}",
+        f"{original['name']} ({original['class']}) without {n} of {before['heads']} heads{also}",
+        f"  removed: {', '.join([*told['removed'], *mlps])}",
         f"  form: {told['form']}" + (
             " (needs trust_remote_code=True: modeling_pruned.py)"
             if told["form"] == "compact" else ""
         ),
         f"  means of removed heads: {told['means']}",
+        *([f"  means of removed MLPs: {told['mlp_means']}"] if mlps else []),
         *(f"  note: {note}" for note in told["notes"]),
         f"  parameters: {before['parameters']:,} to {after['parameters']:,}; not zero: "
         f"{before['nonzero_parameters']:,} to {after['nonzero_parameters']:,}",
@@ -220,6 +250,13 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             f"  speed: {pace['before']:,.0f} to {pace['after']:,.0f} tokens per second (a forward "
             "pass of 4 prompts, median of 7 runs on this machine)"
         )
+    if told["repair"] is not None:
+        made = told["repair"]
+        lines.append(
+            f"  repair: {made['rounds']} x {made['steps']} steps at rate {made['rate']:g} on "
+            f"{made['n_prompts']} prompts; loss against the original {made['first_loss']:.3g} to "
+            f"{made['last_loss']:.3g} nats per token"
+        )
     logits = told["logits"]
     lines.append(
         f"  outputs differ from the ablated model by {logits['difference']:.1e} (allowed "
@@ -231,11 +268,14 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             f"  {task['task']} on {task['before']['n']} held-out prompts ({task['unit']}): {first} "
             f"to {last}, change {change}"
         )
+        if "unrepaired" in task:
+            lines.append(f"    without repair {_interval(task['unrepaired'])}")
         if "random" in task:
-            band = task["random"]
+            band, too = task["random"], " and as many MLPs" if mlps else ""
+            too += ", without repair" if told["repair"] is not None else ""
             lines.append(
-                f"    {band['n']} random sets with as many heads in every layer removed: "
-                f"{band['mean']:.4g}, middle 95 % {band['low']:.4g} to {band['high']:.4g}; "
+                f"    {band['n']} random removals of as many heads in every layer{too}: "
+                f"{band['mean']:.4g}, 95 % band {band['low']:.4g} to {band['high']:.4g}; "
                 f"{band['share_at_least_as_good']:.0%} at least as good"
             )
     return "\n".join(lines)

@@ -89,34 +89,46 @@ def gated_heads(model: Model, gates: LearnedGates) -> Removed:
     """Return the heads whose mean gate is at most a half.
 
     Raises:
-        OptionError: the gates are of another model (its hash differs), include MLPs that are
-            removed, or keep all or no heads.
+        OptionError: as `gated_parts`, or the gates remove MLPs.
+    """
+    removed, mlps = gated_parts(model, gates)
+    if mlps:
+        raise OptionError(
+            f"the gates remove {', '.join(mlps)} too; give the gates to save_pruned, or "
+            "learn gates with mlps='none'"
+        )
+    return removed
+
+
+def gated_parts(model: Model, gates: LearnedGates) -> tuple[Removed, tuple[str, ...]]:
+    """Return the heads and the labels of the MLPs whose mean gate is at most a half.
+
+    Raises:
+        OptionError: the gates are of another model (its hash differs), or keep everything or no
+            head.
     """
     require_same_model(model, gates.provenance.get("content_hash"), "the gates")
     gone: list[Head] = []
+    mlps: list[str] = []
     for label, heads, gate in zip(gates.labels, gates.heads_of, gates.score, strict=True):
         if gate > OPEN:
             continue
-        if not heads:
-            raise OptionError(
-                f"the gates remove {label}, but only heads can be removed from a checkpoint; "
-                "learn gates with mlps='none'"
-            )
         gone += [_head(model, h) for h in heads]
-    if not gone:
-        raise OptionError("the gates keep every head; raise the penalty")
-    return checked_removal(model, _by_site(model, gone))
+        mlps += [] if heads else [label]
+    if not gone and not mlps:
+        raise OptionError("the gates keep everything; raise the penalty")
+    return checked_removal(model, _by_site(model, gone), mlps), tuple(mlps)
 
 
-def checked_removal(model: Model, removed: Removed) -> Removed:
-    """Return the removal if it leaves at least one head of the model and removes at least one.
+def checked_removal(model: Model, removed: Removed, mlps: Sequence[str] = ()) -> Removed:
+    """Return the removal if it leaves at least one head of the model and removes at least one part.
 
     Raises:
         OptionError: it does not.
     """
     n = sum(len(x) for x in removed.values())
     total = sum(s.n_heads for s in model.sites)
-    if not n:
+    if not n and not mlps:
         raise OptionError("no head is to be removed; name at least one")
     if n == total:
         raise OptionError(f"all {total} heads are to be removed; keep at least one")
@@ -132,9 +144,9 @@ def head_names(removed: Removed, several: bool) -> list[str]:
     ]
 
 
-def heads_from_names(model: Model, names: Sequence[str]) -> Removed:
+def heads_from_names(model: Model, names: Sequence[str], mlps: Sequence[str] = ()) -> Removed:
     """Return the heads of `head_names`, for a certificate that is verified."""
-    return checked_removal(model, _by_site(model, [_head(model, x) for x in names]))
+    return checked_removal(model, _by_site(model, [_head(model, x) for x in names]), mlps)
 
 
 def require_same_model(model: Model, found: Any, what: str) -> None:

@@ -249,14 +249,23 @@ def _attributes(module: nn.Module, site: Site, keep: _Keep) -> dict[str, int]:
     for key, (old, new) in wanted.items():
         if isinstance(had := vars(module).get(key), int) and had == old != new:
             changed[key] = new
-    weight: Any = getattr(module, "weight", None)
-    if isinstance(module, nn.Linear):
-        changed |= {"in_features": weight.shape[1], "out_features": weight.shape[0]}
-    elif type(module).__name__ == "Conv1D":
-        changed |= {"nx": weight.shape[0], "nf": weight.shape[1]}
+    changed |= linear_sizes(module)
     for key, new in changed.items():
         setattr(module, key, new)
     return changed
+
+
+def linear_sizes(module: nn.Module) -> dict[str, int]:
+    """Set the sizes that a linear module remembers to those of its matrix; return them."""
+    found: dict[str, int] = {}
+    weight: Any = getattr(module, "weight", None)
+    if isinstance(module, nn.Linear):
+        found = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
+    elif type(module).__name__ == "Conv1D":
+        found = {"nx": weight.shape[0], "nf": weight.shape[1]}
+    for key, new in found.items():
+        setattr(module, key, new)
+    return found
 
 
 def _linear_modules(model: Model, site: Site) -> set[str]:

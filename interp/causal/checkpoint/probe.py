@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from interp.causal.checkpoint.choose import Removed
+from interp.causal.checkpoint.mlps import MlpMeans, RemovedMlp, without_output
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -52,10 +53,21 @@ def gated_edits(removed: Removed, means: Mapping[tuple[str, int], Tensor] | None
     return found
 
 
-def output_difference(before: Model, after: Model, inputs: Any, edits: list[Edit]) -> float:
-    """Return the largest difference of two outputs, relative to the largest logit if above 1."""
+def output_difference(
+    before: Model,
+    after: Model,
+    inputs: Any,
+    edits: list[Edit],
+    mlps: Sequence[RemovedMlp] = (),
+    mlp_means: MlpMeans | None = None,
+) -> float:
+    """Return the largest difference of two outputs, relative to the largest logit if above 1.
+
+    `before` runs under the edits and without the MLPs.
+    """
     with torch.no_grad():
-        wanted = before.run(inputs, edits).double().cpu()
+        with without_output(before.module, mlps, mlp_means):
+            wanted = before.run(inputs, edits).double().cpu()
         found = after.run(inputs).double().cpu()
     size = max(1.0, float(wanted.abs().max()))
     return float((wanted - found).abs().max()) / size

@@ -6,6 +6,7 @@ save_pruned(model, removed, "smaller", tasks=[task])
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import secrets
@@ -16,17 +17,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch import Tensor
-
 from interp.causal.checkpoint.certificate import (
     CERTIFICATE,
     Judged,
     certificate_of,
     certificate_text,
 )
-from interp.causal.checkpoint.choose import Removed, gated_heads, heads_by_name
-from interp.causal.checkpoint.forms import FORMS, Slimmed, compact, smaller, zeroed
+from interp.causal.checkpoint.choose import (
+    Removed,
+    checked_removal,
+    gated_parts,
+    heads_by_name,
+)
+from interp.causal.checkpoint.forms import (
+    FORMS,
+    FoldedMeans,
+    Slimmed,
+    compact,
+    smaller,
+    zeroed,
+)
 from interp.causal.checkpoint.indices import require_removable
+from interp.causal.checkpoint.mlps import (
+    MlpMeans,
+    RemovedMlp,
+    mlp_means,
+    removed_mlps,
+    without_mlps,
+)
 from interp.causal.checkpoint.modelling import FILE, KEY, auto_class, class_name, modelling_code
 from interp.causal.checkpoint.probe import (
     comparison_inputs,
@@ -34,11 +52,13 @@ from interp.causal.checkpoint.probe import (
     output_difference,
     tolerance,
 )
+from interp.causal.checkpoint.repair import Repaired
 from interp.causal.gating.result import LearnedGates
 from interp.causal.task import Task
 from interp.core.errors import CheckError, LoadError, OptionError, StoreError, UnknownName
 from interp.core.files import cannot_write, write_atomically
 from interp.core.json_document import json_document
+from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.model.given import takes_model
 from interp.model.load import load
@@ -70,9 +90,10 @@ class SavedCheckpoint:
 @takes_model
 def save_pruned(
     model: Model,
-    heads: Removed | LearnedGates | Sequence[Any],
+    heads: Removed | LearnedGates | Repaired | Sequence[Any],
     folder: str | os.PathLike,
     *,
+    mlps: Sequence[str] = (),
     form: Literal["auto", "zeroed", "smaller", "compact"] = "auto",
     kind: Literal["zero", "mean"] = "zero",
     reference: Any = None,
@@ -91,8 +112,11 @@ def save_pruned(
 
     Args:
         model: the model, which is not changed.
-        heads: the heads to remove: names, gates, or what `ranked_heads` returns.
+        heads: the heads to remove: names, gates (with their MLPs), or what `ranked_heads`,
+            `repair_pruned` or `prune_in_rounds` returns.
         folder: the folder to write, which must not exist.
+        mlps: MLPs to remove, such as "L0MLP". "smaller" needs a config with a width per layer, or
+            all of them; "compact" removes any.
         form: "smaller": the same class with fewer heads in its config, which needs equally many
             heads in every layer and kv group and a head dimension in the config. "zeroed": full
             size, the heads' weights are zero. "compact": smaller matrices layer by layer, with a
@@ -132,25 +156,32 @@ def save_pruned(
     if path.exists() or path.is_symlink():
         raise StoreError(f"{path} exists already; name a new folder")
     require_removable(model)
-    removed = _removed(model, heads)
+    trained = heads if isinstance(heads, Repaired) else None
+    if trained is not None and kind != "zero":
+        raise OptionError("a repaired model was trained with zeros; use kind='zero'")
+    removed, parts = _removed(model, heads, mlps)
     judged = [t if isinstance(t, Judged) else Judged.of(t, seed) for t in tasks]
-    means = _means(model, judged, reference) if kind == "mean" else None
+    means = _means(model, judged, reference, parts) if kind == "mean" else None
     told = progress or (lambda what, done, total: None)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     probe = comparison_inputs(model, seed) if inputs is None else inputs
     try:
-        made = _first_that_fits(model, removed, means, form, temporary, path.name, probe)
+        weights = model if trained is None else trained.model
+        made = _first_that_fits(weights, removed, parts, means, form, temporary, path.name, probe)
         told("checked", 1, 2)
         about = {
-            "form": made.form, "kind": kind, "means": made.means, "notes": list(made.notes),
+            "form": made.form, "kind": kind, "means": made.means, "mlp_means": made.mlp_means,
+            "notes": list(made.notes),
             "seed": seed, "n_random": n_random, "chosen": dict(made_with or {}),
             "source": source or model.name,
+            "repair": None if trained is None else dict(trained.about),
         }  # fmt: skip
-        folded = means if made.means == "folded" else None
+        folded = means.heads if means is not None and made.means == "folded" else None
         certificate = certificate_of(
-            model, made.after, removed, temporary, judged, made.difference, folded, about
-        )
+            model, made.after, removed, temporary, judged, made.difference, folded, about,
+            [mlp.label for mlp in parts],
+        )  # fmt: skip
         write_atomically(temporary / CERTIFICATE, json_document(certificate))
         text = certificate_text(certificate).encode()
         write_atomically(temporary / "certificate.txt", text + b"\n")
@@ -163,13 +194,35 @@ def save_pruned(
     return SavedCheckpoint(path, made.form, certificate)
 
 
-def _removed(model: Model, heads: Any) -> Removed:
+@dataclass(frozen=True, eq=False)
+class _Means:
+    heads: FoldedMeans
+    mlps: MlpMeans
+
+
+def _removed(
+    model: Model, heads: Any, mlps: Sequence[str]
+) -> tuple[Removed, tuple[RemovedMlp, ...]]:
     if isinstance(heads, LearnedGates):
-        return gated_heads(model, heads)
-    return heads if isinstance(heads, dict) else heads_by_name(model, heads)
+        if mlps:
+            raise OptionError("gates name the MLPs to remove; omit mlps=")
+        found, mlps = gated_parts(model, heads)
+    elif isinstance(heads, Repaired):
+        if mlps:
+            raise OptionError("a repaired model names the MLPs to remove; omit mlps=")
+        found, mlps = heads.removed, heads.mlps
+    elif isinstance(heads, dict):
+        found = checked_removal(model, heads, mlps)
+    elif list(heads) or not mlps:
+        found = heads_by_name(model, heads)
+    else:
+        found = checked_removal(model, {}, mlps)
+    return found, removed_mlps(model, mlps)
 
 
-def _means(model: Model, judged: Sequence[Judged], reference: Any) -> dict[tuple[str, int], Tensor]:
+def _means(
+    model: Model, judged: Sequence[Judged], reference: Any, mlps: Sequence[RemovedMlp]
+) -> _Means:
     gated = [site.name for site in model.sites if site.gated]
     if gated:
         raise OptionError(
@@ -178,7 +231,10 @@ def _means(model: Model, judged: Sequence[Judged], reference: Any) -> dict[tuple
         )
     if reference is None and not judged:
         raise OptionError("kind='mean' needs reference= prompts, or a task to take the mean over")
-    return model.mean_z(judged[0].other_prompts if reference is None else reference)
+    prompts = judged[0].other_prompts if reference is None else reference
+    if mlps and not isinstance(prompts, Prompts):
+        prompts = Prompts.of(prompts, model)
+    return _Means(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,17 +243,25 @@ class _Written:
     after: Model
     difference: float
     means: str
+    mlp_means: str
     notes: tuple[str, ...]
 
 
 def _first_that_fits(
-    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+    model: Model,
+    removed: Removed,
+    mlps: Sequence[RemovedMlp],
+    means: _Means | None,
+    form: str,
+    folder: Path,
+    name: str,
+    probe: Any,
 ) -> _Written:
     """Write the checkpoint in the form, or in the first of "auto" that computes the same."""
     for this in ("smaller", "zeroed") if form == "auto" else (form,):
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            return _written(model, removed, means, this, folder, name, probe)
+            return _written(model, removed, mlps, means, this, folder, name, probe)
         except (OptionError, CheckError):
             if this in (form, "zeroed"):
                 raise
@@ -205,13 +269,24 @@ def _first_that_fits(
 
 
 def _written(
-    model: Model, removed: Removed, means: Any, form: str, folder: Path, name: str, probe: Any
+    model: Model,
+    removed: Removed,
+    mlps: Sequence[RemovedMlp],
+    means: _Means | None,
+    form: str,
+    folder: Path,
+    name: str,
+    probe: Any,
 ) -> _Written:
     from huggingface_hub.errors import StrictDataclassError
 
     cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
-        slim = _MAKE[form](model, removed, means)
+        slim = Slimmed(copy.deepcopy(model.module), "none")
+        if any(removed.values()):
+            slim = _MAKE[form](model, removed, None if means is None else means.heads)
+        of_mlps = None if means is None else means.mlps
+        slim, told = without_mlps(model, slim, mlps, of_mlps, form)
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
     except (
@@ -219,14 +294,15 @@ def _written(
     ) as error:  # fmt: skip
         why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
-    folded = means if slim.means == "folded" else None
-    difference = output_difference(model, after, probe, gated_edits(removed, folded))
+    folded = means.heads if means is not None and slim.means == "folded" else None
+    of_mlps = of_mlps if told == "folded" else None
+    difference = output_difference(model, after, probe, gated_edits(removed, folded), mlps, of_mlps)
     if not difference <= tolerance(model):
         raise CheckError(
             f"{cannot}: the checkpoint would differ from the ablated model by {difference:.2g} "
             f"(allowed {tolerance(model):.2g}); choose another form"
         )
-    return _Written(form, after, difference, slim.means, slim.notes)
+    return _Written(form, after, difference, slim.means, told, slim.notes)
 
 
 @contextmanager

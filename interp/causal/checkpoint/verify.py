@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.causal.checkpoint.certificate import CERTIFICATE, FORMAT, Judged, judged_task
 from interp.causal.checkpoint.choose import Removed, heads_from_names, require_same_model
+from interp.causal.checkpoint.mlps import removed_mlps
 from interp.causal.checkpoint.probe import (
     comparison_inputs,
     gated_edits,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 RELATIVE = 1e-3  # other processors round differently
-_COMPARED = ("before", "after", "change", "random")
+_COMPARED = ("before", "after", "change", "unrepaired", "random")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def verify_certificate(
     removed: Removed = {}
     if before is not None:
         pace = {"before": before, "after": after}
-        removed = heads_from_names(before, told["removed"])
+        removed = heads_from_names(before, told["removed"], told["removed_mlps"])
         own = sizes(before)
         for name in ("parameters", "nonzero_parameters", "heads"):
             compare(f"{name} of the original", told["size"]["before"][name], own[name])
@@ -124,7 +125,18 @@ def _read(path: Path) -> dict[str, Any]:
         if told["format"] != FORMAT:
             raise ValueError(f"its 'format' is not {FORMAT!r}")
         return {k: told[k] for k in told} | {
-            k: told[k] for k in ("files", "size", "tasks", "removed", "original", "content_hash")
+            k: told[k]
+            for k in (
+                "files",
+                "size",
+                "tasks",
+                "removed",
+                "original",
+                "content_hash",
+                "removed_mlps",
+                "mlp_means",
+                "repair",
+            )
         }
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{path} is not a certificate, or is damaged: {error}") from error
@@ -165,14 +177,18 @@ def _outputs(
     differences: list[str],
     missing: list[str],
 ) -> None:
-    if told["means"] == "folded":
-        missing.append("outputs: the means of the removed heads are only in the biases")
+    if "folded" in (told["means"], told["mlp_means"]):
+        missing.append("outputs: the means of the removed parts are only in the biases")
+        return
+    if told["repair"] is not None:
+        missing.append("outputs: the weights were trained, which is not repeated")
         return
     if not before.takes_text:
         missing.append("outputs: the model reads no tokens")
         return
     inputs = comparison_inputs(before, told["seed"])
-    found = output_difference(before, after, inputs, gated_edits(removed, None))
+    mlps = removed_mlps(before, told["removed_mlps"])
+    found = output_difference(before, after, inputs, gated_edits(removed, None), mlps)
     if not found <= tolerance(before):
         differences.append(
             f"outputs: they differ from the ablated model by {found:.2g}, allowed "
@@ -204,7 +220,10 @@ def _task(
     if task.hash != stated["task_hash"]:
         return
     one = Judged(task, tuple(stated["held_out"]), stated["spec"])
-    found = judged_task(before, after, removed, one, told["n_random"], told["seed"])
+    found = judged_task(
+        before, after, removed, one, told["n_random"], told["seed"], told["removed_mlps"],
+        repaired=told["repair"] is not None,
+    )  # fmt: skip
     for part in _COMPARED:
         if part in found and part in stated:
             for key, value in stated[part].items():

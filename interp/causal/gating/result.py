@@ -14,7 +14,7 @@ from interp.core.clusters import cluster_count
 from interp.core.head import Head
 from interp.core.intervals import around
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval
+from interp.core.statistics import prediction_band
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,11 +158,11 @@ class LearnedGates(Result):
             return "\n".join([*lines, "  not judged: there is only one prompt"])
         held = self.held_out
         said = mean_with_interval(held["kept"].mean(0), self.clusters)
-        low, high = percentile_interval(held["random"].mean(1))
+        low, high = prediction_band(held["random"].mean(1))
         lines += [
             f"  on {held['all'].shape[1]} held-out prompts ({self.unit}): all "
             f"{held['all'].mean():.4g}, kept {said}, none {held['none'].mean():.4g}",
-            f"  random sets with as many in every layer: {held['random'].mean():.4g}, middle 95 % "
+            f"  random sets with as many in every layer: {held['random'].mean():.4g}, 95 % band "
             f"{low:.4g} to {high:.4g} ({len(held['random'])} sets)",
         ]
         return "\n".join(lines)

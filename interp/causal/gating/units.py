@@ -55,7 +55,7 @@ class GatedUnits:
             for number in range(len(heads)):
                 sites = {site.name for site, _ in heads.heads_of(number)}
                 groups.append("all" if heads.kind == "layers" else "+".join(sorted(sites)))
-        found = [] if mlps == "none" else _mlps(model)
+        found = [] if mlps == "none" else located_mlps(model)
         groups += ["mlps"] * len(found)
         return cls(heads, tuple(found), tuple(groups))
 
@@ -132,13 +132,7 @@ def _head_cost(model: Model, site: Site, of: str, tokens: float) -> float:
 def _mlp_weights(model: Model, where: Where) -> int:
     """Count the matrix entries of the block that holds an MLP's output, without its attentions."""
     attentions = [site.module for site in model.sites]
-    parts = where.module.split(".")
-    # the smallest module around the output that holds an attention too is the block
-    block = next(
-        name
-        for name in (".".join(parts[:n]) for n in range(len(parts) - 1, -1, -1))
-        if any(a.startswith(f"{name}." if name else "") for a in attentions)
-    )
+    block = block_of(model, where)
     return sum(
         p.numel()
         for name, p in model.module.get_submodule(block).named_parameters(prefix=block)
@@ -146,7 +140,23 @@ def _mlp_weights(model: Model, where: Where) -> int:
     )
 
 
-def _mlps(model: Model) -> list[tuple[str, Where]]:
+def block_of(model: Model, where: Where) -> str:
+    """Return the smallest module around an MLP's output that holds an attention too."""
+    attentions = [site.module for site in model.sites]
+    parts = where.module.split(".")
+    return next(
+        name
+        for name in (".".join(parts[:n]) for n in range(len(parts) - 1, -1, -1))
+        if any(a.startswith(f"{name}." if name else "") for a in attentions)
+    )
+
+
+def located_mlps(model: Model) -> list[tuple[str, Where]]:
+    """Return the label of every MLP that is located, and the tensor that it writes.
+
+    Raises:
+        OptionError: none is.
+    """
     found, reasons = [], []
     for site in model.sites:
         if "mlp_out" not in site.streams:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SEARCHES = ("greedy", "gates", "pairs")
 """Searches beside the importances of `interp.causal.methods`."""
 MOST_PAIRS = 20_000
+PENALTIES = (0.02, 0.06, 0.2, 0.6, 2.0, 6.0)
+"""Penalties of the gates of a search, from few removed heads to all."""
 
 
 @takes_model
@@ -43,7 +45,7 @@ def search_curves(
     n_random: int = 20,
     steps: int | Sequence[int] | None = None,
     seed: int = 0,
-    restarts: int = 5,
+    restarts: int = 1,
     progress: Progress | None = None,
     **options: Any,
 ) -> list[PruningCurve]:
@@ -54,14 +56,16 @@ def search_curves(
         task: the task; orders are found on the first half of its prompts, curves are measured on
             the second (see `learn_gates`).
         methods: importances as in `interp importance`, which rank once; "greedy" scores every
-            remaining player after each removal; "gates" orders by learned gates; "pairs" removes
-            greedily by a second-order model: the effect of each player alone and of each pair.
+            remaining player after each removal; "gates" fits hard concrete gates under each of
+            `PENALTIES` and orders by the mean gate, since gates of one penalty determine a set and
+            hardly an order within it; "pairs" removes greedily by a second-order model: the effect
+            of each player alone and of each pair.
         kind: what replaces a removed player.
         players: "heads", "kv_groups" or "layers".
         n_random: number of random orders on the judged prompts.
         steps: counts to measure; all by default.
         seed: seed of halves, searches and random orders.
-        restarts: number of restarts of "gates".
+        restarts: number of restarts of "gates" for each penalty.
         progress: see `Progress`.
         options: of `Game`.
 
@@ -93,7 +97,7 @@ def search_curves(
             own = pruning_curve(model, fit, how="greedy", n_random=0, held_out=False, **told)
             order = list(own.removed)[::-1]
         elif name == "gates":
-            order = list(learn_gates(model, fit, restarts=restarts, n_random=2, **told).order())
+            order = _by_gates(model, fit, restarts, told)
         elif name == "pairs":
             order = _by_pairs(Game(model, fit, seed=seed, **shared), progress)[::-1]
         else:
@@ -103,6 +107,15 @@ def search_curves(
         told |= {"n_random": 0 if found else n_random, "steps": steps, "held_out": False}
         found.append(pruning_curve(model, judged, order, name=name, **told))
     return found
+
+
+def _by_gates(model: Model, fit: Task, restarts: int, told: dict[str, Any]) -> list[str]:
+    each = [
+        learn_gates(model, fit, penalty=penalty, restarts=restarts, n_random=2, **told)
+        for penalty in PENALTIES
+    ]
+    best = np.argsort(-sum(found.score for found in each), kind="stable")
+    return [each[0].labels[i] for i in best]
 
 
 def _by_pairs(game: Game, progress: Progress | None) -> list[str]:

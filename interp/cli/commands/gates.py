@@ -61,8 +61,10 @@ def gates(causal: Causal, sources: tuple[str, ...], **settings: Any) -> None:
 
     Gates are fitted on half of the prompts. The kept set is judged on the other half, beside random
     sets with as many units in every layer. With --out, gates.json can be given to
-    `interp prune --gates`.
+    `interp prune --gates`. With several checkpoints of one training run, gates_emergence.html holds
+    the curve of every head's gate.
     """
+    made: list[LearnedGates] = []
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
         from interp.causal.gating.learn import learn_gates
@@ -72,9 +74,34 @@ def gates(causal: Causal, sources: tuple[str, ...], **settings: Any) -> None:
         folder = causal.folder(model, task, "gates.json", **settings)
         if folder is not None:
             _write(found, folder)
+        made.append(found)
         return ModelOutcome([], f"{model.name}\n{found}\n", found.to_pandas())
 
-    click.get_current_context().exit(causal.run(sources, work))
+    code = causal.run(sources, work)
+    if len(made) == len(sources) > 1:
+        _write_curves(causal, sources, made)
+    click.get_current_context().exit(code)
+
+
+def _write_curves(causal: Causal, sources: tuple[str, ...], made: list[LearnedGates]) -> None:
+    """Write curves over training steps, if the sources are checkpoints of one run."""
+    from interp.core.errors import OptionError
+    from interp.heads.checkpoints.gates import emergence_of_gates
+    from interp.heads.checkpoints.steps import steps_of
+
+    steps = steps_of(sources)
+    if steps is None or causal.out is None:
+        return
+    try:
+        found = emergence_of_gates(dict(zip(steps, made, strict=True)))
+    except OptionError as error:
+        causal.voice.note(f"no curves over checkpoints: {error}")
+        return
+    found.save(causal.out / "gates_emergence.html")
+    found.save(causal.out / "gates_emergence.json")
+    causal.voice.note(
+        f"{causal.out}: gates_emergence.html, curves of gates over {len(steps)} checkpoints"
+    )
 
 
 def _write(found: LearnedGates, folder: Path) -> None:

@@ -89,6 +89,14 @@ GROUP = "Causal"
         "is smaller layer by layer, with a modelling file that must be trusted. 'auto' is smaller "
         "where the config can express it, otherwise zeroed.",
 )  # fmt: skip
+@click.option("--repair", default=0, show_default=True, type=click.IntRange(0), metavar="STEPS",
+              help="With --save: steps of training towards the original's outputs, on prompts that "
+              "are not judged.")  # fmt: skip
+@click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), metavar="N",
+              help="With --keep and --repair: remove heads in N rounds, each ranked and repaired "
+              "anew.")  # fmt: skip
+@click.option("--repair-rate", type=click.FloatRange(min=0, min_open=True), metavar="X",
+              help="Learning rate of --repair (default 3e-4).")  # fmt: skip
 @causal_options
 def prune(
     causal: Causal,
@@ -103,6 +111,9 @@ def prune(
     gates: Path | None,
     equal: bool,
     checkpoint_form: str,
+    repair: int,
+    rounds: int,
+    repair_rate: float | None,
 ) -> None:
     """Remove heads of each MODEL one after another, the least important first.
 
@@ -121,7 +132,7 @@ def prune(
     asked = [name for text in by for name in split_names(text)]
     require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
 
-    saving = Saving(save, keep, gates, equal, checkpoint_form)
+    saving = Saving(save, keep, gates, equal, checkpoint_form, repair, rounds, repair_rate)
     saving.check(len(sources), tuple(asked), causal.game["kind"], causal.game.get("heads"))
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
