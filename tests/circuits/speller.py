@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from interp.circuits.tasks import TASKS
@@ -12,12 +13,14 @@ from interp.circuits.tasks import ioi_pairs as ioi
 from interp.circuits.tasks import subject_verb_pairs as verbs
 
 
-def speller(*, names: bool = True) -> PreTrainedTokenizerFast:
+def speller(
+    *, names: bool = True, things: bool = True, begin: bool = False
+) -> PreTrainedTokenizerFast:
     """Words with their space, numbers two digits at a time, as GPT-2 has it."""
     words = [w for t in (*ioi.TEMPLATES,) for w in t.split() if "{" not in w]
     words += [
-        *ioi.PLACES,
-        *ioi.THINGS,
+        *(ioi.PLACES if things else ()),
+        *(ioi.THINGS if things else ()),
         *years.NOUNS,
         *[w for t in TASKS["greater_than"].templates for w in t.split() if "{" not in w],
         *["I", "think", "that", "Every", "day", "def", "function", "self", "param"],
@@ -33,4 +36,6 @@ def speller(*, names: bool = True) -> PreTrainedTokenizerFast:
     ids = {"<s>": 0, "<unk>": 1} | {p: i + 2 for i, p in enumerate(sorted(set(pieces)))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\d\d| ?[A-Za-z]+|[.,]"), "isolated")
+    if begin:
+        tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>")
