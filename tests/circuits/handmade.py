@@ -1,9 +1,9 @@
 """Small GPT-2 models with weights set by hand, for planted heads on texts.
 
-The residual stream is a list of named subspaces; every coordinate is held twice, with both signs, so
-that its mean is zero, and the variance epsilon is so large that every norm is the identity. A model
-is then linear apart from its softmaxes and the ReLU of its MLPs, and what a head does can be read
-from the arguments of `head`.
+The residual stream is a list of named subspaces; every coordinate is held twice, with both signs,
+so that its mean is zero, and the variance epsilon is so large that every norm is the identity. A
+model is then linear apart from its softmaxes and the ReLU of its MLPs, and what a head does can be
+read from the arguments of `head`.
 """
 
 from __future__ import annotations

@@ -76,9 +76,11 @@ def test_the_null_of_s_inhibition_leaves_out_prompts_without_another_word(giving
     versions, alone = _other_words(giving, task, 0)
     assert alone == ()
     for ids, other, at in zip(task.clean.ids, versions, task.roles, strict=True):
-        assert other is not None and other != ids
+        assert other is not None
+        assert other != ids
         assert all(other[place] == ids[place] for place in at.values())
     empty = speller(things=False)
     other = interp.load(giving.module, tokenizer=empty, name="wordless")
     versions, alone = _other_words(other, task, 0)
-    assert versions == [None] * 8 and alone == tuple(range(8))
+    assert versions == [None] * 8
+    assert alone == tuple(range(8))

@@ -10,6 +10,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal", "tokenizer"),
     chance="0",
     end="high",
+    task="ioi",
 )
 def s_inhibition(model, lab, *, pairs: int = 24, movers: int = 3):
     """Turn the name movers away from the person who gives.
@@ -24,8 +25,8 @@ def s_inhibition(model, lab, *, pairs: int = 24, movers: int = 3):
     Cost: One forward pass per head and batch of prompts; 144 heads take about a minute on a
     processor.
 
-    Null: the same with the head's output on the same prompt with another place or thing, so that the
-    persons stay the same; a prompt without such a word of one token is left out of it.
+    Null: the same with the head's output on the same prompt with another place or thing, so that
+    the persons stay the same; a prompt without such a word of one token is left out of it.
 
     Not for: models whose movers cannot be told: with a small lead of the right answer they are
     chosen by chance.

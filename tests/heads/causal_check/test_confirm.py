@@ -12,12 +12,15 @@ import zoo
 
 import interp
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
+from interp.circuits.tasks import TASKS
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
+from interp.core.registry import METRICS
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.needles import needle_task
 from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
-from interp.heads.causal_check.tasks import OWN_TASK, own_task, plain_task
+from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task
+from interp.heads.causal_check.tasks import MADE_HERE, own_task, plain_task
 from interp.model.random_weights import random_init
 
 SMALL = {"n": 4, "longest": 12}
@@ -191,7 +194,7 @@ def test_a_check_says_how_small_p_can_be(
     assert not any("whole model" in d for d in two.doubts())
 
 
-def test_a_task_that_the_model_does_not_do_is_named(
+def test_a_task_that_the_model_does_not_do_is_refused(
     small_bystander_model, small_bystander, small_repeats
 ) -> None:
     """Random tokens once: nothing predicts them, so no head can be needed for it."""
@@ -203,12 +206,9 @@ def test_a_task_that_the_model_does_not_do_is_named(
     )
     assert other.chance == pytest.approx(math.log(24))
     found = confirm(small_bystander_model, {"i": small_bystander.roles["induction"]}, task=other)
-    check = found.of("i", "given")
-    assert check.at_chance
-    assert "does not do this task" in check.doubts()[0]
-    assert f"({math.log(24):.3g})" in check.doubts()[0]
-    assert '"at_chance": true' in found.to_json()
-    assert found.to_pandas()["at_chance"].tolist() == [True, False]
+    assert [check.purpose for check in found] == ["plain"]
+    assert f"no better than uniform guessing ({math.log(24):.3g})" in found.notes["i"]
+    assert "not checked on the task unpredictable" in repr(found)
     done = confirm(
         small_bystander_model, {"i": small_bystander.roles["induction"]}, task=small_repeats
     ).of("i", "given")
@@ -281,7 +281,12 @@ def test_orders(small_bystander_model, small_repeats) -> None:
 
 
 def test_tasks_are_declared_and_sized(small_bystander_model) -> None:
-    assert set(OWN_TASK) <= set(interp.core.registry.METRICS)
+    for name, entry in METRICS.items():
+        if entry.kind in ("detector", "experiment") or entry.group == "detectors":
+            assert stated_task(name), f"{name} declares no task, and no reason for having none"
+        stated = stated_task(name)
+        here = not stated or stated.startswith(NONE) or stated == OF_OPTION
+        assert here or stated in MADE_HERE or stated in TASKS, (name, stated)
     assert own_task(small_bystander_model, "entropy") is None
     own = own_task(small_bystander_model, "induction:x=1", n=3, longest=5)
     assert own is not None
