@@ -9,6 +9,7 @@ TOLD = {
     "repeats": "loss on the second copy of repeated random tokens",
     "needles": "loss on the answers of needles other than those scored",
     "after_delimiters": "loss on the tokens after delimiters in text",
+    "in_context": "probability of answers whose function the prompt shows by examples",
     OF_OPTION: "the contrast task of its option `task`",
 }
 

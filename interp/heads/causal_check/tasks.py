@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.causal.measures import loss, next_token_task, repeats_task
+from interp.causal.measures import answer_probability, loss, next_token_task, repeats_task
+from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.causal.task import Task
 from interp.core.doors import behind
 from interp.core.errors import PromptError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 HELD_OUT = 1000
 """Offset added to the seed, so that default tasks do not use the prompts of the scores."""
 PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
+SHOTS = 5  # examples in a prompt of a function
 
 
 def own_task(
@@ -110,8 +112,29 @@ def after_delimiters(
     return loss(model, Prompts(tuple(kept), "texts"), at, name="after_delimiters")
 
 
+def in_context(
+    model: Model, *, n: int = PLAIN_PROMPTS, longest: int | None = None, seed: int = 0
+) -> Task:
+    """Return the probability of the answers of functions that examples show.
+
+    Raises:
+        Unanswered: the model has no tokenizer, or it splits the words of all functions.
+    """
+    functions = [] if model.tokenizer is None else list(known_functions(model, SHOTS))
+    if not functions:
+        raise Unanswered(f"the tokenizer of {model.name} has no function whose words are one token")
+    each = -(-n // len(functions))
+    given = [in_context_prompts(model, f, n=each, shots=SHOTS, seed=seed) for f in functions]
+    ids = tuple(x for one in given for x in one.ids)[:n]
+    labels = tuple(one.function for one in given for _ in one.ids)[:n]
+    answers = [x for one in given for x in one.answers][:n]
+    prompts = Prompts(ids, "examples of functions", clusters=labels if n > len(given) else None)
+    return answer_probability(model, prompts, answers, name="in_context")
+
+
 # By the name that a metric declares; other names are contrast tasks of `interp circuit`.
 MADE_HERE: dict[str, Callable[..., Task]] = {
     "repeats": repeats_task, "needles": needle_task, "after_delimiters": after_delimiters,
+    "in_context": in_context,
 }  # fmt: skip
 DELIMITERS = (".", ",", ";", ":", "!", "?")
