@@ -53,6 +53,8 @@ def metric_listing() -> str:
             for e in METRICS.values()
             if e.group == group
         ]
+        if METRICS.also.get(group):
+            lines.append(f"  and of other groups: {', '.join(METRICS.also[group])}")
     return "\n".join(
         [*lines, "", "`interp metrics NAME` explains one; give options as NAME:option=value."]
     )
