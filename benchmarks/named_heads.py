@@ -183,7 +183,7 @@ def movers_and_ablation(path: Path, pairs: int) -> dict[str, Any]:
             redraw(len(effects), DRAWN, rng), redraw(len(ablated), DRAWN, rng), strict=True
         )
     ])  # fmt: skip
-    ends = percentile_interval(drawn, tails_of(LEVEL))
+    ends = percentile_interval(drawn, tails_of(LEVEL), axis=0)
     rank, shared = agreement(effects, ablated)
     # of the later half of the layers alone, where heads can write the answer
     late = np.array([int(n[1:].partition("H")[0]) >= len(trials.values) // 2 for n in names])

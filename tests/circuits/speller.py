@@ -6,8 +6,10 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
+from interp.causal.steering.in_context import FUNCTIONS
 from interp.circuits.tasks import TASKS
 from interp.circuits.tasks import docstring_pairs as docs
+from interp.circuits.tasks import fact_pairs as facts
 from interp.circuits.tasks import greater_than_pairs as years
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.circuits.tasks import subject_verb_pairs as verbs
@@ -30,6 +32,9 @@ def speller(
     ]
     words += [w for p in (*verbs.NOUNS, *verbs.THINGS, *verbs.VERBS) for w in p] + [*verbs.LINKS]
     words += list(ioi.NAMES) if names else []
+    words += [*facts.CAPITALS, *facts.CAPITALS.values(), "So", "In", "Here", "Now", "We"]
+    words += [w for pairs in FUNCTIONS.values() for pair in pairs for w in pair]
+    words += [w for t in TASKS["known_fact"].templates for w in t.split() if "{" not in w]
     plain = {x.strip(",.") for w in words for x in (w,)}
     pieces = [*plain, *(f" {w}" for w in plain), ",", "."]
     pieces += [f"{y:02d}" for y in range(100)] + [f" {y:02d}" for y in range(100)]

@@ -24,7 +24,8 @@ from interp.lens.direct_effects import LogitRead, against, difference, direct_ef
 
 NAMED = sorted(name for name, entry in METRICS.items() if entry.group == "roles")
 NULL_LAB = Lab(0, lambda *x: None, notes=False)  # the model need not be able to do the task
-OTHER = {"task": "ioi", "residual": True, "least": 8, "longest": 20}
+UD = Path(__file__).parents[1] / "syntax" / "ud_sample.conllu"
+OTHER = {"task": "ioi", "residual": True, "least": 8, "longest": 20, "relation": "obj"}
 FEWER = {"pairs": 8, "rows": 3, "trials": 8, "prompts": 10, "movers": 1, "longest": 24}
 
 
@@ -35,7 +36,7 @@ def spelling_model() -> interp.Model:
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0,
-        eos_token_id=None,
+        eos_token_id=None, marker_token_id=7, refusal_token_ids=[9],
     )  # fmt: skip
     torch.manual_seed(3)
     module = LlamaForCausalLM(config).eval()
@@ -59,9 +60,11 @@ def counting_model() -> interp.Model:
 
 
 @pytest.fixture(scope="module")
-def random_model(spelling_model, counting_model, llama_model):
+def random_model(spelling_model, counting_model, llama_model, texted_llama):
     """The random model that a named head can be looked for in, by the metric's name."""
-    return {"successor": counting_model, "copy_suppression": llama_model}, spelling_model
+    texts = ("duplicate_token_text", "previous_token_text", "dependency_relation")
+    own = {"successor": counting_model, "copy_suppression": llama_model}
+    return own | dict.fromkeys(texts, texted_llama), spelling_model
 
 
 @pytest.fixture(scope="module")
