@@ -72,7 +72,6 @@ cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
 steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
-steer {MODEL} --heads L99H0                   | has no head L99H0
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers
 steer {MODEL} --heads L0H0 --factors x        | give numbers
 steer {MODEL} --heads L0H0 --how nosuch       | '--how'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,13 +83,16 @@ def steer(
 
 
 def _factors(text: str | None) -> list[float] | None:
-    """Parse factors; raises OptionError for one that is not a number."""
+    """Parse factors; raises OptionError for one that is not a finite number."""
     if text is None:
         return None
     try:
-        return [float(x) for x in text.split(",")]
+        found = [float(x) for x in text.split(",")]
     except ValueError as error:
         raise OptionError(f"--factors {text}: give numbers, such as -2,0,1,3") from error
+    if not all(map(math.isfinite, found)):
+        raise OptionError(f"--factors {text}: give finite numbers, such as -2,0,1,3")
+    return found
 
 
 def _task(model: Model, name: str, n: int, seed: int) -> Task:
