@@ -1,6 +1,6 @@
 """Functions of later folders that earlier folders call, imported by name at the time of the call.
 
-Imports run in one direction, from later folders to earlier ones. Four features need the other
+Imports run in one direction, from later folders to earlier ones. Three features need the other
 direction; they are listed here with every function that they import. Apart from the registries and
 the packages' public names, no other module of the package imports by name at run time.
 """
@@ -43,11 +43,9 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.svg": "interp.draw.figure:svg",
         "View.html": "interp.report.view_page:assembled",
     },
-    "a task is made in a later folder": {
+    "a task is made, or a circuit is evaluated": {
         "steer": "interp.heads.causal_check.tasks:plain_task",
         "own_task": "interp.circuits.tasks.named:make_contrast",
-    },
-    "a circuit is evaluated": {
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
     },
 }

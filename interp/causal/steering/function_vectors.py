@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from interp.model.locate.sites import Site
     from interp.model.model import Model
 
-Ids = Sequence[tuple[int, ...]]
+PromptIds = Sequence[tuple[int, ...]]
 Outputs = dict[tuple[str, int], Float[Tensor, "1 head 1 d_head"]]
 BATCH = 16  # prompts of one length that run together
 
 
-def by_length(ids: Ids) -> Iterator[list[int]]:
+def by_length(ids: PromptIds) -> Iterator[list[int]]:
     """Yield the indices of prompts of one length, at most `BATCH` of them."""
     groups: dict[int, list[int]] = {}
     for i, x in enumerate(ids):
@@ -37,7 +37,7 @@ def by_length(ids: Ids) -> Iterator[list[int]]:
             yield members[first : first + BATCH]
 
 
-def mean_outputs(model: Model, ids: Ids) -> Outputs:
+def mean_outputs(model: Model, ids: PromptIds) -> Outputs:
     """Return every head's mean output z at the last token, by stack and layer."""
     total: dict[tuple[str, int], Tensor] = {}
     for which in by_length(ids):
@@ -49,7 +49,7 @@ def mean_outputs(model: Model, ids: Ids) -> Outputs:
 
 
 def answer_probabilities(
-    model: Model, ids: Ids, answers: Sequence[int], edits: Sequence[Edit] = ()
+    model: Model, ids: PromptIds, answers: Sequence[int], edits: Sequence[Edit] = ()
 ) -> Float[Tensor, " prompt"]:
     """Return the probability of each prompt's answer as the next token."""
     out = torch.zeros(len(ids), dtype=torch.double)
@@ -61,7 +61,7 @@ def answer_probabilities(
 
 
 def indirect_effects(
-    model: Model, ids: Ids, answers: Sequence[int], outputs: Outputs, tell: Any = None
+    model: Model, ids: PromptIds, answers: Sequence[int], outputs: Outputs, tell: Any = None
 ) -> dict[Site, Float[Tensor, "prompt head"]]:
     """Return the probability of the answer with one head's last output replaced, minus without."""
     plain = answer_probabilities(model, ids, answers)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Mover = tuple["Site", int]
-Ids = tuple[int, ...]
+_Ids = tuple[int, ...]
 
 
 def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
@@ -65,7 +65,7 @@ def _notes(found: Tried, top: list[Mover]) -> dict[str, str]:
 
 
 def _lost(
-    model: Model, lab: Lab, task: ContrastTask, top: list[Mover], others: Sequence[Ids | None]
+    model: Model, lab: Lab, task: ContrastTask, top: list[Mover], others: Sequence[_Ids | None]
 ) -> tuple[dict[Site, Tensor], dict[Site, Tensor]]:
     """Return the attention that is lost by corrupted outputs, and by those with another word.
 
@@ -101,14 +101,14 @@ def _end(task: ContrastTask, batch: ContrastBatch) -> int:
 
 def _other_words(
     model: Model, task: ContrastTask, seed: int
-) -> tuple[list[Ids | None], tuple[int, ...]]:
+) -> tuple[list[_Ids | None], tuple[int, ...]]:
     """Return every prompt with another place or thing, and the prompts that have none of one token.
 
     The persons, and so what the heads must tell the movers, stay the same.
     """
     rng = np.random.default_rng([seed, 36])
     known = [list(single(model, words, 0, "words").values()) for words in (THINGS, PLACES)]
-    out: list[Ids | None] = []
+    out: list[_Ids | None] = []
     for ids in task.clean.ids:
         changed = list(ids)
         for at, token in enumerate(ids):

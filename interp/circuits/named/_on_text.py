@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FEWEST = 8  # tokens of a text that can be read
-Ids = tuple[int, ...]
+_Ids = tuple[int, ...]
 Keys = tuple[list[int], list[int]]
-Choose = Callable[[Ids, int, np.random.Generator], Keys | None]
+Choose = Callable[[_Ids, int, np.random.Generator], Keys | None]
 """From a text and a row: the keys that count and as many others, or None if the row has none."""
 
 
@@ -110,7 +110,7 @@ def why_no_text(model: Model, given: Prompts) -> str:
     )
 
 
-def equal_tokens(ids: Ids, row: int, rng: np.random.Generator) -> Keys | None:
+def equal_tokens(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:
     """Return the earlier copies of a row's token, and those of another token that is as frequent.
 
     Among the tokens with the nearest number of earlier copies, the one whose copies are at the
@@ -132,7 +132,7 @@ def equal_tokens(ids: Ids, row: int, rng: np.random.Generator) -> Keys | None:
     return mine, other
 
 
-def token_before(ids: Ids, row: int, rng: np.random.Generator) -> Keys | None:
+def token_before(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:
     """Return the token before a row, and another earlier one, drawn among the 8 before it."""
     others = list(range(max(1, row - 9), row - 1))
     return ([row - 1], [int(rng.choice(others))]) if others else None

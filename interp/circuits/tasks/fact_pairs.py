@@ -31,11 +31,11 @@ CAPITALS = {
     "Sweden": "Stockholm",
 }  # fmt: skip
 LEAST = 4  # countries that are one token, like their capital
-Answers = Callable[[str, str], tuple[str, str]]
+ChosenAnswers = Callable[[str, str], tuple[str, str]]
 
 
 def made(
-    model: Model, name: str, n: int, seed: int, templates: Sequence[int], answers: Answers
+    model: Model, name: str, n: int, seed: int, templates: Sequence[int], answers: ChosenAnswers
 ) -> ContrastTask:
     """Make pairs that differ in one country, with the roles country, capital (if given) and end.
 

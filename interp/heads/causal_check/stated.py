@@ -14,14 +14,14 @@ TOLD = {
 }
 
 
-def base(metric: str) -> str:
+def without_options(metric: str) -> str:
     """Return the name of a metric without its options."""
     return metric.partition(":")[0]
 
 
 def stated_task(metric: str) -> str:
     """Return the task that a metric declares; empty if it declares none or is not built in."""
-    name = base(metric)
+    name = without_options(metric)
     return str(METRICS[name].about.get("task", "")) if name in METRICS else ""
 
 

@@ -21,7 +21,7 @@ from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.heads.causal_check.needles import Unanswered, needle_task
-from interp.heads.causal_check.stated import NONE, OF_OPTION, base, stated_task
+from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
 from interp.heads.outliers.prompts import random_tokens
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def own_task(
     if not name or name.startswith(NONE):
         return None
     if name == OF_OPTION:
-        name = str((scored or {}).get("task", METRICS[base(metric)].options["task"][0]))
+        name = str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
     make = MADE_HERE.get(name)
     if make is needle_task:
         return make(model, seed=seed, scored=scored, **sizes)
