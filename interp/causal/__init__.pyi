@@ -39,11 +39,16 @@ from .pruning.search import search_curves
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
+from .steering.dose import steer
+from .steering.function_vectors import FunctionVector, find_function_vector
+from .steering.result import DoseCurve
 from .task import Task
 
 __all__ = [
     "QUESTIONS",
     "Comparison",
+    "DoseCurve",
+    "FunctionVector",
     "Game",
     "Importance",
     "Interactions",
@@ -68,6 +73,7 @@ __all__ = [
     "custom",
     "estimate_pruning",
     "estimate_shapley",
+    "find_function_vector",
     "gate_gradient",
     "gated_heads",
     "gradient_scores",
@@ -92,6 +98,7 @@ __all__ = [
     "shapley",
     "shapley_of",
     "shapley_per_layer",
+    "steer",
     "truncated_shapley",
     "verify_certificate",
 ]

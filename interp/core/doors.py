@@ -27,6 +27,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Circuit.to_networkx": "interp.circuits.forms:networkx_of",
         "Circuit.to_svg": "interp.circuits.still:still",
         "Comparison.plot": "interp.causal.comparison.plot:scatter_matrix",
+        "DoseCurve.plot": "interp.causal.steering.plot:plot_doses",
         "Emergence.plot": "interp.draw.curves:training_curves",
         "Faithfulness.page": "interp.report.faithfulness:faithfulness_page",
         "Faithfulness.plot": "interp.attribution.evaluation.plot:method_bars",
@@ -42,7 +43,9 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Result.svg": "interp.draw.figure:svg",
         "View.html": "interp.report.view_page:assembled",
     },
-    "a circuit is evaluated": {
+    "a task is made, or a circuit is evaluated": {
+        "steer": "interp.heads.causal_check.tasks:plain_task",
+        "own_task": "interp.circuits.tasks.named:make_contrast",
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
     },
 }

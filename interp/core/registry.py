@@ -37,6 +37,7 @@ class Registry(Mapping[str, Entry]):
             defines the decorators.
         usual: groups that are used where none is named; all unless given.
         renamed: earlier name of a group -> the present one.
+        also: group -> entries of other groups that belong to it too.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Registry(Mapping[str, Entry]):
         *,
         usual: tuple[str, ...] = (),
         renamed: Mapping[str, str] | None = None,
+        also: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.noun, self.groups, self.kinds = noun, groups, kinds
         self.module, _, self._reader = reader.partition(":")
         self._usual, self._renamed = usual or tuple(groups), renamed or {}
+        self.also = also or {}
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
@@ -94,6 +97,7 @@ class Registry(Mapping[str, Entry]):
         for text in names:
             if text in ("all", *self.groups):
                 found += [name for name, e in self.items() if text in ("all", e.group)]
+                found += self.also.get(text, ())
             else:
                 found.append(text)
         return list(dict.fromkeys(found)) if {"all", *self.groups} & set(names) else found
@@ -215,6 +219,7 @@ METRICS = Registry(
     "interp.heads.declaration:declared_metric",
     usual=("detectors", "weights"),
     renamed={"heads": "detectors", "special": "experiments"},
+    also={"roles": ("matching_bracket", "delimiters", "refusal_projection")},
 )
 ATTRIBUTION_METHODS = Registry(
     "attribution method",

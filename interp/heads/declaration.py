@@ -91,6 +91,8 @@ class Analysis(Declaration):
     chance: str
     # of weights: see `interp.model.locate.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
+    # task of the causal check (see `interp.heads.causal_check.tasks`), or "none: reason"
+    task: str = ""
     # derived from the range: both ends of a signed range, otherwise the high one
     end: End | None = None
 
@@ -210,6 +212,7 @@ def detector(
     *,
     name: str | None = None,
     chance: str = "mass of the null",
+    task: str = "",
 ) -> Any:
     """Declare a kind of head by the positions to which an ideal one attends.
 
@@ -224,11 +227,12 @@ def detector(
         name: name of the metric; by default the function's name. A lambda is called `lambda_`
             followed by a hash of its code and of the values it uses.
         chance: text that gives the expected score by chance.
+        task: see `experiment`.
 
     Raises:
         OptionError: the function has other parameters, or its name is not a valid metric name.
     """
-    about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance}
+    about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance, "task": task}
     return _declare("detector", function, name, **about)
 
 
@@ -238,13 +242,15 @@ def statistic(
     low: float | None = 0.0,
     high: float | None = None,
     end: End | None = None,
+    task: str = "",
     name: str | None = None,
 ) -> Any:
     """Declare a statistic of attention rows; the function returns the reduction to compute.
 
-    Score = mean over query rows, averaged over prompts. For `end` see `experiment`.
+    Score = mean over query rows, averaged over prompts. For `end` and `task` see `experiment`.
     """
-    about = {"unit": unit, "low": low, "high": high, "end": end, "chance": "value of the null"}
+    about = {"unit": unit, "low": low, "high": high, "end": end, "task": task}
+    about |= {"chance": "value of the null"}
     return _declare("statistic", None, name, **about)
 
 
@@ -256,6 +262,7 @@ def measurement(
     requires: tuple[str, ...] = (),
     chance: str = "value of the null",
     end: End | None = None,
+    task: str = "",
     name: str | None = None,
 ) -> Any:
     """Declare a score of one layer's attention call: `function(layer, *, options)`.
@@ -273,10 +280,11 @@ def measurement(
             "previous" (an attention of the same stack and size before it), "ov" (an output matrix).
         chance: text that gives the expected score of an unrelated head.
         end: see `experiment`.
+        task: see `experiment`.
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("measurement", None, name, **about, end=end)
+    return _declare("measurement", None, name, **about, end=end, task=task)
 
 
 def weights(
@@ -286,6 +294,7 @@ def weights(
     high: float | None = None,
     requires: tuple[str, ...] = (),
     end: End | None = None,
+    task: str = "",
     name: str | None = None,
 ) -> Any:
     """Declare a score from weights alone: a function of the model that returns `{site: [head]}`.
@@ -297,10 +306,11 @@ def weights(
         requires: properties that a model must have to be scored: "qk" or "ov" circuits that are
             fixed matrices, a "vocabulary" at both ends, "pairs" of attentions in sequence.
         end: see `experiment`.
+        task: see `experiment`.
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "end": end}
-    return _declare("weights", None, name, **about, chance="value of random weights")
+    return _declare("weights", None, name, **about, task=task, chance="value of random weights")
 
 
 def experiment(
@@ -311,6 +321,7 @@ def experiment(
     requires: tuple[str, ...] = (),
     chance: str = "value of the null",
     end: End | None = None,
+    task: str = "",
     name: str | None = None,
 ) -> Any:
     """Declare a score from an experiment: `function(model, lab, *, options) -> Trials`.
@@ -327,10 +338,12 @@ def experiment(
         chance: text that gives the expected score of an unrelated head.
         end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
             both of a range with scores of both signs, else the high one.
+        task: the task on which the causal check of `interp.confirm` measures the ablation of its
+            heads (see `interp.heads.causal_check.tasks`), or "none: " and the reason.
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}
-    return _declare("experiment", None, name, **about, end=end)
+    return _declare("experiment", None, name, **about, end=end, task=task)
 
 
 def declared_metric(metric: Any, name: str | None = None) -> Analysis:

@@ -158,6 +158,8 @@ def gate(
         values = factor.expand(len(chosen))[[i for i, _ in mine]].to(call.z.device)
         return call.z * scale.index_put((index,), values)[:, None, None]
 
+    if not bool(torch.as_tensor(factor).isfinite().all()):
+        raise OptionError(f"gate with the factor {factor}; it must be a finite number")
     detail = f"factor={factor:g}" if isinstance(factor, (int, float)) else "factor=tensor"
     return Edit("gate", chosen, replace, positions, stack, detail, EditParts(factor))
 

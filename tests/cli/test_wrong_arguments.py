@@ -70,6 +70,11 @@ tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
 tokens --model {MODEL}                        | TEXT
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
+steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
+steer {MODEL}                                 | --heads
+steer {MODEL} --heads L0H0 --factors nan      | finite numbers
+steer {MODEL} --heads L0H0 --factors x        | give numbers
+steer {MODEL} --heads L0H0 --how nosuch       | '--how'
 gates planted:nosuch                          | unknown planted model 'nosuch'
 gates {MODEL} --method nosuch                 | '--method'
 verify-certificate nowhere                    | 'nowhere' does not exist

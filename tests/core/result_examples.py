@@ -26,6 +26,8 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.shapley_values.scores import Sampled
+from interp.causal.steering.dose import steer
+from interp.causal.steering.result import DoseCurve
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
 from interp.circuits.evaluation import evaluate
@@ -107,6 +109,10 @@ def pruning() -> PruningCurve:
 
 def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+
+
+def doses() -> DoseCurve:
+    return steer(model(), "L0H0", task(), factors=[0, 1], n_random=1)
 
 
 def text_scores() -> TextScores:
@@ -262,6 +268,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
+    "interp.causal.steering.result.DoseCurve": doses,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.named._task import Tried, effects, half, mean_effect, task_or_reason, tried
+from interp.circuits.tasks.ioi_pairs import PLACES, THINGS
+from interp.circuits.tasks.wording import single
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.heads.declaration import Lab, Trials
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Mover = tuple["Site", int]
+_Ids = tuple[int, ...]
 
 
 def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
@@ -40,12 +44,16 @@ def inhibition(model: Model, lab: Lab, pairs: int, movers: int) -> Trials:
     chosen, judged = half(found.task, False), half(found.task, True)
     ranked = mean_effect(effects(model, tried(model, chosen), chosen.clean))
     top = [(site, head) for _, site, head in ranked[:movers]]
-    values, null = _lost(model, lab, judged, top)
+    others, alone = _other_words(model, judged, lab.seed)
+    values, null = _lost(model, lab, judged, top, others)
+    notes = _notes(found, top)
+    if alone:
+        notes["without a null"] = f"{len(alone)} of {len(judged)} prompts have no word to exchange"
     return Trials(
         values,
         null,
-        "the head's output on another prompt of the same length",
-        _notes(found, top),
+        "the head's output on the same prompt with another place or thing",
+        notes,
         headline=found.told(),
         clusters=judged.clusters,
     )
@@ -57,26 +65,32 @@ def _notes(found: Tried, top: list[Mover]) -> dict[str, str]:
 
 
 def _lost(
-    model: Model, lab: Lab, task: ContrastTask, top: list[Mover]
+    model: Model, lab: Lab, task: ContrastTask, top: list[Mover], others: Sequence[_Ids | None]
 ) -> tuple[dict[Site, Tensor], dict[Site, Tensor]]:
-    """Return the attention that is lost by corrupted outputs, and by those of other prompts."""
-    values = {s: torch.zeros(len(task), s.n_heads, dtype=torch.double) for s in model.sites}
-    null = {s: torch.zeros(len(task), s.n_heads, dtype=torch.double) for s in model.sites}
+    """Return the attention that is lost by corrupted outputs, and by those with another word.
+
+    NaN for heads of layers that cannot reach the movers, and in the null for a prompt without
+    another version.
+    """
+    values = {s: torch.full((len(task), s.n_heads), torch.nan).double() for s in model.sites}
+    null = {s: x.clone() for s, x in values.items()}
     last = max(site.layer for site, _ in top)
     heads = [(s, h) for s in model.sites if s.layer < last for h in range(s.n_heads)]
     batches = list(task.batches())
     for number, batch in enumerate(batches):
         plain = _preference(model, task, batch, top)
+        kept = [k for k, i in enumerate(batch.which) if others[i] is not None]
+        version = [others[i] or batch.clean.ids[k] for k, i in enumerate(batch.which)]
         corrupted = model.capture(batch.corrupted, ("z",)).z_by_site()
-        clean = model.capture(batch.clean, ("z",)).z_by_site()
-        others = {at: z[_other(task, batch)] for at, z in clean.items()}
+        other = model.capture(version, ("z",)).z_by_site()
         row = _end(task, batch)
         for done, (site, head) in enumerate(heads):
-            for source, out in ((corrupted, values), (others, null)):
+            every = range(len(batch.which))
+            for source, out, which in ((corrupted, values, every), (other, null, kept)):
                 edit = resample([Head(site.layer, head)], source, positions=[row], stack=site.stack)
                 with model.edited(edit):
                     now = _preference(model, task, batch, top)
-                out[site][list(batch.which), head] = plain - now
+                out[site][[batch.which[k] for k in which], head] = (plain - now)[list(which)]
             lab.tell("s_inhibition", number * len(heads) + done + 1, len(batches) * len(heads))
     return values, null
 
@@ -85,15 +99,25 @@ def _end(task: ContrastTask, batch: ContrastBatch) -> int:
     return task.roles[batch.which[0]]["end"]
 
 
-def _other(task: ContrastTask, batch: ContrastBatch) -> list[int]:
-    """Return for each prompt of a batch another one of its template, or itself if there is none."""
-    alike: dict[str, list[int]] = defaultdict(list)
-    for k, i in enumerate(batch.which):
-        alike[task.templates[i]].append(k)
-    after: dict[int, int] = {}
-    for members in alike.values():
-        after |= dict(zip(members, members[1:] + members[:1], strict=True))
-    return [after[k] for k in range(len(batch.which))]
+def _other_words(
+    model: Model, task: ContrastTask, seed: int
+) -> tuple[list[_Ids | None], tuple[int, ...]]:
+    """Return every prompt with another place or thing, and the prompts that have none of one token.
+
+    The persons, and so what the heads must tell the movers, stay the same.
+    """
+    rng = np.random.default_rng([seed, 36])
+    known = [list(single(model, words, 0, "words").values()) for words in (THINGS, PLACES)]
+    out: list[_Ids | None] = []
+    for ids in task.clean.ids:
+        changed = list(ids)
+        for at, token in enumerate(ids):
+            for words in known:
+                rest = [w for w in words if w != token]
+                if token in words and rest:
+                    changed[at] = int(rng.choice(rest))
+        out.append(tuple(changed) if tuple(changed) != tuple(ids) else None)
+    return out, tuple(i for i, version in enumerate(out) if version is None)
 
 
 def _preference(

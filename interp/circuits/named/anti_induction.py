@@ -8,6 +8,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="effect of attention to another token of the first copy on that token",
     end="high",
+    task="repeats",
 )
 def anti_induction(model, lab, *, trials: int = 12, longest: int = 24, rows: int = 6):
     """Lower the logit of the token after the earlier copy of the current one, by attending to it.

@@ -8,6 +8,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="effect on another token of the prompt, drawn at random",
     end="high",
+    task="none: it lowers right and wrong tokens alike; plain loss is measured",
 )
 def copy_suppression(
     model, lab, *, prompts: int = 12, longest: int = 48, rows: int = 6, predicted: int = 3

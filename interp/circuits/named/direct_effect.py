@@ -8,6 +8,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="effect on the corrupted prompts",
     end="both",
+    task="its option task",
 )
 def direct_effect(model, lab, *, task: str = "induction", pairs: int = 24):
     """Direct effect of a head on the answer of a task: what it adds to the right logit by itself.

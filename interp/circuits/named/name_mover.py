@@ -8,6 +8,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal", "tokenizer"),
     chance="effect on prompts in which a third person gives",
     end="high",
+    task="ioi",
 )
 def name_mover(model, lab, *, pairs: int = 32):
     """Write the name of the person who receives, in sentences where the other one gives.

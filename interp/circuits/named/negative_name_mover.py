@@ -8,6 +8,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal", "tokenizer"),
     chance="effect on prompts in which a third person gives",
     end="high",
+    task="ioi",
 )
 def negative_name_mover(model, lab, *, pairs: int = 32):
     """Lower the logit of the name that is right, in the sentences of `name_mover`.

@@ -10,6 +10,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal", "tokenizer"),
     chance="0",
     end="high",
+    task="ioi",
 )
 def s_inhibition(model, lab, *, pairs: int = 24, movers: int = 3):
     """Turn the name movers away from the person who gives.
@@ -19,13 +20,13 @@ def s_inhibition(model, lab, *, pairs: int = 24, movers: int = 3):
     prompt in which a third person gives. Score = the part of the movers' attention to the receiver
     minus that to the giver's two mentions that is lost by it, averaged over movers and prompts.
     The replacement acts through everything between the head and the movers, not on their queries
-    alone as in the paper. Movers themselves and heads of layers that cannot reach them score 0.
+    alone as in the paper. Heads of layers that cannot reach the movers have no score.
 
     Cost: One forward pass per head and batch of prompts; 144 heads take about a minute on a
     processor.
 
-    Null: the same with the output of another prompt of the same template and length; 0 for a prompt
-    that is the only one of these.
+    Null: the same with the head's output on the same prompt with another place or thing, so that
+    the persons stay the same; a prompt without such a word of one token is left out of it.
 
     Not for: models whose movers cannot be told: with a small lead of the right answer they are
     chosen by chance.

@@ -10,6 +10,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal", "tokenizer"),
     chance="1 / (items of the list)",
     end="high",
+    task="next_items",
 )
 def successor(model, lab, *, residual: bool = False, least: int = 5):
     """Write the next item of an ordered list from the item that it attends to, such as May to June.

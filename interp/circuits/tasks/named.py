@@ -90,6 +90,44 @@ TASKS: dict[str, About] = {
             "  -- @param {B} {5} {6}\n  -- @param",
         ),
     ),
+    "brackets": About(
+        "the last bracket that is open is closed first", ("outer", "inner", "end"),
+        "logit of the inner closing bracket minus that of the outer one",
+        (
+            "{A} = {B} {O} {C} {I} {A}",
+            "{A} {O} {B} {I} {C}",
+            "{A} {O} {B} , {C} {I} {B}",
+            "{A} , {B} {O} {C} , {I} {A} , {B}",
+        ),
+    ),
+    "given_fact": About(
+        "a capital that the prompt gives, against the true one", ("country", "capital", "end"),
+        "logit of the given capital minus that of the true one",
+        (
+            "The capital of {C} is {X}. The capital of {Q} is",
+            "They said that the capital of {C} is {X}. So the capital of {Q} is",
+            "In this story, the capital of {C} is {X}. Here the capital of {Q} is",
+            "Now the capital of {C} is {X}. We know that the capital of {Q} is",
+        ),
+    ),
+    "known_fact": About(
+        "the capital of a country, from memory", ("country", "end"),
+        "logit of the true capital minus that of another one",
+        (
+            "The capital of {C} is",
+            "They said that the capital of {C} is",
+            "We know that the capital of {C} is",
+            "In this story, the capital of {C} is",
+        ),
+    ),
+    "next_items": About(
+        "the next item of an ordered list, such as Thursday after Tuesday Wednesday", ("end",),
+        "logit of the next item minus that of another item of the list",
+    ),
+    "refusal": About(
+        "a request with the marker that the model's config states is declined", ("marker", "end"),
+        "log odds that the next token begins a refusal",
+    ),
 }  # fmt: skip
 _PLANTED: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(

@@ -11,6 +11,7 @@ from interp.cli.name_types import METRIC_NAME
 from interp.core.calibration import chance_of
 from interp.core.entry import Entry
 from interp.core.registry import METRICS
+from interp.heads.causal_check.stated import told_task
 
 # Heads that are shown first; --by selects another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
@@ -52,6 +53,8 @@ def metric_listing() -> str:
             for e in METRICS.values()
             if e.group == group
         ]
+        if METRICS.also.get(group):
+            lines.append(f"  and of other groups: {', '.join(METRICS.also[group])}")
     return "\n".join(
         [*lines, "", "`interp metrics NAME` explains one; give options as NAME:option=value."]
     )
@@ -80,6 +83,8 @@ def metric_text(e: Entry) -> str:
             f"Chance: heads of small random models score {median:g} (95 % of them {low:g} to"
             f" {high:g}); for your model, see the null of its scores"
         )
+    if "task" in e.about:
+        lines.append(f"Own task of `interp verify`: {told_task(e.about['task'])}")
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
     lines.append(f"File: {e.path.parent.name}/{e.path.name}")
     if drawn:

@@ -3,7 +3,12 @@
 from interp.heads.declaration import experiment
 
 
-@experiment(unit="nats per token", requires=("tokens", "causal"), end="high")
+@experiment(
+    unit="nats per token",
+    requires=("tokens", "causal"),
+    end="high",
+    task="none: it is an intervention and measures a loss itself",
+)
 def cache_loss(
     model,
     lab,

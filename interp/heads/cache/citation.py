@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="0",
+    task="none: the cited source is read, not answered",
 )
 def citation(
     model,

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="share of the context that the needle takes",
+    task="needles",
 )
 def evaluator_mass(
     model,

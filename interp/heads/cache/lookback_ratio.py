@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="1/2 for even attention",
+    task="none: it compares two parts of a text that the model writes",
 )
 def lookback_ratio(
     model,

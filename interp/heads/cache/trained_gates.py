@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="gate of random weights, whose even attention holds the mean of far keys",
+    task="none: the gates were trained on a task of their own",
 )
 def trained_gates(
     model,

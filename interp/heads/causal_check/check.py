@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from interp.causal.game.game import Game, Progress
+from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.steps import finishing
@@ -88,6 +89,7 @@ def confirm(
 
     A retrieval score is checked on needles other than those scored, in the task of the score. If
     the model answers none of them, this check is omitted and `Confirmation.notes` gives the reason.
+    So is a check on a task that the model does no better than uniform guessing.
 
     Raises:
         OptionError: k exceeds the number of heads, no other set of the same shape exists, the task
@@ -131,7 +133,7 @@ def confirm(
                 model, name, seed=seed, scored=_scored(table, model, name), **sizes
             )
         except Unanswered as error:
-            notes[name] = f"not checked on needles: {error}, so no head can be necessary"
+            notes[name] = f"not checked on its own task: {error}, so no head can be necessary"
             own = None
         for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
             if each is None:
@@ -145,6 +147,10 @@ def confirm(
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():
         game = Game(model, each, kind=kind, seed=seed, **options)
+        refused = "" if purpose == "plain" else _at_chance(game)
+        if refused:
+            notes |= dict.fromkeys(mine, f"not checked on the task {each.name}: {refused}")
+            continue
         picked = [chosen_heads(game, table, name, k, by) for name in mine]
         sets = [matched_sets(game, p, n_random, seed) for p in picked]
         free = [anywhere(game, p, n_random, seed) for p in picked]
@@ -168,6 +174,24 @@ def confirm(
         "tasks": about, "notes": notes, "made_by": "interp.heads.causal_check.check",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
+
+
+def _at_chance(game: Game) -> str:
+    """Return why no head can be necessary for a task that the model cannot do; empty if it can.
+
+    The value with all heads must beat uniform guessing by more than two standard errors.
+    """
+    task, clean = game.task, game.clean.numpy()
+    if task.chance is None:
+        return ""
+    mean = float(clean.mean())
+    error = float(standard_error(clean[None], task.clusters)[0]) if len(clean) > 1 else 0.0
+    if task.sign * (mean - task.chance) > 2 * error:
+        return ""
+    return (
+        f"with all heads the model is at {mean:.3g} {task.unit}, no better than uniform guessing "
+        f"({task.chance:.3g}), so no head can be necessary for it"
+    )
 
 
 def _nothing_scored(table: Any, model: Model, name: str) -> str | None:

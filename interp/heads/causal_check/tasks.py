@@ -1,6 +1,7 @@
 """Tasks for each kind of head, and plain text as a control task for every kind.
 
-Heads of a metric that is not listed here are checked on plain loss.
+Every metric declares the name of its task, or that it has none; then its heads are checked on plain
+loss alone.
 """
 
 from __future__ import annotations
@@ -9,31 +10,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from interp.causal.measures import next_token_task, repeats_task
+import numpy as np
+
+from interp.causal.measures import answer_probability, loss, next_token_task, repeats_task
+from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.causal.task import Task
+from interp.core.doors import behind
+from interp.core.errors import PromptError
+from interp.core.prompts import Prompts
+from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.heads.causal_check.needles import needle_task
+from interp.heads.causal_check.needles import Unanswered, needle_task
+from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
 from interp.heads.outliers.prompts import random_tokens
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-# By metric: `function(model, n=..., longest=..., seed=...)`.
-OWN_TASK: dict[str, Callable[..., Task]] = {
-    "induction": repeats_task,
-    "previous_token": repeats_task,
-    "duplicate_token": repeats_task,
-    "copying_score": repeats_task,
-    "ov_copying": repeats_task,
-    "echo": repeats_task,
-    "razor_induction": repeats_task,
-    "retrieval": needle_task,
-    "qr_retrieval": needle_task,
-    "retrieval_gates": needle_task,
-}
 HELD_OUT = 1000
 """Offset added to the seed, so that default tasks do not use the prompts of the scores."""
 PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
+SHOTS = 5  # examples in a prompt of a function
 
 
 def own_task(
@@ -55,13 +52,24 @@ def own_task(
             task's defaults.
 
     Raises:
-        Unanswered: the model answers no needle, so no head can be necessary to retrieve it.
+        Unanswered: the model answers no needle, so no head can be necessary to retrieve it; or the
+            task cannot be made for this model, as where its tokenizer splits the words.
     """
-    make = OWN_TASK.get(metric.partition(":")[0])
-    if make is None:
+    name = stated_task(metric)
+    if not name or name.startswith(NONE):
         return None
-    more = {"seed": seed, "scored": scored} if make is needle_task else {"seed": seed + HELD_OUT}
-    return make(model, **more, **sizes)
+    if name == OF_OPTION:
+        name = str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
+    make = MADE_HERE.get(name)
+    if make is needle_task:
+        return make(model, seed=seed, scored=scored, **sizes)
+    if make is not None:
+        return make(model, seed=seed + HELD_OUT, **sizes)
+    n = {"n": sizes["n"]} if "n" in sizes else {}
+    try:
+        return behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
+    except PromptError as error:
+        raise Unanswered(f"the task {name} cannot be made for this model: {error}") from error
 
 
 def plain_task(
@@ -76,3 +84,57 @@ def plain_task(
         task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
         task = replace(task, chance=None)  # no model can beat chance on random tokens
     return replace(task, name="plain_loss")
+
+
+def after_delimiters(
+    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
+) -> Task:
+    """Return the loss on the tokens that follow a delimiter in plain text, in nats per token.
+
+    Raises:
+        Unanswered: the model has no tokenizer, or no text has a delimiter before its last token.
+    """
+    if model.tokenizer is None:
+        raise Unanswered(f"{model.name} has no tokenizer, and the task is text with punctuation")
+    longest = min(x for x in (longest, model.limit, model.context) if x)
+    lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
+    order = np.random.default_rng([seed, 40]).permutation(len(lines))
+    kept, at = [], []
+    for ids in Prompts.of([lines[i] for i in order if lines[i]], model).ids:
+        cut = tuple(ids[:longest])
+        words = [model.tokenizer.decode([token]).strip() for token in cut]
+        after = [i + 1 for i, word in enumerate(words[:-1]) if word in DELIMITERS]
+        if after and len(kept) < n:
+            kept.append(cut)
+            at.append(after)
+    if not kept:
+        raise Unanswered(f"no text has a delimiter among its first {longest} tokens")
+    return loss(model, Prompts(tuple(kept), "texts"), at, name="after_delimiters")
+
+
+def in_context(
+    model: Model, *, n: int = PLAIN_PROMPTS, longest: int | None = None, seed: int = 0
+) -> Task:
+    """Return the probability of the answers of functions that examples show.
+
+    Raises:
+        Unanswered: the model has no tokenizer, or it splits the words of all functions.
+    """
+    functions = [] if model.tokenizer is None else list(known_functions(model, SHOTS))
+    if not functions:
+        raise Unanswered(f"the tokenizer of {model.name} has no function whose words are one token")
+    each = -(-n // len(functions))
+    given = [in_context_prompts(model, f, n=each, shots=SHOTS, seed=seed) for f in functions]
+    ids = tuple(x for one in given for x in one.ids)[:n]
+    labels = tuple(one.function for one in given for _ in one.ids)[:n]
+    answers = [x for one in given for x in one.answers][:n]
+    prompts = Prompts(ids, "examples of functions", clusters=labels if n > len(given) else None)
+    return answer_probability(model, prompts, answers, name="in_context")
+
+
+# By the name that a metric declares; other names are contrast tasks of `interp circuit`.
+MADE_HERE: dict[str, Callable[..., Task]] = {
+    "repeats": repeats_task, "needles": needle_task, "after_delimiters": after_delimiters,
+    "in_context": in_context,
+}  # fmt: skip
+DELIMITERS = (".", ",", ";", ":", "!", "?")

@@ -3,7 +3,11 @@
 from interp.heads.declaration import statistic
 
 
-@statistic(unit="tokens", low=0.0)
+@statistic(
+    unit="tokens",
+    low=0.0,
+    task="none: a distance is not a behaviour",
+)
 def attention_distance():
     """Mean distance between query and key, weighted by attention.
 

@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="none: no behaviour rests on the current token alone")
 def current_token(query, key):
     """Attend to the current token itself.
 

@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="repeats")
 def duplicate_token(query, key, tokens):
     """Attend to earlier copies of the current token.
 

@@ -3,7 +3,11 @@
 from interp.heads.declaration import statistic
 
 
-@statistic(unit="nats", low=0.0)
+@statistic(
+    unit="nats",
+    low=0.0,
+    task="none: the spread of a pattern is not a behaviour",
+)
 def entropy():
     """Entropy of attention per query: minus the sum of p ln p over keys.
 

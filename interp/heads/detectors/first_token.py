@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="none: a head at rest is not needed for anything")
 def first_token(query, key, *, tokens_of_sink: int = 1):
     """Attend to the first tokens of the prompt, where unused attention often rests.
 

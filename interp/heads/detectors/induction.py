@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="repeats")
 def induction(query, key, tokens):
     """Attend to the token after an earlier copy of the current token.
 

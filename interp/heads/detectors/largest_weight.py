@@ -3,7 +3,12 @@
 from interp.heads.declaration import statistic
 
 
-@statistic(unit="attention weight", low=0.0, high=1.0)
+@statistic(
+    unit="attention weight",
+    low=0.0,
+    high=1.0,
+    task="none: the peak of a pattern is not a behaviour",
+)
 def largest_weight():
     """Largest weight of each row, averaged (a head's confidence).
 

@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="none: many behaviours use near tokens; plain loss is measured")
 def local_window(query, key, *, width: int = 4):
     """Attend within the last few tokens, the current one included.
 

@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="repeats")
 def previous_token(query, key):
     """Attend to the token just before the current one.
 

@@ -3,7 +3,7 @@
 from interp.heads.declaration import detector
 
 
-@detector
+@detector(task="none: many behaviours use near tokens; plain loss is measured")
 def recency(query, key, *, share: float = 0.25):
     """Attend to the most recent part of the visible tokens, in a window that grows with them.
 

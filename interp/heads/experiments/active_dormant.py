@@ -9,6 +9,7 @@ from interp.heads.declaration import Trials, experiment
     high=1.0,
     requires=("tokens",),
     chance="0 for attention that is the same on both",
+    task="none: what the head does where it is active is not known",
 )
 def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 8):
     """Rest attention on a sink in random tokens, and less so in repeated tokens.

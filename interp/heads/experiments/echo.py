@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="mean of (copies before the row) / (row + 1)",
+    task="repeats",
 )
 def echo(
     model,

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="1 / items",
+    task="none: where a head attends in a list decides no answer",
 )
 def item_position(
     model, lab, *, items: int = 6, size: int = 6, orders: int = 24, question: int = 2,

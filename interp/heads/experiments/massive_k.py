@@ -8,6 +8,7 @@ from interp.heads.declaration import Trials, experiment
     low=1.0,
     requires=("tokens",),
     chance="value of random weights",
+    task="none: the size of keys is not a behaviour",
 )
 def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     """Largest channel norm of a head's keys, divided by the mean channel norm.

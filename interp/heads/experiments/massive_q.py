@@ -8,6 +8,7 @@ from interp.heads.declaration import Trials, experiment
     low=1.0,
     requires=("tokens",),
     chance="value of random weights",
+    task="none: the size of queries is not a behaviour",
 )
 def massive_q(model, lab, *, n: int = 16, longest: int = 48):
     """Largest channel norm of a head's queries, divided by the mean channel norm.

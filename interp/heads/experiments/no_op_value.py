@@ -9,6 +9,7 @@ from interp.heads.declaration import Trials, experiment
     requires=("tokens",),
     chance="0: even attention gets values of the usual size",
     end="high",
+    task="none: a head that writes nothing is not needed for anything",
 )
 def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
     """Attend to tokens with small values, and so write little (a no-op).

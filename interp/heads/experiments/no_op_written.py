@@ -9,6 +9,7 @@ from interp.heads.declaration import Trials, experiment
     requires=("tokens",),
     chance="value of random weights",
     end="low",
+    task="none: a head that writes nothing is not needed for anything",
 )
 def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
     """Norm of a head's output divided by that of the residual stream it is added to.

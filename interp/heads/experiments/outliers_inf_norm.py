@@ -3,7 +3,12 @@
 from interp.heads.declaration import Trials, experiment
 
 
-@experiment(unit="size of an entry", low=0.0, requires=("tokens",))
+@experiment(
+    unit="size of an entry",
+    low=0.0,
+    requires=("tokens",),
+    task="none: the size of an output is not a behaviour",
+)
 def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
     """Largest absolute entry of a head's output over a prompt (infinity norm).
 

@@ -3,7 +3,13 @@
 from interp.heads.declaration import Trials, experiment
 
 
-@experiment(unit="kurtosis", low=0.0, requires=("tokens",), chance="value of random weights")
+@experiment(
+    unit="kurtosis",
+    low=0.0,
+    requires=("tokens",),
+    chance="value of random weights",
+    task="none: the tails of an output are not a behaviour",
+)
 def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
     """Kurtosis of a head's output: how concentrated it is in few entries.
 

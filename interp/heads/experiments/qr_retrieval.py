@@ -10,6 +10,7 @@ from interp.heads.declaration import experiment
     requires=("tokens", "causal"),
     chance="value of random weights",
     end="high",
+    task="needles",
 )
 def qr_retrieval(
     model,

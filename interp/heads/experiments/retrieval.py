@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="about 1 / (tokens of the prompt)",
+    task="needles",
 )
 def retrieval(
     model,

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="1/2 + 1/(2 length)",
+    task="needles",
 )
 def retrieval_gates(
     model, lab, *, length: int = 48, trials: int = 8, skip: int = 1, per_group: bool = False

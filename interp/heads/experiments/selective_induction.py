@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "causal"),
     chance="1 / lags of the mass on them",
+    task="none: a model knows the chains only if it was trained on them",
 )
 def selective_induction(
     model, lab, *, lags: int = 3, states: int = 5, length: int = 48, sequences: int = 24

@@ -9,6 +9,7 @@ from interp.heads.declaration import Trials, experiment
     high=1.0,
     requires=("tokens",),
     chance="H_T / T for even attention over T tokens: 0.0929 for 48",
+    task="none: a head at rest is not needed for anything",
 )
 def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     """Rest attention on one token at any position: mean attention on the strongest sink.

@@ -4,7 +4,13 @@ from interp.core.errors import OptionError
 from interp.heads.declaration import weights
 
 
-@weights(unit="share of raised logit", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
+@weights(
+    unit="share of raised logit",
+    low=-1.0,
+    high=1.0,
+    requires=("ov", "vocabulary"),
+    task="repeats",
+)
 def copying_score(model, *, tokens: int = 25, samples: int = 8, draw: int = 0):
     """Raise the logit of the attended token above those of other random tokens.
 

@@ -3,7 +3,13 @@
 from interp.heads.declaration import weights
 
 
-@weights(unit="balance of eigenvalues", low=-1.0, high=1.0, requires=("ov", "vocabulary"))
+@weights(
+    unit="balance of eigenvalues",
+    low=-1.0,
+    high=1.0,
+    requires=("ov", "vocabulary"),
+    task="repeats",
+)
 def ov_copying(model):
     """Raise the logit of the attended token: the balance of the OV circuit's eigenvalues.
 

@@ -7,6 +7,7 @@ from interp.heads.declaration import Trials, experiment
     unit="residual stream",
     requires=("tokens",),
     chance="0, since each half of the prompts is projected on the other half's direction",
+    task="refusal",
 )
 def refusal_projection(
     model,

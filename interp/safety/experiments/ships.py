@@ -3,7 +3,13 @@
 from interp.heads.declaration import Trials, experiment
 
 
-@experiment(unit="nats", requires=("tokens",), chance="value of random weights", end="high")
+@experiment(
+    unit="nats",
+    requires=("tokens",),
+    chance="value of random weights",
+    end="high",
+    task="refusal",
+)
 def ships(
     model,
     lab,

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="brackets",
 )
 def brackets(model, lab, *, file: str = "code", length: int = 96):
     """Attend to brackets, more than their share of the visible tokens.

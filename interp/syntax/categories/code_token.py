@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a kind of word is not a behaviour",
 )
 def code_token(model, lab, *, kind: str = "operator", file: str = "code", length: int = 96):
     """Attend to one kind of token of source code, more than its share of the visible tokens.

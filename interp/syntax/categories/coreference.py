@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a link between words has no answer that can be scored",
 )
 def coreference(model, lab, *, label: str = "mention", file: str = "people", length: int = 96):
     """Attend from a mention to other mentions of its entity, not to those of other entities.

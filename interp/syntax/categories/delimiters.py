@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="after_delimiters",
 )
 def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
     """Attend to the signs that end sentences and clauses, more than their share of the words.

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a kind of word is not a behaviour",
 )
 def entities(model, lab, *, kind: str = "person", file: str = "people", length: int = 96):
     """Attend to names of one kind of entity, more than their share of the visible words.

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="brackets",
 )
 def matching_bracket(model, lab, *, file: str = "code", length: int = 96):
     """Attend from a closing bracket to its own opening bracket, not to the other ones.

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a kind of word is not a behaviour",
 )
 def part_of_speech(model, lab, *, tag: str = "NOUN", file: str = "treebank", length: int = 96):
     """Attend to words of one part of speech, more than their share of the visible words.

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a kind of word is not a behaviour",
 )
 def same_part_of_speech(model, lab, *, file: str = "treebank", length: int = 96):
     """Attend to words of the current word's own part of speech, more than their share.

@@ -9,6 +9,7 @@ from interp.heads.declaration import experiment
     high=1.0,
     requires=("tokens", "tokenizer"),
     chance="0 for uniform attention",
+    task="none: a topic has no answer that can be scored",
 )
 def same_topic(model, lab, *, n: int = 16, topics: int = 3, each: int = 2, length: int = 128):
     """Attend to words on the current topic in other sentences, more than their share.

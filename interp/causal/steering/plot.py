@@ -1,0 +1,51 @@
+"""Plotly figure of a dose curve: the task and the harmless damage, one above the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interp.causal.steering.result import DoseCurve
+from interp.draw.charts import filled_between
+from interp.draw.colours import COLOURS, GREY, faded
+from interp.draw.page import text
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def plot_doses(curve: DoseCurve) -> go.Figure:
+    """Plot both measures against the factor, with 95 % intervals and the random sets in grey."""
+    from plotly.subplots import make_subplots
+
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    frame = curve.to_pandas()
+    for k, task in enumerate(curve.tasks):
+        rows = frame[frame["task"] == task].sort_values("factor")
+        x, place = rows["factor"], {"row": k + 1, "col": 1}
+        if rows["null"].notna().all():
+            figure.add_scatter(
+                x=x, y=rows["null"], mode="lines", name="random sets, mean", showlegend=k == 0,
+                line={"color": GREY, "dash": "dot"}, **place,
+            )  # fmt: skip
+        if rows["low"].notna().all():
+            filled_between(
+                figure, x, rows["low"], rows["high"], fillcolor=faded(COLOURS[k], 0.18),
+                name="95 % interval", showlegend=False, **place,
+            )  # fmt: skip
+        figure.add_scatter(
+            x=x, y=rows["score"], mode="lines+markers", name=text(task),
+            line={"color": COLOURS[k], "width": 2.5},
+            hovertemplate="x %{x}: %{y:.4g}<extra></extra>", **place,
+        )  # fmt: skip
+        better = "higher" if curve.higher_is_better[k] else "lower"
+        title = text(f"{task} ({curve.units[k]}), {better} is better")
+        figure.update_yaxes(title={"text": title, "font": {"size": 12}}, **place)
+    figure.add_vline(x=curve.unchanged, line={"color": "#000000", "dash": "dot", "width": 1})
+    what = "factor of their output" if curve.how == "scale" else "coefficient of what is added"
+    figure.update_xaxes(title={"text": what}, row=2, col=1)
+    figure.update_layout(
+        template="plotly_white", height=640, font={"size": 14},
+        title=text(f"{curve.model}: {', '.join(curve.steered)} steered ({curve.how})"),
+        legend={"orientation": "h", "y": -0.15},
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,138 @@
+"""Attention between tokens of natural text, beside that on other tokens of the same text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.causal.importance import standard_error
+from interp.causal.measures import next_token_task
+from interp.circuits.named._task import LEAST, without_scores
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.core.resources import folder
+from interp.heads.declaration import Lab, Trials
+
+if TYPE_CHECKING:
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+FEWEST = 8  # tokens of a text that can be read
+_Ids = tuple[int, ...]
+Keys = tuple[list[int], list[int]]
+Choose = Callable[[_Ids, int, np.random.Generator], Keys | None]
+"""From a text and a row: the keys that count and as many others, or None if the row has none."""
+
+
+def on_text(
+    model: Model, lab: Lab, name: str, texts: int, longest: int, choose: Choose, null: str
+) -> Trials:
+    """Score every head by its attention to some keys, with that to other keys as the null.
+
+    Raises:
+        OptionError: fewer than two texts, or texts too short to be read.
+    """
+    if texts < 2 or longest < FEWEST:
+        raise OptionError(
+            f"texts={texts}, longest={longest}: at least 2 texts of at least {FEWEST} tokens"
+        )
+    given = natural_texts(model, texts, longest, lab.seed)
+    why = why_no_text(model, given)
+    if lab.notes and why:
+        return without_scores(model, why)
+    rng = np.random.default_rng([lab.seed, 42])
+    rows = [
+        [(row, found) for row in range(1, len(ids)) if (found := choose(ids, row, rng))]
+        for ids in given.ids
+    ]
+    if not any(rows):
+        return without_scores(model, "no row of the texts has a token that counts and another one")
+    sites = [site for site in model.sites if site.stack != "cross"]
+    values: dict[Site, Tensor] = {}
+    beside: dict[Site, Tensor] = {}
+    for out in (values, beside):
+        for site in sites:
+            out[site] = torch.full((len(given), site.n_heads), torch.nan, dtype=torch.double)
+    for i, (ids, mine) in enumerate(zip(given.ids, rows, strict=True)):
+        if mine:
+            cache = model.capture([ids], ("pattern",))
+            for site in sites:
+                pattern = cache["pattern", site.layer, site.stack][0].double().cpu()
+                for side, out in enumerate((values, beside)):
+                    each = [pattern[:, row, list(keys[side])].sum(-1) for row, keys in mine]
+                    out[site][i] = torch.stack(each).mean(0)
+        lab.tell(name, i + 1, len(given))
+    notes = {"texts": given.design, "rows": f"{sum(map(len, rows))} of {len(given)} texts"}
+    return Trials(values, beside, null, notes)
+
+
+def natural_texts(model: Model, n: int, longest: int, seed: int) -> Prompts:
+    """Return n lines of text in random order, cut to a length.
+
+    Raises:
+        PromptError: no line has enough tokens.
+    """
+    longest = min(x for x in (longest, model.limit, model.context) if x)
+    text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
+    whole = Prompts.of([line for line in text.splitlines() if line], model)
+    order = np.random.default_rng([seed, 33]).permutation(len(whole))
+    kept = tuple(
+        tuple(whole.ids[i][:longest]) for i in order if len(whole.ids[i]) >= FEWEST
+    )[:n]  # fmt: skip
+    if not kept:
+        raise PromptError(f"no text has {FEWEST} tokens with the tokenizer of {model.name}")
+    return Prompts(kept, f"lines of text, at most {longest} tokens")
+
+
+def why_no_text(model: Model, given: Prompts) -> str:
+    """Return why heads cannot be judged on text: the model predicts it no better than at random.
+
+    The loss must be below that of uniform guessing by more than 2 standard errors over texts.
+    """
+    task = next_token_task(model, given)
+    values = np.zeros(len(task))
+    with torch.no_grad():
+        for i, ids in enumerate(given.ids):
+            logits = model.run([ids])[0, list(task.positions[i])]
+            values[i] = float(task.values(logits, [i])[0])
+    chance = math.log(model.d_vocab)
+    error = float(standard_error(values[None], None)[0]) if len(values) > 1 else 0.0
+    if chance - values.mean() > LEAST * error:
+        return ""
+    return (
+        f"the model cannot do the task text: its loss is {values.mean():.3g} nats per token, no "
+        f"better than uniform guessing ({chance:.3g})"
+    )
+
+
+def equal_tokens(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:
+    """Return the earlier copies of a row's token, and those of another token that is as frequent.
+
+    Among the tokens with the nearest number of earlier copies, the one whose copies are at the
+    nearest mean position is taken; None if the token has no earlier copy, or there is no other.
+    """
+    seen: dict[int, list[int]] = {}
+    for at in range(1, row):  # the first token is mostly a sink
+        seen.setdefault(ids[at], []).append(at)
+    mine = seen.pop(ids[row], [])
+    if not mine or not seen:
+        return None
+    middle = float(np.mean(mine))
+    other = min(
+        seen.values(), key=lambda at: (abs(len(at) - len(mine)), abs(float(np.mean(at)) - middle))
+    )
+    if len(other) != len(mine):
+        n = min(len(other), len(mine))
+        mine, other = mine[-n:], other[-n:]
+    return mine, other
+
+
+def token_before(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:
+    """Return the token before a row, and another earlier one, drawn among the 8 before it."""
+    others = list(range(max(1, row - 9), row - 1))
+    return ([row - 1], [int(rng.choice(others))]) if others else None

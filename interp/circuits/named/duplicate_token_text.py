@@ -1,0 +1,39 @@
+"""Duplicate-token heads on natural text."""
+
+from interp.heads.declaration import experiment
+
+
+@experiment(
+    unit="attention mass",
+    low=0.0,
+    high=1.0,
+    requires=("tokens", "causal", "tokenizer"),
+    chance="mass on copies of another token",
+    end="high",
+    task="repeats",
+)
+def duplicate_token_text(model, lab, *, texts: int = 24, longest: int = 64):
+    """Attend to earlier copies of the current token, in natural text.
+
+    Rows are tokens of lines of text that occurred before (the first token of a text does not count,
+    since many heads rest on it). Score = the attention on the earlier copies, averaged over the
+    rows of a text. A model that predicts the texts no better than uniform guessing gets no scores.
+
+    Cost: One forward pass per text with patterns, and one for the loss.
+
+    Null: the attention on the copies of another token of the text that is about as frequent so far
+    and as far away; heads that rest on punctuation or frequent words score the same there.
+
+    Not for: random tokens, where the detector `duplicate_token` has no such frequent words.
+
+    Options:
+        texts: number of texts.
+        longest: maximum tokens per text.
+
+    Reference: Wang et al. 2022, "Interpretability in the Wild" (duplicate-token heads); the control
+    is this project's.
+    """
+    from interp.circuits.named._on_text import equal_tokens, on_text
+
+    null = "copies of another token as frequent"
+    return on_text(model, lab, "duplicate_token_text", texts, longest, equal_tokens, null)
