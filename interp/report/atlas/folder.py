@@ -33,7 +33,7 @@ SUMMARY = "table.parquet"
 NAMES = (
     "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
     "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
-    "emergence.parquet",
+    "emergence.parquet", "emergence.json",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
@@ -282,6 +282,18 @@ def _checks(document: Any, _: Path, found: Contents) -> None:
     found.checks += [confirmation_of(one) for one in document]
 
 
+def _result_of(name: str) -> Callable[[Any], bool]:
+    """Return a test for a result of this type that `Result.save` wrote."""
+    return lambda x: _named("interp Result")(x) and x.get("type") == name
+
+
+def _curves_of_scores(_: Any, path: Path, found: Contents) -> None:
+    from interp.heads.checkpoints.result import Emergence
+
+    if not path.with_suffix(".parquet").is_file():  # the same curves, which are read already
+        found.emergence.append(Emergence.load(path))
+
+
 def _kept(name: str) -> Callable[[Any, Path, Contents], None]:
     """Return a reader that keeps the document as it is, with the name of its file."""
 
@@ -295,6 +307,7 @@ _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, Contents], None]
     (_named("interp circuit"), _circuit),
     (_named("interp PruningCurve"), _curve),
     (_list_of(_named("interp dependency trees")), _trees),
+    (_result_of("Emergence"), _curves_of_scores),
     (_named("interp Comparison"), _kept("agreements")),
     (_list_of(_keyed("checks", "provenance")), _checks),
     (_keyed("heads", "directions", "curves", "sahara"), _kept("safety")),
