@@ -50,7 +50,7 @@ function cardOf(model, label, at) {
   add("Scores on their nulls", ...scores(model, i, label));
   add("Strongest examples", ...(card.examples ?? []).map(example));
   add("What it writes", ...writes(card.writes));
-  add("Takes part in", ...list((card.parts ?? []).map((p) => make("a", { href: `#${p.part}` }, p.text || atlas.parts[p.part] || p.part))));
+  add("In other results", ...list((card.parts ?? []).map((p) => make("a", { href: `#${p.part}` }, p.text || atlas.parts[p.part] || p.part))));
   add("Nearest heads", ...list((card.nearest ?? []).map((n) => {
     const name = modelOf.get(n.model)?.name ?? n.model, text = `${n.label}${n.model === model.id ? "" : ` in ${name}`}`;
     const known = modelOf.get(n.model)?.at.has(n.label);

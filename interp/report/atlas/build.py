@@ -177,6 +177,7 @@ def _placed(
         name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
         shared = one.part["kind"] in PAGES
         if name in models and not shared:
+            one.note_query_heads(models[name])
             models[name]["results"].append(one.part)
             by_model[name].append(one)
             continue
@@ -274,7 +275,8 @@ def _parts(found: Contents) -> list[FoundPart]:
     parts += [faithfulness_part(one) for one in found.faithfulness]
     parts += [difference_part(one) for one in found.differences]
     parts += [match_part(one) for one in found.matches]
-    return parts + [emergence_part(one) for one in found.emergence]
+    parts += [emergence_part(one) for one in found.emergence]
+    return parts + found.parts
 
 
 def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:

@@ -184,7 +184,7 @@ class Part(TypedDict):
 
     id: str
     kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
-    # "importance", "comparison", "match", "emergence"
+    # "importance", "comparison", "match", "emergence", "cache", "gates", "probe"
     title: str
     text: str  # what it says, in one or two sentences
     heads: list[str]
