@@ -43,10 +43,10 @@ def write_circuit(
     import pandas as pd
     from markupsafe import Markup
 
+    from interp.core.doors import behind
     from interp.core.files import write_atomically
     from interp.core.json_document import json_document
     from interp.draw.figure import svg
-    from interp.draw.page import page
     from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
@@ -54,7 +54,7 @@ def write_circuit(
     found.to_graphml(folder / "circuit.graphml")
     found.to_dot(folder / "circuit.dot")
     found.to_mermaid(folder / "circuit.mmd")
-    drawn = found.to_svg(folder / "circuit.svg")
+    found.to_svg(folder / "circuit.svg")
     curve, figures = measured.wide(), measured.figures()
     frames = {"nodes": found.nodes_to_pandas(), "evaluation": curve}
     if found.edges:
@@ -63,10 +63,8 @@ def write_circuit(
         frames["patched"] = patched.wide()
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    write_atomically(
-        folder / "evaluation.json",
-        json_document(_told(measured, edges, held_out) | {"figures": figures}),
-    )
+    told_all = _told(measured, edges, held_out) | {"figures": figures}
+    write_atomically(folder / "evaluation.json", json_document(told_all))
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
     parts: list[tuple[Any, ...]] = [
@@ -91,8 +89,8 @@ def write_circuit(
         )
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
-    made = dict(found.made) | {"command": command}
-    content = page(f"{found.task} in {found.model}", Markup(drawn), parts, made)
+    about = told_all | {"curve": curve.to_dict("list")}
+    content = behind("Circuit.page")(found, about, sections=parts, command=command)
     write_atomically(folder / "circuit.html", content)
 
 

@@ -25,7 +25,7 @@ from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
-from interp.report.atlas.kept_nulls import add_draws
+from interp.report.atlas.kept_nulls import add_draws, read_shared_nulls
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
@@ -99,6 +99,8 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
             found.named.append(str(source))
             parts.append((str(source), range(first, len(found.scores))))
     name_by_source(found, parts)
+    if parts:  # a table in memory is shown as it is
+        found.nulls += read_shared_nulls({m for table in found.scores for m in table.metrics})
     return found
 
 

@@ -61,7 +61,8 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
 
 
 def _part(kind: str, title: str, text: str, frame: Any, made: Mapping[str, Any]) -> Any:
-    rows = frame_rows(frame, ("model",))
+    same = [name for name in ("stack", "metric") if name in frame and frame[name].nunique() == 1]
+    rows = frame_rows(frame, ("model", *same))
     return {
         "id": "", "kind": kind, "title": title, "text": text, "heads": [], **rows,
         "provenance": made_of(made),

@@ -93,6 +93,7 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
         "null_values": column(nulls, constant=False), "nulls": len(nulls),
         "drawn_values": column(drawn, constant=False), "drawn": len(drawn),
         "draws": metric.get("draws", 0),
+        **({"shared": 1} if metric.get("draws_shared") else {}),
     }  # fmt: skip
 
 
