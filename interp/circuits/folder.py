@@ -54,7 +54,7 @@ def write_circuit(
     found.to_graphml(folder / "circuit.graphml")
     found.to_dot(folder / "circuit.dot")
     found.to_mermaid(folder / "circuit.mmd")
-    found.to_svg(folder / "circuit.svg")
+    drawn = found.to_svg(folder / "circuit.svg")
     curve, figures = measured.wide(), measured.figures()
     frames = {"nodes": found.nodes_to_pandas(), "evaluation": curve}
     if found.edges:
@@ -87,6 +87,7 @@ def write_circuit(
         parts.append(
             ("The first nodes patched on held-out pairs", _told_columns(frames["patched"]))
         )
+    parts.append(("The first nodes of all, with their edges", Markup(drawn)))
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
     about = told_all | {"curve": curve.to_dict("list")}

@@ -107,9 +107,9 @@ function scores(model, i, label) {
   return out;
 }
 function interval(metric, model, i, score) {
-  if (metric.score_low !== undefined) return [column(metric, "score_low", model.size)[i], column(metric, "score_high", model.size)[i]];
-  const sem = metric.sem === undefined ? NaN : column(metric, "sem", model.size)[i];
-  return [score - 1.96 * sem, score + 1.96 * sem];
+  if (metric.reach === undefined || metric.sem === undefined) return [NaN, NaN];
+  const half = column(metric, "reach", model.size)[i] * column(metric, "sem", model.size)[i];
+  return [score - half, score + half];
 }
 // The null in grey, heads of random weights as an outline, the other heads as ticks, this head as a line.
 const WIDE = 150, HIGH = 34, BINS = 30;

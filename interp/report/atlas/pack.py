@@ -85,6 +85,8 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
     none: list[float | None] = [None] * len(metric["score"])
     shown = _COLUMNS[: 2 if cut >= 3 else None]
     kept |= {name: column(metric.get(name) or none) for name in shown}
+    if cut < 3 and metric.get("score_high"):
+        kept["reach"] = column(_reach(metric))
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
@@ -95,6 +97,18 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
         "draws": metric.get("draws", 0),
         **({"shared": 1} if metric.get("draws_shared") else {}),
     }  # fmt: skip
+
+
+def _reach(metric: Metric) -> list[float | None]:
+    """Return half the width of each 95 % interval in standard errors: one number for most metrics.
+
+    Four digits, so that equal numbers of prompts give equal values.
+    """
+    columns = metric["score"], metric["sem"], metric.get("score_high", [])
+    return [
+        None if None in (score, sem, high) else float(f"{(high - score) / sem:.4g}") if sem else 0.0
+        for score, sem, high in zip(*columns, strict=True)
+    ]
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:
