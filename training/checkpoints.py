@@ -34,7 +34,6 @@ from training.text import paragraphs
 from training.train import PERIODS, RECIPES
 
 STEPS = (600, 700, 750, 800)  # before the heads form, and three moments while they do
-DTYPE = torch.float16
 CURVES = ("induction", "previous_token")
 
 
@@ -50,7 +49,7 @@ def write(name: str, steps: tuple[int, ...], out: Path) -> dict[str, Any]:
     found = []
     for step, model in checkpoints(RECIPES[name], seed, steps):
         folder = out / f"checkpoint-{step}"
-        small: Any = copy.deepcopy(model).to(DTYPE)
+        small: Any = copy.deepcopy(model).half()
         stored = save_rounded(model, folder)
         tokenizer.save_pretrained(folder)
         about: dict[str, Any] = {"step": step, "weights_sha256": stored["weights_sha256"]}

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from interp.causal.pruning.plot import plot_curves
 from interp.causal.pruning.result import PruningCurve
@@ -34,7 +35,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     whole = pd.concat(frames, ignore_index=True)
     paths = [folder / "pruning.csv", folder / "pruning.html"]
     write_atomically(paths[0], whole.to_csv(index=False, lineterminator="\n").encode())
-    parts = [
+    parts: list[tuple[Any, ...]] = [
         (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]
     parts.insert(0, ("All curves", svg(figure)))

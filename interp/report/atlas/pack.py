@@ -104,11 +104,14 @@ def _reach(metric: Metric) -> list[float | None]:
 
     Four digits, so that equal numbers of prompts give equal values.
     """
+    out: list[float | None] = []
     columns = metric["score"], metric["sem"], metric.get("score_high", [])
-    return [
-        None if None in (score, sem, high) else float(f"{(high - score) / sem:.4g}") if sem else 0.0
-        for score, sem, high in zip(*columns, strict=True)
-    ]
+    for score, sem, high in zip(*columns, strict=True):
+        if score is None or sem is None or high is None:
+            out.append(None)
+        else:
+            out.append(float(f"{(high - score) / sem:.4g}") if sem else 0.0)
+    return out
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:
