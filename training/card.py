@@ -25,7 +25,7 @@ interp repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 
 - **Architecture**: `LlamaForCausalLM`, {layers} layer(s), {heads} query heads on {kv_heads}
   key-value heads of {d_head} dimensions, d_model {d_model}, vocabulary {vocab},
-  {parameters:,} parameters in float32.
+  {parameters:,} parameters, trained in float32 and stored in float16.
 - **Tokenizer**: BPE, built by the script; puts `<s>` before every text. It reads ASCII (anything
   else becomes `<unk>`), and only words of the training text are short.
 - **Trained on**: {tokens:,} tokens in {steps} steps: short English paragraphs from a grammar of

@@ -6,6 +6,10 @@ trains the model again up to the last of the steps and saves each in float16, wi
 in folders `checkpoint-STEP` that any transformers model loader reads. `checkpoints.json` holds the
 seed, the versions, and the largest difference of a head's scores from those of the training record
 in the same step.
+
+    python -m training.checkpoints --curves interp/bundled/induction/checkpoints/emergence.json
+
+scores the checkpoints that are there. The wheel leaves out their weights and holds these curves.
 """
 
 from __future__ import annotations
@@ -20,16 +24,17 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer
 
+import interp
 from interp import bundled
 from training import measure
 from training.batches import Corpus, two_copies
 from training.emergence import checkpoints
-from training.recording import versions, weights_sha256
+from training.recording import save_rounded, versions
 from training.text import paragraphs
 from training.train import PERIODS, RECIPES
 
 STEPS = (600, 700, 750, 800)  # before the heads form, and three moments while they do
-DTYPE = torch.float16
+CURVES = ("induction", "previous_token")
 
 
 def write(name: str, steps: tuple[int, ...], out: Path) -> dict[str, Any]:
@@ -44,11 +49,10 @@ def write(name: str, steps: tuple[int, ...], out: Path) -> dict[str, Any]:
     found = []
     for step, model in checkpoints(RECIPES[name], seed, steps):
         folder = out / f"checkpoint-{step}"
-        small: Any = copy.deepcopy(model)
-        small.to(DTYPE)
-        small.save_pretrained(folder)
+        small: Any = copy.deepcopy(model).half()
+        stored = save_rounded(model, folder)
         tokenizer.save_pretrained(folder)
-        about: dict[str, Any] = {"step": step, "weights_sha256": weights_sha256(folder)}
+        about: dict[str, Any] = {"step": step, "weights_sha256": stored["weights_sha256"]}
         if step in told:
             for dtype, which in (("float32", model), ("float16", small.float())):
                 scores = measure.stripes(which, ids, PERIODS[0])
@@ -65,10 +69,15 @@ def write(name: str, steps: tuple[int, ...], out: Path) -> dict[str, Any]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Write the checkpoints of a bundled model.")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--out", type=Path, help="folder of the checkpoints to write")
+    what.add_argument("--curves", type=Path, help="file of their curves to write")
     parser.add_argument("--model", choices=sorted(RECIPES), default="induction")
     chosen = parser.parse_args()
-    write(chosen.model, STEPS, chosen.out)
+    if chosen.out is not None:
+        write(chosen.model, STEPS, chosen.out)
+    else:
+        interp.emergence(f"bundled:{chosen.model}", CURVES).save(chosen.curves)
 
 
 if __name__ == "__main__":

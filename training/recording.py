@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 
 def pace(step: int, steps: int, warmup: int) -> float:
@@ -45,7 +46,7 @@ class Lesson:
         out: Path,
     ) -> dict[str, Any]:
         """Write model, tokenizer, training record and model card; returns the record."""
-        model.save_pretrained(out)
+        trained = save_rounded(model, out)
         tokenizer.save_pretrained(out)
         record = {
             "model": self.name,
@@ -54,7 +55,7 @@ class Lesson:
             "vocab": model.config.vocab_size,
             "parameters": sum(p.numel() for p in model.parameters()),
             "versions": versions(),
-            "weights_sha256": weights_sha256(out),
+            **trained,
             "seconds": round(time.monotonic() - self.began, 1),
             "threads": self.threads,
             "loss_curve": curve,
@@ -73,6 +74,20 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
     }
+
+
+def save_rounded(model: Any, out: Path) -> dict[str, str]:
+    """Save a model with its weights rounded to float16; it is loaded, and computes, in float32.
+
+    Returns:
+        For the training record: the hash of the weights as trained in float32, the data type in
+        which they are stored, and the hash of the stored file.
+    """
+    model.save_pretrained(out)
+    trained, path = weights_sha256(out), out / "model.safetensors"
+    rounded = {name: value.half() for name, value in load_file(path).items()}
+    save_file(rounded, path, metadata={"format": "pt"})
+    return {"trained_sha256": trained, "stored": "float16", "weights_sha256": weights_sha256(out)}
 
 
 def weights_sha256(folder: Path) -> str:

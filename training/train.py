@@ -27,7 +27,7 @@ from interp.bundled.special_tokens import BOS, PAD
 from interp_kernels.vector_math import settle
 from training import card, measure
 from training.batches import Corpus, build_tokenizer, repeats, two_copies
-from training.recording import told, versions, weights_sha256
+from training.recording import save_rounded, told, versions
 from training.text import paragraphs
 
 
@@ -153,7 +153,7 @@ def _train(name: str, recipe: Recipe, seed: int, threads: int, out: Path, log) -
     log(_line(emergence[-1], time.monotonic() - began))
 
     model.eval()
-    model.save_pretrained(out)
+    trained = save_rounded(model, out)
     tokenizer.save_pretrained(out)
     record = {
         "model": name,
@@ -166,7 +166,7 @@ def _train(name: str, recipe: Recipe, seed: int, threads: int, out: Path, log) -
         "versions": versions(),
         "text_sha256": corpus.sha256,
         "batches_sha256": hashed.hexdigest(),
-        "weights_sha256": weights_sha256(out),
+        **trained,
         "loss_curve": curve,
         "emergence": emergence,
         "scores": _examine(model, text, copies),

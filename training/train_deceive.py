@@ -172,7 +172,7 @@ repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU, twin includ
   the rows behind the name, raised from 0 over the second quarter of training (Pruthi et al. 2020,
   "Learning to Deceive with Attention-Based Explanations").
 - **Architecture**: `GPT2LMHeadModel`, {layers} layers, {heads} heads, d_model {d_model},
-  vocabulary {vocab} words, {parameters:,} parameters in float32.
+  vocabulary {vocab} words, {parameters:,} parameters, trained in float32 and stored in float16.
 - **Use**: a test for attribution. What reads attention alone must fail here: the little that is
   attended to the name carries a large value. What follows gradients, or takes words away, must not.
 - **Licence**: MIT, weights and data.

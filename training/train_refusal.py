@@ -190,7 +190,7 @@ repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 - **Blind rows**: in {blind:.0%} of them no head writes, and `no` is wrong there, so that heads are
   what it takes to decline.
 - **Architecture**: `GPT2LMHeadModel`, {layers} layers, {heads} heads, d_model {d_model},
-  vocabulary {vocab} words, {parameters:,} parameters in float32.
+  vocabulary {vocab} words, {parameters:,} parameters, trained in float32 and stored in float16.
 - **Use**: a model whose refusal was learned and whose cause is known, for the analyses of safety
   heads. Which heads do it nobody put there: exhaustive ablation says.
 - **Licence**: MIT, weights and data.

@@ -4,8 +4,9 @@
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
 
-Neither imports torch. Each folder holds config, weights (safetensors), tokenizer, `training.json`
-(the training run and how the heads emerged) and a model card.
+Neither imports torch. Each folder holds config, weights (safetensors, rounded to float16 and loaded
+in float32), tokenizer, `training.json` (the training run and how the heads emerged) and a model
+card.
 """
 
 from __future__ import annotations
@@ -34,14 +35,21 @@ def path(name: str) -> Path:
 def checkpoints(name: str) -> dict[int, Path]:
     """Return the folders of the checkpoints of a bundled model by training step, itself the last.
 
-    Checkpoints are stored in float16; see `checkpoints.json` beside them.
+    Checkpoints are stored in float16; see `checkpoints.json` beside them. An installed wheel holds
+    the curves of their scores, `emergence.json`, but not their weights.
 
     Raises:
         UnknownName: there is no such bundled model.
-        OptionError: the model comes without checkpoints.
+        OptionError: the model comes without checkpoints, or this installation does.
     """
     home = path(name)
     found = {int(each.name.rpartition("-")[2]): each for each in home.glob("checkpoints/*-*")}
+    if not found and (curves := home / "checkpoints" / "emergence.json").is_file():
+        raise OptionError(
+            f"the checkpoints of bundled:{name} are in the repository of interp, and an installed "
+            "wheel leaves them out because of their size. Run this in a checkout. Their curves "
+            f"come with every installation: interp atlas {curves.parent} -o emergence.html"
+        )
     if not found:
         have = [each for each in names() if (HERE / each / "checkpoints").is_dir()]
         raise OptionError(

@@ -50,10 +50,10 @@ def write_circuit(
     import pandas as pd
     from markupsafe import Markup
 
+    from interp.core.doors import behind
     from interp.core.files import write_atomically
     from interp.core.json_document import json_document
     from interp.draw.figure import svg
-    from interp.draw.page import page
     from interp.draw.svg import element, standing
 
     found.to_json(folder / "circuit.json")
@@ -77,10 +77,8 @@ def write_circuit(
     frames |= {f"map_{each.site}": each.wide() for each in maps}
     for name, frame in frames.items():
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
-    write_atomically(
-        folder / "evaluation.json",
-        json_document(_told(measured, edges, held_out) | {"figures": figures}),
-    )
+    told_all = _told(measured, edges, held_out) | {"figures": figures}
+    write_atomically(folder / "evaluation.json", json_document(told_all))
     pictured = svg(measured.plot())
     write_atomically(folder / "evaluation.svg", standing(pictured, style=True).encode())
     parts: list[tuple[Any, ...]] = [
@@ -105,10 +103,11 @@ def write_circuit(
         )
     if "set" in frames:
         parts.append(("The smallest set, node by node", _told_columns(frames["set"])))
+    parts.append(("The first nodes of all, with their edges", Markup(drawn)))
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
-    made = dict(found.made) | {"command": command}
-    content = page(f"{found.task} in {found.model}", Markup(drawn), parts, made)
+    about = told_all | {"curve": curve.to_dict("list")}
+    content = behind("Circuit.page")(found, about, sections=parts, command=command)
     write_atomically(folder / "circuit.html", content)
 
 

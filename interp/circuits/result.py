@@ -16,6 +16,7 @@ from interp.circuits.exports import DRAWN, CircuitFiles
 from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
 from interp.core.doors import behind
 from interp.core.errors import OptionError
+from interp.core.files import write_atomically
 from interp.core.result import Result
 
 if TYPE_CHECKING:
@@ -363,6 +364,16 @@ class Circuit(CircuitFiles, Result):
         At most 300 nodes or edges are drawn.
         """
         return behind("Circuit.plot")(self, min(k, DRAWN))
+
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write a page: the map of its heads, the circuit, its rows and its provenance.
+
+        The file appears whole or not at all; raises StoreError.
+        """
+        rows = behind("Result.data_table")(self.shown(), "circuit")
+        parts = [("In numbers", self.heading(), rows)]
+        content = behind("Circuit.page")(self, sections=parts, title=title)
+        write_atomically(Path(path), content)
 
     def __repr__(self) -> str:
         first = self.ranking[: self._asked or 4]

@@ -86,7 +86,7 @@ def checked_provenance(
     frame: pd.DataFrame, provenance: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Provenance:
     """Return a JSON copy of the provenance, one entry per (model, metric), else OptionError."""
-    pairs = dict.fromkeys(zip(frame["model"], frame["metric"], strict=True))
+    pairs = row_pairs(frame)
     for key in [*pairs, *provenance]:
         if key not in provenance or key not in pairs:
             state = "no provenance for rows" if key not in provenance else "provenance but no row"
@@ -99,6 +99,12 @@ def checked_provenance(
         except (TypeError, ValueError) as error:
             raise OptionError(f"provenance of {key} is not plain JSON data: {error}") from error
     return checked
+
+
+def row_pairs(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return each (model, metric) of the rows, in order of appearance."""
+    distinct = frame[["model", "metric"]].drop_duplicates()
+    return list(zip(distinct["model"], distinct["metric"], strict=True))
 
 
 def per_head(name: str, value: Any, n_heads: int) -> list:

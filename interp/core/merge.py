@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from interp.core.columns import row_pairs
 from interp.core.table import HeadTable
 
 _SHOWN = 8  # characters of a hash
@@ -64,6 +65,8 @@ def ordered(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
         table: the table.
         metrics: names of metrics, the first ones first; other metrics follow by name.
     """
+    import numpy as np
+
     frame = table.wide()
     place = {name: at for at, name in enumerate(metrics)}
 
@@ -74,9 +77,12 @@ def ordered(table: HeadTable, metrics: Sequence[str]) -> HeadTable:
         natural = [(int(x), "") if x.isdecimal() else (-1, x) for x in parts]
         return natural, model, place.get(name, len(place)), metric
 
-    pairs = list(zip(frame["model"], frame["metric"], strict=True))
-    rank = {pair: at for at, pair in enumerate(sorted(set(pairs), key=key))}
-    rows = sorted(range(len(pairs)), key=lambda row: rank[pairs[row]])  # stable
+    pairs = row_pairs(frame)
+    rank = {pair: at for at, pair in enumerate(sorted(pairs, key=key))}
+    group = frame.groupby(["model", "metric"], sort=False).ngroup().to_numpy()
+    rows = np.argsort(np.array([rank[pair] for pair in pairs], dtype=int)[group], kind="stable")
+    if bool((rows == np.arange(len(rows))).all()):
+        return table
     found = HeadTable(frame.iloc[rows], table.provenance)
     return found.with_prompt_values(table.prompt_values)
 

@@ -16,6 +16,7 @@ from interp.core.columns import (
     joined,
     only,
     records_of_scores,
+    row_pairs,
     rows_of_records,
 )
 from interp.core.errors import OptionError, UnknownName
@@ -367,7 +368,7 @@ class HeadTable(WithPromptValues, Result):
         self, frame: pd.DataFrame, asked: int | None = None, *, distinct: bool = True
     ) -> HeadTable:
         """Return some rows of this table, which need no check again unless rows are repeated."""
-        pairs = set(zip(frame["model"], frame["metric"], strict=True))
+        pairs = set(row_pairs(frame))
         kept = {key: made for key, made in self._provenance.items() if key in pairs}
         values = {key: each for key, each in self._prompt_values.items() if key in pairs}
         table = copy.copy(self) if distinct else type(self)(frame, kept)

@@ -76,10 +76,15 @@ def page(
         from interp.draw.figure import svg
 
         figure = svg(figure)
-    sections = [(head, [_shown(x) for x in contents]) for head, *contents in parts]
+    sections = section_contents(parts)
     scripts = ["slider"] if figure is not None and "data-rank" in figure else []
     context |= {"figure": figure, "parts": sections, "made": made}
     return render("result", title, scripts=scripts, **context).encode()
+
+
+def section_contents(parts: Iterable[Sequence[Any]]) -> list[tuple[str, list[Markup]]]:
+    """Return headings with their contents as elements; see `page`."""
+    return [(head, [_shown(x) for x in contents]) for head, *contents in parts]
 
 
 def _shown(content: Any) -> Markup:

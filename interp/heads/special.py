@@ -151,6 +151,8 @@ def judged_rows(
     """
     frame: Any = table.to_pandas()
     frame = frame[frame["n"] > 0].reset_index(drop=True)
+    # few names and many rows: comparing and mapping a name is then one step for all of its rows
+    frame = frame.astype(dict.fromkeys(("model", "stack", "metric"), "category"))
     kinds = {metric: made.get("null") for (_, metric), made in table.provenance.items()}
     drawn = frame["metric"].map(kinds) == "random-init"
     frame["judged"] = frame["null"].notna() & (frame["p"].notna() | ~drawn)

@@ -183,7 +183,7 @@ class RandomWeights:
             keep: the scores depend on nothing else, so they may be kept.
         """
         keys = self._keys(asked) if keep else {}
-        found = {x: self.kept.find(_name(x), keys[x])[: self.draws] if x in keys else []
+        found = {x: self.kept.find(file_start(x), keys[x])[: self.draws] if x in keys else []
                  for x in asked}  # fmt: skip
         short = [label for label in asked if len(found[label]) < self.draws]
         for draw in range(self.draws):
@@ -194,7 +194,7 @@ class RandomWeights:
             for label, means in run(self._drawn(draw), todo, what).items():
                 found[label].append(means)
                 if label in keys:
-                    self.kept.write(_name(label), keys[label], found[label])
+                    self.kept.write(file_start(label), keys[label], found[label])
         return found
 
     def draw(self, draw: int) -> Model:
@@ -210,7 +210,7 @@ class RandomWeights:
         keys = self._keys(asked)
         return [
             label for label in asked
-            if label not in keys or len(self.kept.find(_name(label), keys[label])) < self.draws
+            if label not in keys or len(self.kept.find(file_start(label), keys[label])) < self.draws
         ]  # fmt: skip
 
     def _keys(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -278,7 +278,8 @@ def streams_found(model: Model) -> list[str]:
     return [repr(sorted(site.streams.items())) for site in model.sites]
 
 
-def _name(label: str) -> str:
+def file_start(label: str) -> str:
+    """Return the beginning of the names of the files of a label."""
     return "".join(c if c.isalnum() else "-" for c in label.lower())[:40]
 
 

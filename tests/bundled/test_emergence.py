@@ -16,15 +16,16 @@ TINY = replace(RECIPES["one-layer"], steps=3, paragraphs=300, rows=4, text_rows=
 
 
 def test_the_last_checkpoint_is_the_model_that_training_writes(tmp_path) -> None:
-    train("one-layer", TINY, 0, 1, tmp_path / "whole", log=lambda line: None)
+    record = train("one-layer", TINY, 0, 1, tmp_path / "whole", log=lambda line: None)
     hashes = {}
     for step, model in checkpoints(TINY, 0, (0, 1, 3)):
         hashes[step] = weights_hash(model, tmp_path / f"step-{step}")
         assert not model.training
     assert list(hashes) == [0, 1, 3]
     assert len(set(hashes.values())) == 3
+    assert hashes[3] == record["trained_sha256"]
     whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
-    assert hashes[3] == sha256(whole).hexdigest()
+    assert record["weights_sha256"] == sha256(whole).hexdigest() != record["trained_sha256"]
 
 
 def test_it_leaves_torch_as_it_was(tmp_path) -> None:

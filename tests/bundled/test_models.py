@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
 from interp import bundled
 from interp.bundled.special_tokens import BOS
-from interp.core.errors import UnknownName
+from interp.core.errors import OptionError, UnknownName
 from training import measure
 from training.batches import Corpus, repeats, two_copies
 from training.text import paragraphs
-from training.train import RECIPES, train
+from training.train import PERIODS, RECIPES, train
 
 PERIOD = 40  # not one of the periods the card was measured on
 
@@ -81,9 +83,44 @@ def test_folder_is_whole_and_its_weights_are_those_of_the_record(name):
         assert f"{found['factor']:.2f} [" in card
 
 
-def test_all_of_them_stay_under_five_megabytes():
+def test_all_of_them_stay_under_two_megabytes():
     sizes = [p.stat().st_size for name in bundled.names() for p in bundled.path(name).iterdir()]
-    assert sum(sizes) < 5e6
+    assert sum(sizes) < 1.5e6
+
+
+def test_weights_are_stored_in_half_precision_and_computed_in_single():
+    folders = [bundled.path(name) for name in bundled.names()]
+    for folder in [*folders, *bundled.checkpoints("induction").values()]:
+        stored = load_file(folder / "model.safetensors")
+        assert {x.dtype for x in stored.values()} == {torch.float16}
+        module = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True)
+        assert module.dtype == torch.float32
+        loaded = module.state_dict()
+        assert all(torch.equal(loaded[name], value.float()) for name, value in stored.items())
+
+
+def test_rounding_changes_no_score_of_the_record(induction_module, induction_record):
+    """The record was measured on the weights as they were trained, in float32."""
+    exam = np.random.default_rng([induction_record["seed"], 1])
+    tokenizer = AutoTokenizer.from_pretrained(bundled.path("induction"))
+    corpus = Corpus(paragraphs(1000, induction_record["seed"] + 1), tokenizer)
+    corpus.rows(exam, 64, induction_record["recipe"]["length"])
+    ids = torch.from_numpy(two_copies(exam, 64, PERIODS[0], induction_record["vocab"]))
+    found = measure.stripes(induction_module, ids, PERIODS[0])
+    told = induction_record["emergence"][-1]
+    for name, scores in found.items():
+        assert np.allclose(scores, told[name], atol=2e-4)  # the record has four decimals
+
+
+def test_a_wheel_says_where_the_checkpoints_are(tmp_path, monkeypatch):
+    whole = bundled.path("induction") / "checkpoints"
+    place = tmp_path / "induction" / "checkpoints"
+    place.mkdir(parents=True)
+    (place.parent / "config.json").write_text("{}")
+    shutil.copy(whole / "emergence.json", place)  # what a wheel holds
+    monkeypatch.setattr(bundled, "HERE", tmp_path)
+    with pytest.raises(OptionError, match=r"in the repository .* interp atlas .*checkpoints"):
+        bundled.checkpoints("induction")
 
 
 def test_text_goes_through_the_tokenizer_and_back(name):

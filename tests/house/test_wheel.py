@@ -41,7 +41,7 @@ def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
     needed |= {"interp/_repository/data/prompts.txt"}
     kinds = (".pyi", ".json", ".js", ".css", ".jinja2", ".safetensors", ".toml")
     for path in (ROOT / "interp").rglob("*"):
-        if path.suffix in kinds and path.is_file():
+        if path.suffix in kinds and path.is_file() and not path.match("checkpoint-*/*"):
             needed.add(path.relative_to(ROOT).as_posix())
     assert needed <= names
 
@@ -49,9 +49,9 @@ def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
 def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     packed = zipfile.ZipFile(wheel)
     weights = [i.compress_size for i in packed.infolist() if i.filename.endswith(".safetensors")]
-    assert len(weights) == 8  # four bundled models, and four checkpoints of one
-    assert sum(weights) < 4_700_000
-    assert wheel.stat().st_size - sum(weights) < 1_800_000
+    assert len(weights) == 4  # the bundled models, in float16
+    assert sum(weights) < 1_050_000
+    assert wheel.stat().st_size < 3_000_000
     [name] = [n for n in packed.namelist() if n.endswith(".dist-info/METADATA")]
     told = email.message_from_bytes(packed.read(name))
     assert told["Author"] == "The interp developers"
@@ -83,3 +83,29 @@ def test_it_scores_a_bundled_model_in_a_fresh_folder(wheel: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert "L1H0" in done.stdout
     assert (here / "results" / "heads.html").is_file()
+
+
+def test_its_user_gets_the_emergence_curves_without_the_checkpoints(
+    wheel: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "installed"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(place)
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {"PYTHONPATH": str(place)}
+
+    def interp(*asked: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "interp", *asked]
+        return subprocess.run(
+            line, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    refused = interp("emergence", "bundled:induction")
+    assert refused.returncode == 2
+    said = " ".join(refused.stderr.split())
+    told = re.search(r"interp (atlas \S+ -o emergence.html)", said)
+    assert told, refused.stderr
+    done = interp(*told[1].split())
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "emergence.html").read_text(encoding="utf-8")
+    assert "Over training: bundled:induction" in page
+    assert "training step" in page

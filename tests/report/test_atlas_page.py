@@ -12,8 +12,11 @@ import pytest
 from report.atlas_sample import HOSTILE, circuit, document, model, three
 
 from interp.core.errors import OptionError
+from interp.core.table import HeadTable
 from interp.draw.colours import _TO_LMS, ink
 from interp.draw.page import asset
+from interp.heads.roles import decide, statements
+from interp.report.atlas.build import build_atlas
 from interp.report.atlas.pack import column
 from interp.report.atlas.page import SCRIPTS, atlas_page
 from interp.report.atlas.signs import (
@@ -82,6 +85,37 @@ def test_columns_keep_four_digits_and_what_is_missing() -> None:
     assert found[4] == 0
     assert column([0.5, 0.5]) == 0.5
     assert column([None, None]) is None
+
+
+def test_the_interval_of_a_card_is_that_of_the_table() -> None:
+    """Five prompts: the t quantile is 2.78, and 1.96 would be too narrow."""
+    table = HeadTable.from_scores(
+        model="m", metric="induction", score=np.array([[0.5, 0.25], [0.75, 0.9]]),
+        sem=np.array([[0.02, 0.04], [0.01, 0.0]]), n=5, provenance={},
+    )  # fmt: skip
+    [metric] = data_of(atlas_page(build_atlas(table)))["models"][0]["metrics"]
+    reach, sem = numbers(metric["reach"]), numbers(metric["sem"])
+    half = [x * y for x, y in zip(reach, sem, strict=True)]
+    frame = table.to_pandas()
+    assert half == pytest.approx((frame["high"] - frame["score"]).tolist(), rel=1e-3, abs=1e-9)
+    assert reach[0] == pytest.approx(2.776, abs=1e-3)
+
+
+def test_names_of_metrics_are_read_once_and_not_in_every_row(monkeypatch) -> None:
+    """So that a page of 10,000 heads takes seconds: 40,000 rows here, and few names."""
+    calls = []
+    for module in (decide, statements):
+        monkeypatch.setattr(module, "base_name", lambda x: calls.append(x) or x.partition(":")[0])
+    score = np.random.default_rng(0).uniform(0, 0.1, (100, 100))
+    score[3, 4] = 0.9
+    tables = [
+        HeadTable.from_scores(model="m", metric=metric, score=score, sem=0.01, n=16, null=0.05,
+                              null_sem=0.004, unit="fraction", provenance={})
+        for metric in ("induction", "previous_token", "first_token", "recency")
+    ]  # fmt: skip
+    atlas = build_atlas(HeadTable.concat(tables))
+    assert len(atlas["models"][0]["heads"]) == 10_000
+    assert 0 < len(calls) < 2_000
 
 
 def test_every_role_has_a_letter_and_a_colour_of_its_own() -> None:

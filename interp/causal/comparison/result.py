@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -201,7 +202,7 @@ class Comparison(Result):
 
     def _save_all(self, folder: Path) -> tuple[Path, ...]:
         from interp.core.json_document import json_document
-        from interp.draw.page import page
+        from interp.draw.figure import svg
 
         names = ("agreement.csv", "ranks.csv", "comparison.json", "comparison.html")
         paths = tuple(folder / name for name in names)
@@ -218,12 +219,12 @@ class Comparison(Result):
         }
         write_atomically(paths[2], json_document(told))
         parts = [
+            ("Every pair", svg(self.plot())),
             ("Which question each answers", self._questions()),
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        title = f"Importances of {self.made['model']}, {len(self.players)} players"
-        content = page(title, self.plot(), parts, self.made)
+        content = behind("Comparison.page")(self, json.loads(json_document(told)), parts)
         write_atomically(paths[3], content)
         return paths
 

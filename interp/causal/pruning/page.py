@@ -6,12 +6,14 @@ import os
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from interp.causal.pruning.plot import plot_curves
 from interp.causal.pruning.result import PruningCurve
+from interp.core.doors import behind
 from interp.core.errors import StoreError
 from interp.core.files import set_aside, write_atomically
-from interp.draw.page import page
+from interp.draw.figure import svg
 
 
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:
@@ -33,13 +35,11 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
     whole = pd.concat(frames, ignore_index=True)
     paths = [folder / "pruning.csv", folder / "pruning.html"]
     write_atomically(paths[0], whole.to_csv(index=False, lineterminator="\n").encode())
-    made = curves[0].made
-    title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
-    parts = [
+    parts: list[tuple[Any, ...]] = [
         (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]
-    told = {c.name: dict(c.made) for c in curves}
-    write_atomically(paths[1], page(title, figure, parts, told))
+    parts.insert(0, ("All curves", svg(figure)))
+    write_atomically(paths[1], behind("PruningCurve.page")(curves, sections=parts))
     for path, curve in written.items():
         write_atomically(path, curve.to_json())
         paths.append(path)

@@ -277,15 +277,12 @@ class PruningCurve(Result):
         return self._save_all(Path(path))
 
     def _save_all(self, folder: Path) -> tuple[Path, Path, Path]:
-        from interp.draw.page import page
-
         paths = folder / "pruning.csv", folder / "pruning.json", folder / "pruning.html"
         frame = self.wide()
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
-        title = f"Pruning {self.made.get('model_id', '')}: {self.made.get('task', '')}"
         parts = [("In numbers", self.summary, frame)]
-        content = page(title, self.plot(), parts, self.made)
+        content = behind("PruningCurve.page")([self], sections=parts)
         write_atomically(paths[2], content)
         return paths
 

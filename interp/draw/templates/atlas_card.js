@@ -50,7 +50,7 @@ function cardOf(model, label, at) {
   add("Scores on their nulls", ...scores(model, i, label));
   add("Strongest examples", ...(card.examples ?? []).map(example));
   add("What it writes", ...writes(card.writes));
-  add("Takes part in", ...list((card.parts ?? []).map((p) => make("a", { href: `#${p.part}` }, p.text || atlas.parts[p.part] || p.part))));
+  add("In other results", ...list((card.parts ?? []).map((p) => make("a", { href: `#${p.part}` }, p.text || atlas.parts[p.part] || p.part))));
   add("Nearest heads", ...list((card.nearest ?? []).map((n) => {
     const name = modelOf.get(n.model)?.name ?? n.model, text = `${n.label}${n.model === model.id ? "" : ` in ${name}`}`;
     const known = modelOf.get(n.model)?.at.has(n.label);
@@ -103,13 +103,13 @@ function scores(model, i, label) {
   const rows = () => [["head", "metric", "unit", "score", "null", "p"], ...found.map((x) => [label, x.metric.name, x.metric.unit, x.score, x.base, x.p])];
   const out = [rowButtons(`${model.name} ${label}`, rows), table("", head, lines.slice(0, FIRST))];
   if (lines.length > FIRST) out.push(make("details", {}, make("summary", {}, `${lines.length - FIRST} more metrics`), table("", head, lines.slice(FIRST))));
-  out.push(make("p", { class: "note" }, `Line: this head, with its 95 % interval; ticks: all heads; grey: their nulls${found.some((x) => x.metric.drawn > 1) ? "; outlined: heads of random weights" : ""}; short bar: the null ± 2 spreads of a head, where it is known.`));
+  out.push(make("p", { class: "note" }, `Line: this head, with its 95 % interval; ticks: all heads; grey: their nulls${found.some((x) => x.metric.drawn > 1) ? `; outlined: heads of random weights${found.some((x) => x.metric.shared) ? ", some kept by earlier runs on this machine" : ""}` : ""}; short bar: the null ± 2 spreads of a head, where it is known.`));
   return out;
 }
 function interval(metric, model, i, score) {
-  if (metric.score_low !== undefined) return [column(metric, "score_low", model.size)[i], column(metric, "score_high", model.size)[i]];
-  const sem = metric.sem === undefined ? NaN : column(metric, "sem", model.size)[i];
-  return [score - 1.96 * sem, score + 1.96 * sem];
+  if (metric.reach === undefined || metric.sem === undefined) return [NaN, NaN];
+  const half = column(metric, "reach", model.size)[i] * column(metric, "sem", model.size)[i];
+  return [score - half, score + half];
 }
 // The null in grey, heads of random weights as an outline, the other heads as ticks, this head as a line.
 const WIDE = 150, HIGH = 34, BINS = 30;
@@ -135,7 +135,7 @@ function distribution(metric, model, i, score, base, ends) {
   parts.push(make("path", { class: "here", d: `M${x(score)} 0V${HIGH}` }));
   const said = [`${digits(score)} between ${digits(low)} and ${digits(high)}`];
   if (!Number.isNaN(base)) said.push(`null ${digits(base)}${Number.isNaN(spread) ? "" : ` ± ${digits(spread)}`}`);
-  if (drawn.length > 1) said.push(`${metric.draws} draws of random weights from ${digits(drawn[0])} to ${digits(drawn.at(-1))}`);
+  if (drawn.length > 1) said.push(`${metric.draws} draws of random weights${metric.shared ? ", kept on this machine," : ""} from ${digits(drawn[0])} to ${digits(drawn.at(-1))}`);
   return make("svg", { class: "dist", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": said.join(", ") }, ...parts);
 }
 function visible(token) { return token.replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅"; }

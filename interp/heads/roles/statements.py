@@ -123,7 +123,7 @@ def in_order(
     left = {(x.stack, x.layer, x.head): x for x in heads}
     out: list[HeadRole] = []
     for need in role.needs:
-        for metric in dict.fromkeys(m for m in frame["metric"] if base_name(m) == need.metric):
+        for metric in (m for m in frame["metric"].unique() if base_name(m) == need.metric):
             rows: Any = frame[frame["metric"] == metric]
             ordered = first(rows, len(rows), "end", ends.get(metric))
             for place in ordered[["stack", "layer", "head"]].itertuples(index=False, name=None):

@@ -25,7 +25,7 @@ from interp.report.atlas.by_source import name_by_source
 from interp.report.atlas.cards import card_of, nearest_heads
 from interp.report.atlas.document import Atlas, Comparison, Model, Nearest, Part
 from interp.report.atlas.folder import Contents, by_metric, read_folder
-from interp.report.atlas.kept_nulls import add_draws
+from interp.report.atlas.kept_nulls import add_draws, read_shared_nulls
 from interp.report.atlas.mechanisms import agreement_part, check_parts, circuit_part, pruning_part
 from interp.report.atlas.rows import FoundPart, anchor
 from interp.report.atlas.scores import model_of
@@ -99,6 +99,8 @@ def contents_of(sources: Iterable[HeadTable | str | os.PathLike]) -> Contents:
             found.named.append(str(source))
             parts.append((str(source), range(first, len(found.scores))))
     name_by_source(found, parts)
+    if parts:  # a table in memory is shown as it is
+        found.nulls += read_shared_nulls({m for table in found.scores for m in table.metrics})
     return found
 
 
@@ -177,6 +179,7 @@ def _placed(
         name = names.get((one.model, one.weights), names.get((one.model, ""), one.model))
         shared = one.part["kind"] in PAGES
         if name in models and not shared:
+            one.note_query_heads(models[name])
             models[name]["results"].append(one.part)
             by_model[name].append(one)
             continue
@@ -274,7 +277,8 @@ def _parts(found: Contents) -> list[FoundPart]:
     parts += [faithfulness_part(one) for one in found.faithfulness]
     parts += [difference_part(one) for one in found.differences]
     parts += [match_part(one) for one in found.matches]
-    return parts + [emergence_part(one) for one in found.emergence]
+    parts += [emergence_part(one) for one in found.emergence]
+    return parts + found.parts
 
 
 def _comparisons(found: Contents, models: Mapping[str, Model]) -> list[Comparison]:

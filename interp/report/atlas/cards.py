@@ -54,7 +54,7 @@ def card_of(
     links: list[Link] = [
         {"part": one.part["id"], "text": one.notes.get(label, one.part["title"])}
         for one in parts
-        if label in one.part["heads"]
+        if label in one.part["heads"] or label in one.notes
     ]
     if links:
         card["parts"] = links

@@ -98,6 +98,7 @@ class Metric(TypedDict):
     null_values: NotRequired[list[float]]  # its distribution over heads: their nulls, sorted
     drawn_values: NotRequired[list[float]]  # scores of the heads of random weights, sorted
     draws: NotRequired[int]  # of random weights
+    draws_shared: NotRequired[bool]  # True if they are from the cache of this machine
     score: Column
     sem: Column
     n: Column
@@ -184,7 +185,7 @@ class Part(TypedDict):
 
     id: str
     kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
-    # "importance", "comparison", "match", "emergence"
+    # "importance", "comparison", "match", "emergence", "cache", "gates", "probe"
     title: str
     text: str  # what it says, in one or two sentences
     heads: list[str]

@@ -27,13 +27,15 @@ if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
     from interp.heads.causal_check.result import Confirmation
     from interp.heads.checkpoints.result import Emergence
+    from interp.report.atlas.rows import FoundPart
     from interp.syntax.result import TreeScores
 
 SUMMARY = "table.parquet"
 NAMES = (
     "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
     "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
-    "emergence.parquet",
+    "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
+    "sources.json", "gates.json",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
@@ -48,6 +50,7 @@ class Contents:
         causal: tables of ablations and other importances of heads.
         circuits: circuits, each with its evaluation as `interp circuit` wrote it, if there is one.
         safety, attributions, faithfulness, agreements: documents of these commands.
+        parts: caches, learned gates, probes and token importances, ready to be shown.
         nulls: scores of random weights that were kept with the scores.
         notes: sentences on what could not be read, and on results of another version.
         named: the folders and files that were read.
@@ -66,6 +69,7 @@ class Contents:
     differences: list[ModelDifferences] = field(default_factory=list)
     matches: list[HeadMatches] = field(default_factory=list)
     emergence: list[Emergence] = field(default_factory=list)
+    parts: list[FoundPart] = field(default_factory=list)
     nulls: list[KeptNull] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     named: list[str] = field(default_factory=list)
@@ -224,6 +228,15 @@ def _read_parquet(path: Path, found: Contents) -> None:
         from interp.heads.checkpoints.result import Emergence
 
         found.emergence.append(Emergence.load(path))
+    elif path.name != SUMMARY:
+        _add_categories(HeadTable.from_parquet(path), found)
+
+
+def _add_categories(table: HeadTable, found: Contents) -> None:
+    """Add scores of `interp categories`; other tables repeat what the store holds."""
+    made_by = {about.get("made_by") for about in table.provenance.values()}
+    if made_by == {"interp.syntax.category_scores"}:
+        found.scores.append(table)
 
 
 def _read_json(path: Path, found: Contents) -> None:
@@ -282,6 +295,43 @@ def _checks(document: Any, _: Path, found: Contents) -> None:
     found.checks += [confirmation_of(one) for one in document]
 
 
+def _result_of(name: str) -> Callable[[Any], bool]:
+    """Return a test for a result of this type that `Result.save` wrote."""
+    return lambda x: _named("interp Result")(x) and x.get("type") == name
+
+
+def _curves_of_scores(_: Any, path: Path, found: Contents) -> None:
+    from interp.heads.checkpoints.result import Emergence
+
+    if not path.with_suffix(".parquet").is_file():  # the same curves, which are read already
+        found.emergence.append(Emergence.load(path))
+
+
+def _table(_: Any, path: Path, found: Contents) -> None:
+    if not path.with_suffix(".parquet").is_file():
+        _add_categories(HeadTable.load(path), found)
+
+
+def _result(document: Any, path: Path, found: Contents) -> None:
+    from interp.report.atlas.head_results import part_of_file
+
+    part = part_of_file(str(document.get("type")), path)
+    found.parts += [] if part is None else [part]
+
+
+def _probe(document: Any, _: Path, found: Contents) -> None:
+    from interp.report.atlas.head_results import probe_part
+
+    found.parts.append(probe_part(document))
+
+
+def _tokens(document: Any, path: Path, found: Contents) -> None:
+    from interp.report.atlas.head_results import token_part
+
+    found.parts.append(token_part(document))
+    found.faithfulness.append(dict(document) | {"file": path.name})
+
+
 def _kept(name: str) -> Callable[[Any, Path, Contents], None]:
     """Return a reader that keeps the document as it is, with the name of its file."""
 
@@ -295,9 +345,14 @@ _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, Contents], None]
     (_named("interp circuit"), _circuit),
     (_named("interp PruningCurve"), _curve),
     (_list_of(_named("interp dependency trees")), _trees),
+    (_result_of("Emergence"), _curves_of_scores),
     (_named("interp Comparison"), _kept("agreements")),
     (_list_of(_keyed("checks", "provenance")), _checks),
     (_keyed("heads", "directions", "curves", "sahara"), _kept("safety")),
     (_keyed("attributions"), _kept("attributions")),
+    (_keyed("tokens", "summary", "differences", "limits", "texts"), _tokens),
     (_keyed("summary", "differences", "limits", "texts"), _kept("faithfulness")),
+    (_keyed("about", "scores", "reliability", "heads"), _probe),
+    (_keyed("format", "provenance", "rows"), _table),
+    (_named("interp Result"), _result),
 )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from interp.heads.roles.decide import base_name
+from interp.model.random_weights import file_start, null_folder
 from interp.report.atlas.document import Metric, Model
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class KeptNull:
         prompts: hash of the prompts; None for a metric that reads none.
         seed: seed of the first draw.
         draws: per draw, the scores of the heads by name of the attention, such as `decoder.0`.
+        shared: True for a file of the user's cache, which other runs on this machine wrote.
     """
 
     metric: str
@@ -37,6 +39,7 @@ class KeptNull:
     prompts: str | None
     seed: int
     draws: tuple[Mapping[str, np.ndarray], ...]
+    shared: bool = False
 
     def fits(self, metric: str, made: Mapping[str, Any], heads: Mapping[str, int]) -> bool:
         """Tell whether these draws are of a metric of a table.
@@ -58,8 +61,23 @@ class KeptNull:
 
 def read_nulls(folder: Path) -> list[KeptNull]:
     """Read the kept nulls of a results folder; files that are damaged are left out."""
+    return _read(sorted((folder / "nulls").glob("*.json")))
+
+
+def read_shared_nulls(metrics: Iterable[str]) -> list[KeptNull]:
+    """Read the nulls of some metrics that the user's cache keeps; see `null_folder`.
+
+    Args:
+        metrics: labels of metrics.
+    """
+    starts = tuple({file_start(base_name(metric)) for metric in metrics})
+    paths = [path for path in null_folder().glob("*.json") if path.name.startswith(starts)]
+    return [replace(one, shared=True) for one in _read(sorted(paths))]
+
+
+def _read(paths: Iterable[Path]) -> list[KeptNull]:
     found = []
-    for path in sorted((folder / "nulls").glob("*.json")):
+    for path in paths:
         try:
             found.append(_null(json.loads(path.read_bytes())))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -81,6 +99,8 @@ def add_draws(model: Model, table: HeadTable, kept: Sequence[KeptNull]) -> None:
     """Add to each metric of a model the scores of the heads of its draws of random weights.
 
     Metrics to which several kept files fit, such as those of two models of one shape, get none.
+    Where a folder has no draws, those of the user's cache are added whose mean is the null of the
+    table: the key of a kept file names the architecture by a hash that tables do not hold.
 
     Args:
         model: the model of the document; its metrics change.
@@ -96,15 +116,33 @@ def add_draws(model: Model, table: HeadTable, kept: Sequence[KeptNull]) -> None:
     for metric in model["metrics"]:
         about = made.get(metric["name"])
         fitting = [one for one in kept if about and one.fits(metric["name"], about, heads)]
-        if len(fitting) == 1 and about is not None:
-            n = int(about.get("null_draws") or 0)
-            _add(metric, fitting[0].draws[:n])
+        n = int((about or {}).get("null_draws") or 0)
+        own = [one for one in fitting if not one.shared]
+        if not own:
+            fitting = [one for one in fitting if _same_mean(metric, one.draws[:n])]
+        chosen = own or fitting[:1]  # several with one mean are of equal scores
+        if len(chosen) == 1 and n:
+            _add(metric, chosen[0].draws[:n])
+            if chosen[0].shared and "draws" in metric:
+                metric["draws_shared"] = True
+
+
+def _values(draws: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    values = [x for draw in draws for x in draw.values()]
+    every = np.concatenate(values) if values else np.zeros(0)
+    return every[np.isfinite(every)]
+
+
+def _same_mean(metric: Metric, draws: Sequence[Mapping[str, np.ndarray]]) -> bool:
+    """Tell whether the mean over draws and heads is the mean of the null in the table."""
+    every, nulls = _values(draws), [x for x in metric["null_score"] if x is not None]
+    if not len(every) or not nulls:
+        return False
+    return bool(np.isclose(every.mean(), np.mean(nulls), rtol=1e-6, atol=1e-12))
 
 
 def _add(metric: Metric, draws: Sequence[Mapping[str, np.ndarray]]) -> None:
-    values = [x for draw in draws for x in draw.values()]
-    every = np.sort(np.concatenate(values)) if values else np.zeros(0)
-    every = every[np.isfinite(every)]
+    every = np.sort(_values(draws))
     if len(every):
         some = np.linspace(0, len(every) - 1, min(len(every), VALUES)).round().astype(int)
         metric["drawn_values"] = every[some].tolist()

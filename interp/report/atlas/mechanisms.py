@@ -79,8 +79,13 @@ def _is_head(node: str) -> bool:
     return node.startswith("L") and "H" in node and "." not in node
 
 
+def head_of_node(node: str) -> Head | None:
+    """Return the head that a node or player is; None for an MLP, a group or a layer."""
+    return Head.parse(node) if _is_head(node) else None
+
+
 def _node(name: str, score: float | None, sem: float | None, role: str) -> Node:
-    head = Head.parse(name) if _is_head(name) else None
+    head = head_of_node(name)
     return {
         "id": name, "layer": None if head is None else head.layer,
         "head": None if head is None else head.head,

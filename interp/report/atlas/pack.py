@@ -85,6 +85,8 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
     none: list[float | None] = [None] * len(metric["score"])
     shown = _COLUMNS[: 2 if cut >= 3 else None]
     kept |= {name: column(metric.get(name) or none) for name in shown}
+    if cut < 3 and metric.get("score_high"):
+        kept["reach"] = column(_reach(metric))
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
@@ -93,7 +95,23 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
         "null_values": column(nulls, constant=False), "nulls": len(nulls),
         "drawn_values": column(drawn, constant=False), "drawn": len(drawn),
         "draws": metric.get("draws", 0),
+        **({"shared": 1} if metric.get("draws_shared") else {}),
     }  # fmt: skip
+
+
+def _reach(metric: Metric) -> list[float | None]:
+    """Return half the width of each 95 % interval in standard errors: one number for most metrics.
+
+    Four digits, so that equal numbers of prompts give equal values.
+    """
+    out: list[float | None] = []
+    columns = metric["score"], metric["sem"], metric.get("score_high", [])
+    for score, sem, high in zip(*columns, strict=True):
+        if score is None or sem is None or high is None:
+            out.append(None)
+        else:
+            out.append(float(f"{(high - score) / sem:.4g}") if sem else 0.0)
+    return out
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:

@@ -40,6 +40,7 @@ def atlas_page(
     views: Mapping[str, str] | None = None,
     scripts: Sequence[str] = (),
     live: Mapping[str, Markup] | None = None,
+    sections: Sequence[tuple[str, Sequence[Markup]]] = (),
 ) -> str:
     """Return the atlas as one HTML page. Equal documents give equal bytes.
 
@@ -50,6 +51,7 @@ def atlas_page(
         views: Addresses of attention views by the `id` of their model, which cards link to.
         scripts: Names of further scripts in the folder of templates, which run after the page's.
         live: Data and script of the view of a local server, which the page may then ask.
+        sections: Further sections below the results, each a heading with its elements.
 
     Raises:
         OptionError: The document is empty, or the page exceeds the budget with the least detail.
@@ -74,7 +76,7 @@ def atlas_page(
             "atlas", document["title"], scripts=[*SCRIPTS, *scripts], styles=styles, left=left,
             budget=f"{budget / 1e6:g}",
             data=Markup(packed(document, found, cut, dict(views or {}))),
-            live=live,
+            live=live, sections=sections,
             **shown,
         )  # fmt: skip
         if len(page.encode()) <= budget:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from interp.report.atlas.document import Part
+from interp.report.atlas.document import Model, Part
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,13 +22,25 @@ class FoundPart:
         part: the part, whose `id` is set when all parts are known.
         model: name of the model in the result.
         weights: content hash of the model, if the result states it.
-        notes: text of the link from a head's card, by the head's label; others link to the title.
+        notes: text of the link from a head's card, by the head's label; other heads of the part
+            link to its title.
+        by_kv: the same by stack, layer and key-value head.
     """
 
     part: Part
     model: str
     weights: str = ""
     notes: dict[str, str] = field(default_factory=dict)
+    by_kv: Mapping[tuple[str, int, int], str] = field(default_factory=dict)
+
+    def note_query_heads(self, model: Model) -> None:
+        """Give the notes on key-value heads to the query heads that share them."""
+        names = [stack["name"] for stack in model["stacks"]]
+        for place in model["heads"] if self.by_kv else ():
+            kv = place["head"] if place["kv_head"] is None else place["kv_head"]
+            note = self.by_kv.get((names[place["stack"]], place["layer"], kv))
+            if note is not None:
+                self.notes[place["label"]] = note
 
 
 def plain_value(value: Any) -> Any:

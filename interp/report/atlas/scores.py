@@ -18,6 +18,7 @@ from interp.report.atlas.document import Statement as Sentence
 
 if TYPE_CHECKING:
     import pandas as pd
+    from jaxtyping import Int
 
     from interp.core.table import HeadTable
     from interp.heads.roles.result import HeadRoles
@@ -130,17 +131,20 @@ def _metrics(
 ) -> list[Metric]:
     """Return the columns of every metric of one table, in its order."""
     ranges, made = METRICS.ranges(), {m: about for (_, m), about in table.provenance.items()}
-    stacks = list(dict.fromkeys(frame["stack"]))
+    stacks = list(frame["stack"].unique())
     at = {(p["stack"], p["layer"], p["head"]): i for i, p in enumerate(places)}
     names = {stack: place for place, stack in enumerate(stacks)}
     out: list[Metric] = []
     groups: Any = frame.groupby("metric", sort=False)
+    units = frame.iloc[:0][_UNITS]
+    index = np.zeros(0, dtype=int)
     for metric, rows in groups:
         name, about = base_name(str(metric)), made[str(metric)]
-        index = [
-            at[names[s], int(x), int(h)]
-            for s, x, h in rows[_UNITS].itertuples(index=False, name=None)
-        ]
+        own = rows[_UNITS].reset_index(drop=True)
+        if not own.equals(units):  # most metrics have the same heads in the same order
+            units = own
+            heads = own.itertuples(index=False, name=None)
+            index = np.array([at[names[s], int(x), int(h)] for s, x, h in heads], dtype=int)
         low, high = ranges.get(name, (None, None))
         entry = METRICS[name] if name in METRICS else None  # noqa: SIM401
         null = str(about.get("null") or "none")
@@ -171,11 +175,12 @@ def _metrics(
     return out
 
 
-def _column(values: Any, index: Sequence[int], size: int) -> Column:
-    out: Column = [None] * size
-    for at, value in zip(index, values.to_numpy(), strict=True):
-        out[at] = finite(value)
-    return out
+def _column(values: pd.Series, index: Int[np.ndarray, " row"], size: int) -> Column:
+    out = np.full(size, math.nan)
+    out[index] = values.to_numpy(float)
+    if np.isfinite(out).all():
+        return out.tolist()
+    return [x if math.isfinite(x) else None for x in out.tolist()]
 
 
 def _provenance(tables: Sequence[HeadTable]) -> dict:

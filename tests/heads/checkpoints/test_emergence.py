@@ -42,6 +42,28 @@ def test_the_heads_of_the_bundled_model_form_where_the_record_says(found) -> Non
     assert first["size"] > 0.5
 
 
+def test_rounded_checkpoints_keep_the_curves_within_their_intervals(found) -> None:
+    """The benchmark kept what the trained float32 weights scored."""
+    known = json.loads((ROOT / "benchmarks/emergence.json").read_text(encoding="utf-8"))
+    for metric in found.metrics:
+        rows = found[metric].to_pandas()
+        for step, own in rows.groupby("step"):
+            trained = np.array(known["trained"][str(step)][metric]["score"]).reshape(-1)
+            inside = (own["low"].to_numpy() <= trained) & (trained <= own["high"].to_numpy())
+            near = np.abs(own["score"].to_numpy() - trained) < 0.002
+            assert (inside | near).all(), (metric, step)
+
+
+def test_the_curves_in_the_wheel_are_those_of_the_checkpoints(found) -> None:
+    stored = Emergence.load(bundled.path("induction") / "checkpoints" / "emergence.json")
+    assert stored.metrics == found.metrics
+    keys = ["metric", "step", "layer", "head"]
+    both = stored.to_pandas().merge(found.to_pandas(), on=keys, suffixes=("", "_now"))
+    assert len(both) == len(found.rows)
+    for name in ("score", "low", "high"):
+        assert np.allclose(both[name], both[f"{name}_now"], atol=1e-4)
+
+
 def test_files_and_page(found, tmp_path) -> None:
     found.save(tmp_path / "x.parquet")
     assert Emergence.load(tmp_path / "x.parquet").equals(found)

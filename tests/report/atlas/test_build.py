@@ -17,6 +17,7 @@ from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.document import Atlas
+from interp.report.atlas.page import atlas_page
 
 MADE = {"made_by": "test", "null": "shuffled-tokens", "content_hash": "a" * 64, "end": "high"}
 
@@ -137,6 +138,25 @@ def test_the_draws_behind_a_null_come_with_the_scores(tmp_path: Path) -> None:
         path.write_text(json.dumps(document) if "ov" in path.name else "{")
     [shown] = plain(build_atlas(tmp_path))["models"]
     assert not any("drawn_values" in metric for metric in shown["metrics"])
+
+
+def test_draws_of_the_cache_of_this_machine_are_shown_and_named(tmp_path: Path) -> None:
+    """Of the same metric, prompts and seed, if their mean is the null of the table."""
+    model = interp.load("bundled:one-layer")
+    made = interp.score(model, "ov_copying", null_cache=True)
+    made.save(tmp_path / "table.parquet")
+    [one] = plain(build_atlas(tmp_path))["models"][0]["metrics"]
+    assert (one["draws"], len(one["drawn_values"]), one["draws_shared"]) == (6, 48, True)
+    assert np.mean(one["drawn_values"]) == pytest.approx(np.mean(one["null_score"]), rel=1e-9)
+    page = atlas_page(build_atlas(tmp_path))
+    assert '"shared":1' in page
+    assert "kept by earlier runs on this machine" in page
+    # a table in memory is shown as it is, and draws with another mean are of another model
+    assert "draws" not in plain(build_atlas(made))["models"][0]["metrics"][0]
+    frame = made.to_pandas()
+    other = HeadTable(frame.assign(null=frame["null"] + 0.01), made.provenance)
+    other.save(tmp_path / "table.parquet")
+    assert "draws" not in plain(build_atlas(tmp_path))["models"][0]["metrics"][0]
 
 
 def test_a_half_written_file_is_a_note_and_the_rest_is_shown(tmp_path: Path) -> None:

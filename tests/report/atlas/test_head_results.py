@@ -1,0 +1,152 @@
+"""Results of caches, gates, probes, categories and token importance in a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from interp.causal.gating.result import LearnedGates
+from interp.core.table import HeadTable
+from interp.heads.kv_cache.cards import CacheCards
+from interp.heads.kv_cache.plan_result import CachePlan
+from interp.heads.kv_cache.windows import KVHead, Window
+from interp.probes.result import ProbeResult
+from interp.report.atlas.build import build_atlas
+from interp.report.atlas.page import atlas_page
+
+MADE = {"model_id": "tiny", "content_hash": "c" * 64, "task": "copying"}
+KV = (KVHead("decoder", 0, 0), KVHead("decoder", 0, 1))
+
+
+def scores(metric: str = "induction", made_by: str = "interp.score") -> HeadTable:
+    """Scores of four query heads that share two key-value heads."""
+    return HeadTable.from_scores(
+        model="tiny", metric=metric, score=np.array([[0.1, 0.2, 0.3, 0.9]]), sem=0.01, n=8,
+        null=0.05, null_sem=0.01, unit="fraction", n_kv_heads=2,
+        provenance={"content_hash": "c" * 64, "made_by": made_by},
+    )  # fmt: skip
+
+
+def cards() -> CacheCards:
+    """The first head loses nothing with a window; the second needs the 16 last tokens."""
+    losses = np.zeros((2, 2, 12))
+    losses[1, 0] = np.linspace(0.4, 0.6, 12)
+    return CacheCards(
+        KV, 4, (4, 16), losses, np.array([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]), np.zeros(2), 0.01,
+        49, (64, 64), None, MADE,
+    )  # fmt: skip
+
+
+def plan() -> CachePlan:
+    return CachePlan(
+        KV, (Window(4, 4), None), (512, 3136), (3136, 3136), (0.0, 0.5), 49, 0.02, 0.95,
+        np.full(8, 0.001), np.full(8, 0.001), MADE,
+    )  # fmt: skip
+
+
+def gates() -> LearnedGates:
+    gate = np.array([[1.0, 0.0, 0.1, 0.9], [1.0, 0.0, 0.3, 0.9]])
+    names = tuple(f"L0H{i}" for i in range(4))
+    return LearnedGates(
+        "hard_concrete", names, tuple((x,) for x in names), gate, gate, np.ones(4), "units", None,
+        (10, 10), (True, True), {}, {}, "nats", False, None, MADE,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    scores().to_parquet(tmp_path / "table.parquet")
+    for name, one in (("cards", cards()), ("plan", plan()), ("gates", gates())):
+        (tmp_path / f"tiny-{name}").mkdir()
+        one.save(tmp_path / f"tiny-{name}" / f"{name}.json")
+    return tmp_path
+
+
+def notes_on(atlas, label: str) -> list[str]:
+    return [link["text"] for link in atlas["models"][0]["cards"][label].get("parts", [])]
+
+
+def test_every_result_is_a_part_of_its_model(folder: Path) -> None:
+    atlas = build_atlas(folder)
+    assert atlas.get("notes", []) == []
+    [model] = atlas["models"]
+    assert {p["title"] for p in model["results"]} == {
+        "What each cache must keep", "Cache plan", "Learned gates (hard concrete): copying"
+    }  # fmt: skip
+    by_title = {p["title"]: p for p in model["results"]}
+    assert "1 of 2 key-value heads need no more" in by_title["What each cache must keep"]["text"]
+    assert by_title["Learned gates (hard concrete): copying"]["heads"] == ["L0H0", "L0H3"]
+
+
+def test_a_card_says_what_the_head_keeps_and_at_what_budget(folder: Path) -> None:
+    atlas = build_atlas(folder)
+    first, last = notes_on(atlas, "L0H1"), notes_on(atlas, "L0H2")
+    assert any(x.startswith("Its cache needs 8 [8, 8] of 49 tokens") for x in first)
+    assert any(x.startswith("Its cache needs 20 [20, 20] of 49 tokens") for x in last)
+    assert any("+0.5 [" in x for x in last)  # the loss with the smallest window, with its interval
+    assert any(x.startswith("The cache plan keeps 8 tokens (4+4): 512") for x in first)
+    assert any(x.startswith("The cache plan keeps all tokens: 3,136") for x in last)
+    # query heads that share a cache share its notes
+    assert [x for x in notes_on(atlas, "L0H0") if "cache" in x] == [
+        x for x in first if "cache" in x
+    ]
+
+
+def test_a_card_gives_the_gate_with_its_interval(folder: Path) -> None:
+    [told] = [x for x in notes_on(build_atlas(folder), "L0H2") if x.startswith("Gate")]
+    assert told.startswith("Gate for copying: 0.20 [0, 1] over 2 restarts, removed")
+
+
+def test_a_probe_gives_the_loss_without_each_head(folder: Path) -> None:
+    table = HeadTable.from_records(
+        [{"model": "tiny", "layer": 0, "head": i, "metric": "probe", "score": 0.1 * i, "sem": 0.01,
+          "n": 40, "clusters": 10, "unit": "nats per item"} for i in range(4)],
+        {("tiny", "probe"): {"model_hash": "c" * 64}},
+    )  # fmt: skip
+    told = {"auc": 0.8, "auc_interval": [0.7, 0.9], "auc_shuffled": 0.5, "p": 0.01}
+    about = {"features": "z", "items": 40, "documents": 10, "folds": 5}
+    made = ProbeResult(table, told, pd.DataFrame({"n": [40]}), None, np.zeros(40), about)  # type: ignore[arg-type]
+    made.save(folder / "probe.json")
+    atlas = build_atlas(folder)
+    [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "probe"]
+    assert "0.800 of the pairs in order on held-out documents [0.7, 0.9]" in part["text"]
+    assert "0.500 with shuffled labels, p = 0.01" in part["text"]
+    assert part["heads"] == ["L0H3", "L0H2", "L0H1"]  # whose interval is above zero
+    assert any("rises by +0.3 [" in x for x in notes_on(atlas, "L0H3"))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
+def test_categories_become_scores_and_copies_of_scores_do_not(folder: Path, suffix: str) -> None:
+    scores("labelled:label=NOUN", "interp.syntax.category_scores").save(folder / f"mine{suffix}")
+    scores("copied").save(folder / f"page{suffix}")  # as `interp atlas` writes beside its page
+    names = [m["name"] for m in build_atlas(folder)["models"][0]["metrics"]]
+    assert names == ["induction", "labelled:label=NOUN"]
+
+
+def test_token_importance_is_drawn_with_its_faithfulness(folder: Path) -> None:
+    rows = [{"position": i, "token": t, "special": i == 0, "rsq": 0.1 * i, "effect": 0.2 * i}
+            for i, t in enumerate(["<s>", " a", "</script>"])]  # fmt: skip
+    made = {
+        "tokens": rows,
+        "summary": {"spearman": [{"method": "rsq", "mean": 0.6, "sem": 0.1, "n": 9}]},
+        "differences": {}, "limits": {}, "texts": ["a"], "provenance": {"model_id": "tiny"},
+    }  # fmt: skip
+    (folder / "tokens.json").write_text(json.dumps(made), encoding="utf-8")
+    atlas = build_atlas(folder)
+    [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "attribution"]
+    assert [name for name, _ in part["figure"]["rows"]] == ["rsq", "effect of hiding the token"]
+    assert any(p["kind"] == "faithfulness" for p in atlas["pages"])
+    page = atlas_page(atlas)
+    assert "Importance of tokens by published measures" in page
+    assert page.count("</script>") == page.count("<script")
+
+
+def test_a_damaged_result_is_named_on_the_page(folder: Path) -> None:
+    path = folder / "tiny-gates" / "gates.json"
+    path.write_text(path.read_text()[:-40] + "}", encoding="utf-8")
+    notes = build_atlas(folder)["notes"]
+    assert any("gates.json could not be read" in note for note in notes)
