@@ -76,8 +76,8 @@ def claims() -> Iterator[str]:
         f"Randomly initialised models of {kept['shapes']}, scored as `interp score` scores them, "
         f"with {kept['draws']} draws of random weights as the null. A false finding is any head of "
         "a model that the report lists as special; the nominal rate is 5 % of models. In brackets "
-        "the exact binomial 95 % interval. Commands: `python benchmarks/calibration.py`, and for the "
-        f"single groups `python benchmarks/calibration_groups.py {'|'.join(GROUPS)}`."
+        "the exact binomial 95 % interval. Commands: `python benchmarks/calibration.py`, and for "
+        f"the single groups `python benchmarks/calibration_groups.py {'|'.join(GROUPS)}`."
     )
     parts = [r for r in kept["familywise"] if r["of"] != "with -m geometry"]
     groups = [r for name in GROUPS for r in read(f"calibration_{name}")["familywise"]]

@@ -89,13 +89,7 @@ def write_circuit(
         told = pd.DataFrame([against.compared(found).figures()])
         theirs = element("div", Markup(against.to_svg()), class_="scroll", tabindex=0)
         parts.insert(0, (f"Published: {against.name}", against.source, told, theirs))
-    if found.edges:
-        of = edges if isinstance(edges, str) or edges is None else edges.told()
-        shown: list[Any] = [str(of)]
-        if not isinstance(edges, str) and edges is not None:
-            shown += [svg(edges.plot()), edges.wide()]
-        parts.append(("Evaluation of edges", *shown))
-        parts.append(("Edges", _largest_first(found.top(SHOWN).edges_to_pandas())))
+    parts += _of_edges(found, edges)
     parts.append(("Nodes", _nodes(found)))
     if "patched" in frames:
         parts.append(
@@ -109,6 +103,20 @@ def write_circuit(
     about = told_all | {"curve": curve.to_dict("list")}
     content = behind("Circuit.page")(found, about, sections=parts, command=command)
     write_atomically(folder / "circuit.html", content)
+
+
+def _of_edges(found: Circuit, edges: EdgeEvaluation | str | None) -> list[tuple[Any, ...]]:
+    """Return the sections of the page about edges; none without edges."""
+    from interp.draw.figure import svg
+
+    if not found.edges:
+        return []
+    of = edges if isinstance(edges, str) or edges is None else edges.told()
+    shown: list[Any] = [str(of)]
+    if not isinstance(edges, str) and edges is not None:
+        shown += [svg(edges.plot()), edges.wide()]
+    first = _largest_first(found.top(SHOWN).edges_to_pandas())
+    return [("Evaluation of edges", *shown), ("Edges", first)]
 
 
 def _nodes(found: Circuit) -> pd.DataFrame:

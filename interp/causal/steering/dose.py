@@ -96,13 +96,13 @@ def steer(
     measured = task
     if how == "add" and direction is None:
         direction, measured = _split(model, task)
-    plain = plain or behind("steer")(model, seed=seed + HELD_OUT)
+    on_text: Task = plain or behind("steer")(model, seed=seed + HELD_OUT)
     sets = [chosen, *_random_sets(model, chosen, n_random, seed)]
     done, total = 0, len(doses) * len(sets) * 2
     found: list[list[Float[np.ndarray, "factor prompt"]]] = []
     for one in sets:
         rows = []
-        for each in (measured, plain):
+        for each in (measured, on_text):
             values = []
             for dose in doses:
                 values.append(_values(model, each, _edit(one, how, dose, direction)))
@@ -113,7 +113,7 @@ def steer(
         found.append(rows)
     made = model_provenance(model) | {
         "how": how, "heads": [str(h) for h in chosen], "seed": seed, "task": measured.about(),
-        "plain": plain.about(), "n_random": len(sets) - 1,
+        "plain": on_text.about(), "n_random": len(sets) - 1,
         "edits": [_edit(chosen, how, dose, direction).name for dose in doses],
         "made_by": "interp.causal.steer",
     }  # fmt: skip
@@ -122,15 +122,15 @@ def steer(
         steered=tuple(map(str, chosen)),
         how=how,
         factors=doses,
-        tasks=(measured.name, plain.name),
-        units=(measured.unit, plain.unit),
-        higher_is_better=(measured.higher_is_better, plain.higher_is_better),
+        tasks=(measured.name, on_text.name),
+        units=(measured.unit, on_text.unit),
+        higher_is_better=(measured.higher_is_better, on_text.higher_is_better),
         values=tuple(found[0]),
         random=tuple(
             np.stack([x[k] for x in found[1:]]) if found[1:] else np.zeros((0, *found[0][k].shape))
             for k in (0, 1)
         ),
-        clusters=(measured.clusters, plain.clusters),
+        clusters=(measured.clusters, on_text.clusters),
         provenance=made,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from interp.causal.steering.result import DoseCurve
 from interp.draw.charts import filled_between
@@ -20,20 +22,23 @@ def plot_doses(curve: DoseCurve) -> go.Figure:
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
     frame = curve.to_pandas()
     for k, task in enumerate(curve.tasks):
-        rows = frame[frame["task"] == task].sort_values("factor")
-        x, place = rows["factor"], {"row": k + 1, "col": 1}
-        if rows["null"].notna().all():
+        rows = frame.loc[(frame["task"] == task).to_numpy()].sort_values(by="factor")
+        x, null, low, high, score = (
+            rows[c].to_numpy(float) for c in ("factor", "null", "low", "high", "score")
+        )
+        place: dict[str, Any] = {"row": k + 1, "col": 1}
+        if not np.isnan(null).any():
             figure.add_scatter(
-                x=x, y=rows["null"], mode="lines", name="random sets, mean", showlegend=k == 0,
+                x=x, y=null, mode="lines", name="random sets, mean", showlegend=k == 0,
                 line={"color": GREY, "dash": "dot"}, **place,
             )  # fmt: skip
-        if rows["low"].notna().all():
+        if not np.isnan(low).any():
             filled_between(
-                figure, x, rows["low"], rows["high"], fillcolor=faded(COLOURS[k], 0.18),
+                figure, x, low, high, fillcolor=faded(COLOURS[k], 0.18),
                 name="95 % interval", showlegend=False, **place,
             )  # fmt: skip
         figure.add_scatter(
-            x=x, y=rows["score"], mode="lines+markers", name=text(task),
+            x=x, y=score, mode="lines+markers", name=text(task),
             line={"color": COLOURS[k], "width": 2.5},
             hovertemplate="x %{x}: %{y:.4g}<extra></extra>", **place,
         )  # fmt: skip

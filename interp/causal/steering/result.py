@@ -91,7 +91,8 @@ class DoseCurve(Result):
         for k, task in enumerate(self.tasks):
             better = "higher" if self.higher_is_better[k] else "lower"
             lines.append(f"  {task} ({self.units[k]}, {better} is better)")
-            for row in frame[frame["task"] == task].to_dict("records"):
+            mine = frame.loc[(frame["task"] == task).to_numpy()]
+            for row in mine.to_dict(orient="records"):
                 ends = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
                 null = "" if np.isnan(row["null"]) else f", random sets {row['null']:.3g}"
                 same = "  (the model itself)" if row["factor"] == self.unchanged else ""

@@ -60,9 +60,9 @@ def own_task(
         return None
     if name == OF_OPTION:
         name = str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
+    if name == "needles":
+        return needle_task(model, seed=seed, scored=scored, **sizes)
     make = MADE_HERE.get(name)
-    if make is needle_task:
-        return make(model, seed=seed, scored=scored, **sizes)
     if make is not None:
         return make(model, seed=seed + HELD_OUT, **sizes)
     n = {"n": sizes["n"]} if "n" in sizes else {}
