@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,18 @@ from interp.circuits.named._task import effects, mean_effect, tried
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
+from interp.core.resources import folder
 from interp.heads.declaration import Lab
 from interp.lens import direct_logit_attribution
 from interp.lens.direct_effects import LogitRead, against, difference, direct_effects
 
 NAMED = sorted(name for name, entry in METRICS.items() if entry.group == "roles")
 NULL_LAB = Lab(0, lambda *x: None, notes=False)  # the model need not be able to do the task
-UD = Path(__file__).parents[1] / "syntax" / "ud_sample.conllu"
-OTHER = {"task": "ioi", "residual": True, "least": 8, "longest": 20, "relation": "obj"}
+ON_TEXT = ("duplicate_token_text", "previous_token_text")
+OTHER = {
+    "pairs": 30, "sentences": 60, "task": "ioi", "residual": True, "least": 8, "longest": 20,
+    "relation": "obj",
+}  # fmt: skip
 FEWER = {"pairs": 8, "rows": 3, "trials": 8, "prompts": 10, "movers": 1, "longest": 24}
 
 
@@ -259,7 +264,11 @@ def trials(name: str, model: interp.Model, **options):
 
 @pytest.mark.parametrize("name", NAMED)
 def test_scores_of_a_random_model_equal_their_null(name, random_model) -> None:
-    """Finite scores for every head, within 5 standard errors of the null in all of them."""
+    """Finite scores for every head, within 5 standard errors of the null in all of them.
+
+    On text a random head prefers some tokens to others, and texts share tokens: there the gap is
+    small, and only random weights tell that it is nothing.
+    """
     own, usual = random_model
     model = own.get(name, usual)
     found = trials(name, model)
@@ -273,15 +282,21 @@ def test_scores_of_a_random_model_equal_their_null(name, random_model) -> None:
         assert kept.any()
         gap = (values - null)[kept]
         error = gap.std(0) / len(gap) ** 0.5
-        assert (gap.mean(0).abs() <= 5 * error + 1e-9).all(), (name, gap.mean(0), error)
+        near = 0.03 if name in ON_TEXT else 5 * error + 1e-9
+        assert (gap.mean(0).abs() <= near).all(), (name, gap.mean(0), error)
 
 
 @pytest.mark.parametrize(("name", "option"), [(n, o) for n in NAMED for o in METRICS[n].options])
-def test_every_option_changes_the_scores(name, option, random_model) -> None:
+def test_every_option_changes_the_scores(name, option, random_model, tmp_path) -> None:
     own, usual = random_model
     model = own.get(name, usual)
     default = METRICS.load(name).options[option].default
-    other = OTHER.get(option, default + 1 if isinstance(default, int) else None)
+    if option == "file":  # the second half of the treebank
+        sentences = (folder("data") / "treebank.conllu").read_text(encoding="utf-8").split("\n\n")
+        other = str(tmp_path / "half.conllu")
+        Path(other).write_text("\n\n".join(sentences[len(sentences) // 2 :]), encoding="utf-8")
+    else:
+        other = OTHER.get(option, default + 1 if isinstance(default, int) else None)
     whole = METRICS.load(name).bind().experiment(model, 0, NULL_LAB.tell, notes=False)
     changed = METRICS.load(name).bind(**{option: other})
     found = changed.experiment(model, 0, NULL_LAB.tell, notes=False)
