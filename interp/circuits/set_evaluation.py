@@ -134,7 +134,9 @@ class SetEvaluation(Result):
                 row |= {what: told[0], f"{what}_low": told[1], f"{what}_high": told[2]}
             rows.append(row | {"needed": own[1] > 0 or own[2] < 0,
                                "backups": self.backups.get(name, "")})  # fmt: skip
-        frame = pd.DataFrame(rows)
+        ends = ("", "_low", "_high")
+        shares = [f"{what}{end}" for what in ("lost", "model_lost", "unexplained") for end in ends]
+        frame = pd.DataFrame(rows, columns=["node", *shares, "needed", "backups"])
         return frame.assign(
             score=self.per_prompt.mean(1), sem=standard_error(self.per_prompt, self.clusters)
         )

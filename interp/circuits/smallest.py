@@ -13,14 +13,18 @@ with `evaluate_set`.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.identity import model_content, of_task
+from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import node_of
 from interp.circuits.patched_runs import PatchedRuns
+from interp.circuits.steps import Progress, following
 from interp.core.errors import OptionError
 from interp.model.given import takes_model
 
@@ -211,6 +215,8 @@ def smallest_set(
     *,
     faithful: float = FAITHFUL,
     size: int = 0,
+    ledger: str | os.PathLike | None = None,
+    progress: Progress | None = None,
 ) -> Circuit:
     """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
 
@@ -225,6 +231,8 @@ def smallest_set(
         task: The pairs of prompts to select on.
         faithful: Share of the difference between clean and corrupted that the set keeps.
         size: Number of nodes, instead of the share.
+        ledger: A folder that stores finished forward passes; the same call reuses them.
+        progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
         OptionError: The circuit is of another model, the share is not between 0 and 1, or clean and
@@ -233,13 +241,19 @@ def smallest_set(
     """
     check_share(faithful, size)
     circuit.require(model)
-    runs = PatchedRuns(model, task)
-    rest = [name for name in runs.graph.writers if name not in circuit.nodes]
     scores = dict(zip(circuit.edges, np.nan_to_num(circuit.edge_score).tolist(), strict=True))
-    on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
-    found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
-    if on_graph:
-        found = choose_edges(runs, found, on_graph, faithful=faithful)
-    else:
-        found = replace(found, edges=connected(found.edges))
+    store = None
+    if ledger is not None:
+        own = {"smallest": [faithful, size, list(circuit.ranking)],
+               "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
+        store = Kept(ledger, model_content(model) | of_task(model, task) | own)
+    with following(store, progress):
+        runs = PatchedRuns(model, task)
+        rest = [name for name in runs.graph.writers if name not in circuit.nodes]
+        on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
+        found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
+        if on_graph:
+            found = choose_edges(runs, found, on_graph, faithful=faithful)
+        else:
+            found = replace(found, edges=connected(found.edges))
     return replace(circuit, tables=dict(circuit.tables) | found.tables(faithful, runs.stages))

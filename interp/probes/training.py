@@ -157,7 +157,8 @@ def _provenance(
 
     items = hashlib.sha256(json.dumps([features.items, y.tolist()]).encode()).hexdigest()
     return {
-        "model": features.model.get("name"), "model_hash": features.model.get("hash"),
+        "model": features.model.get("name"), "model_id": features.model.get("name"),
+        "content_hash": features.model.get("hash"),
         "prompts": about["features"], "prompts_hash": items, "n_prompts": len(y),
         "options": dict(about) | {"strength": strength}, "seed": about["seed"],
         "made_by": "interp.probes.train_probe", "versions": {"interp": __version__},

@@ -88,8 +88,9 @@ def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
 
 def test_what_is_found_is_not_searched_again(run, monkeypatch, tmp_path) -> None:
     first, in_all = counting(run, *QUICK, "-o", tmp_path)
-    # what was found, and the first nodes patched on other pairs; the evaluation on either pairs
-    assert len(list((tmp_path / "kept").glob("*.steps.*.parquet"))) == 2
+    # what was found, its smallest set, that set and the first nodes on other pairs; the evaluation
+    # on either pairs
+    assert len(list((tmp_path / "kept").glob("*.steps.*.parquet"))) == 4
     assert len(list((tmp_path / "kept").glob("*.coalitions.*.parquet"))) == 2
     assert not (tmp_path / "kept" / "unfinished.sqlite").exists()
     from interp.circuits.methods import exact_patching
@@ -119,7 +120,7 @@ def test_interrupted_without_a_folder(run, monkeypatch) -> None:
 
 def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:
     first = run(*QUICK, "-o", tmp_path).stdout
-    steps, _ = (tmp_path / "kept").glob("*.steps.*.parquet")
+    steps, *_ = sorted((tmp_path / "kept").glob("*.steps.*.parquet"))
     content = steps.read_bytes()
     steps.write_bytes(content[:-7])
     result = run(*QUICK, "-o", tmp_path)

@@ -200,7 +200,9 @@ def circuit(
             start = Plan(task, n, seed, same_templates)
             if given is None:
                 found = _found(model, start, way, level, options, ledger=ledger, progress=tell)
-                found, no_set = _with_set(model, found, start, faithful, size or 0)
+                found, no_set = _with_set(
+                    model, found, start, faithful, size or 0, ledger=ledger, progress=tell
+                )
             else:
                 found, no_set = _read(given, model, task), "the circuit was found without one"
             plan = start.after(found)
@@ -301,7 +303,7 @@ def _found(
 
 
 def _with_set(
-    model: Model, found: Circuit, plan: Plan, faithful: float, size: int
+    model: Model, found: Circuit, plan: Plan, faithful: float, size: int, **kept: Any
 ) -> tuple[Circuit, str]:
     """Mark the smallest set in a circuit of a method that has none, or return why there is none."""
     from interp.circuits.smallest import chosen_of, smallest_set
@@ -309,7 +311,8 @@ def _with_set(
     if chosen_of(found) is not None:
         return found, ""
     try:
-        return smallest_set(model, found, plan.pairs(model), faithful=faithful, size=size), ""
+        pairs = plan.pairs(model)
+        return smallest_set(model, found, pairs, faithful=faithful, size=size, **kept), ""
     except (OptionError, UnreadableAttention) as error:
         return found, str(error)
 

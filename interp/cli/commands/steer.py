@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GROUP = "Causal"
 
 
-@click.command(epilog="Example: interp steer bundled:induction --heads L1H0,L1H1 --save results")
+@click.command(epilog="Example: interp steer bundled:induction --heads L1H0,L1H1 -o results")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.option("--heads", required=True, metavar="L0H1,...", help="Heads that are steered together.")
 @click.option(
@@ -41,18 +41,18 @@ GROUP = "Causal"
     help="The factors; by default -2,-1,0,0.5,1,1.5,2,3. With `scale`, 1 is the model itself; "
     "with `add`, 0 is.",
 )  # fmt: skip
-@click.option("-n", "n", type=click.IntRange(4), default=32, show_default=True,
+@click.option("-n", "n", type=click.IntRange(4), default=32, show_default=True, metavar="N",
               help="Number of prompts of the task.")  # fmt: skip
 @click.option("--random", "n_random", default=4, show_default=True, type=click.IntRange(0),
               metavar="N", help="Random sets of as many heads of the same layers.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of prompts and random sets.")
-@click.option("--save", type=OUT_FOLDER, metavar="DIR",
+@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
               help="Folder for steer.json, steer.csv and steer.html.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def steer(
     source: str, heads: str, task: str, how: str, factors: str | None, n: int, n_random: int,
-    seed: int, save: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
+    seed: int, out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Turn heads of MODEL up and down, and measure a task and the loss on plain text.
 
@@ -75,8 +75,8 @@ def steer(
             seed=seed, progress=tell,
         )  # fmt: skip
     click.echo(repr(found))
-    if save is not None:
-        folder = model_folder(save, model.name)
+    if out is not None:
+        folder = model_folder(out, model.name)
         for end in ("json", "csv", "html"):
             found.save(folder / f"steer.{end}")
         voice.note(f"{folder}: steer.json, steer.csv, steer.html")

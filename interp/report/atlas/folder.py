@@ -35,7 +35,7 @@ NAMES = (
     "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
     "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
     "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
-    "sources.json", "gates.json",
+    "sources.json", "gates.json", "steer.json",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
@@ -319,12 +319,6 @@ def _result(document: Any, path: Path, found: Contents) -> None:
     found.parts += [] if part is None else [part]
 
 
-def _probe(document: Any, _: Path, found: Contents) -> None:
-    from interp.report.atlas.head_results import probe_part
-
-    found.parts.append(probe_part(document))
-
-
 def _tokens(document: Any, path: Path, found: Contents) -> None:
     from interp.report.atlas.head_results import token_part
 
@@ -352,7 +346,6 @@ _FORMS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Path, Contents], None]
     (_keyed("attributions"), _kept("attributions")),
     (_keyed("tokens", "summary", "differences", "limits", "texts"), _tokens),
     (_keyed("summary", "differences", "limits", "texts"), _kept("faithfulness")),
-    (_keyed("about", "scores", "reliability", "heads"), _probe),
     (_keyed("format", "provenance", "rows"), _table),
     (_named("interp Result"), _result),
 )

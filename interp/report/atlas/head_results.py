@@ -1,27 +1,29 @@
-"""Parts of the atlas on what single heads need or hold: caches, learned gates, probes."""
+"""Parts of the atlas on what single heads need or hold: caches, learned gates, probes, steering."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.table import HeadTable
 from interp.report.atlas.rows import (
     FoundPart,
     between,
     frame_rows,
     made_of,
+    plain_value,
     stated_weights,
 )
 
 if TYPE_CHECKING:
     from interp.causal.gating.result import LearnedGates
+    from interp.causal.steering.result import DoseCurve
     from interp.heads.kv_cache.cards import CacheCards
     from interp.heads.kv_cache.methods import RetrievalMethods
     from interp.heads.kv_cache.plan_result import CachePlan
     from interp.heads.kv_cache.sources import ContextSources
+    from interp.probes.result import ProbeResult
 
 NAMED = 4  # heads named in a sentence, and methods in the note on a head
 KVHeadKey = tuple[str, int, int]  # stack, layer, key-value head
@@ -37,27 +39,10 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     Raises:
         StoreError: the file cannot be read, or is damaged.
     """
-    if kind == "CacheCards":
-        from interp.heads.kv_cache.cards import CacheCards
-
-        return cache_cards_part(CacheCards.load(path))
-    if kind == "CachePlan":
-        from interp.heads.kv_cache.plan_result import CachePlan
-
-        return cache_plan_part(CachePlan.load(path))
-    if kind == "RetrievalMethods":
-        from interp.heads.kv_cache.methods import RetrievalMethods
-
-        return retrieval_part(RetrievalMethods.load(path))
-    if kind == "ContextSources":
-        from interp.heads.kv_cache.sources import ContextSources
-
-        return sources_part(ContextSources.load(path))
-    if kind == "LearnedGates":
-        from interp.causal.gating.result import LearnedGates
-
-        return gates_part(LearnedGates.load(path))
-    return None
+    if kind not in _SHOWN:
+        return None
+    module, shown = _SHOWN[kind]
+    return shown(getattr(import_module(module), kind).load(path))
 
 
 def _part(kind: str, title: str, text: str, frame: Any, made: Mapping[str, Any]) -> Any:
@@ -178,12 +163,11 @@ def gates_part(found: LearnedGates) -> FoundPart:
     return _of_model(part, found.provenance, notes=notes)
 
 
-def probe_part(document: Mapping[str, Any]) -> FoundPart:
+def probe_part(found: ProbeResult) -> FoundPart:
     """Return a linear probe on heads: its held-out scores, and what is lost without each head."""
-    table = HeadTable.of_json(json.dumps(document["heads"]))
-    scores, about = document["scores"], document["about"]
-    frame: Any = table.to_pandas()
-    made = next(iter(table.provenance.values()), {})
+    scores, about = found.scores, found.about
+    frame: Any = found.to_pandas()
+    made = found.provenance
     low, high = scores["auc_interval"]
     p = scores.get("p")
     text = (
@@ -195,7 +179,7 @@ def probe_part(document: Mapping[str, Any]) -> FoundPart:
     text += f"; {shuffled:.3f} with shuffled labels, p = {p:.3g}." if p and shuffled else "."
     if "selectivity" in scores:
         text += f" Selectivity against a control task: {scores['selectivity']:.3f}."
-    several = len(table.stacks) > 1
+    several = frame["stack"].nunique() > 1
     notes, heads = {}, []
     order = frame.sort_values("score", ascending=False, kind="stable")
     for row in order.to_dict("records"):
@@ -210,8 +194,44 @@ def probe_part(document: Mapping[str, Any]) -> FoundPart:
             heads.append(label)
     part = _part("probe", f"Probe of {about['features']}", text, order, made)
     part["heads"] = heads
-    model = str(made.get("model_id") or (table.models[0] if table.models else ""))
-    return FoundPart(part, model, str(made.get("model_hash") or ""), notes)
+    return _of_model(part, made, notes=notes)
+
+
+def doses_part(found: DoseCurve) -> FoundPart:
+    """Return what steering some heads does to a task and to plain text, over the factors."""
+    frame: Any = found.to_pandas()
+    lines: list[Any] = []
+    told = []
+    for k, task in enumerate(found.tasks):
+        mine = frame.loc[(frame["task"] == task).to_numpy()]
+        values = {name: [plain_value(x) for x in mine[name]]
+                  for name in ("factor", "score", "low", "high", "null")}  # fmt: skip
+        lines.append({"name": f"{task} ({found.units[k]})", "kind": "result",
+                      "x": values["factor"], "y": values["score"], "low": values["low"],
+                      "high": values["high"]})  # fmt: skip
+        if found.random[k].shape[0]:
+            lines.append({"name": f"{task}, random heads", "kind": "random", "x": values["factor"],
+                          "y": values["null"], "low": [], "high": []})  # fmt: skip
+        said = {min(found.factors), found.unchanged, max(found.factors)}
+        ends = mine.loc[mine["factor"].isin(sorted(said)).to_numpy()].sort_values(by="factor")
+        told.append(
+            f"{task}: "
+            + ", ".join(
+                f"{row['score']:.3g}{between(row['low'], row['high'])} at {row['factor']:g}"
+                for row in ends.to_dict(orient="records")
+            )
+            + f" ({found.units[k]})"
+        )
+    what = "output times the factor" if found.how == "scale" else "a direction times the factor"
+    names = ", ".join(found.steered)
+    text = f"{names}: {what}; 1 is the model itself. " if found.how == "scale" else (
+        f"{names}: {what} is added; 0 is the model itself. "
+    )  # fmt: skip
+    part = _part("steering", f"Steering {names}: {found.tasks[0]}", text + "; ".join(told) + ".",
+                 frame, found.provenance)  # fmt: skip
+    part["heads"] = list(found.steered)
+    part["figure"] = {"draw": "curves", "x": "factor", "y": "task and loss", "lines": lines}
+    return _of_model(part, found.provenance)
 
 
 def token_part(document: Mapping[str, Any]) -> FoundPart:
@@ -238,3 +258,15 @@ def token_part(document: Mapping[str, Any]) -> FoundPart:
     }  # fmt: skip
     return FoundPart(part, str(made.get("model_id") or made.get("model") or ""),
                      stated_weights(made))  # fmt: skip
+
+
+# Results by the name of their class: where it is defined, and what shows it.
+_SHOWN: dict[str, tuple[str, Callable[[Any], FoundPart]]] = {
+    "CacheCards": ("interp.heads.kv_cache.cards", cache_cards_part),
+    "CachePlan": ("interp.heads.kv_cache.plan_result", cache_plan_part),
+    "RetrievalMethods": ("interp.heads.kv_cache.methods", retrieval_part),
+    "ContextSources": ("interp.heads.kv_cache.sources", sources_part),
+    "LearnedGates": ("interp.causal.gating.result", gates_part),
+    "ProbeResult": ("interp.probes.result", probe_part),
+    "DoseCurve": ("interp.causal.steering.result", doses_part),
+}

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
+from probes.made_features import PLANTED, made
 
 from interp.causal.gating.result import LearnedGates
+from interp.causal.steering.result import DoseCurve
 from interp.core.table import HeadTable
 from interp.heads.kv_cache.cards import CacheCards
 from interp.heads.kv_cache.plan_result import CachePlan
 from interp.heads.kv_cache.windows import KVHead, Window
-from interp.probes.result import ProbeResult
+from interp.probes import HeadFeatures, train_probe
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
 
@@ -102,21 +103,40 @@ def test_a_card_gives_the_gate_with_its_interval(folder: Path) -> None:
 
 
 def test_a_probe_gives_the_loss_without_each_head(folder: Path) -> None:
-    table = HeadTable.from_records(
-        [{"model": "tiny", "layer": 0, "head": i, "metric": "probe", "score": 0.1 * i, "sem": 0.01,
-          "n": 40, "clusters": 10, "unit": "nats per item"} for i in range(4)],
-        {("tiny", "probe"): {"model_hash": "c" * 64}},
-    )  # fmt: skip
-    told = {"auc": 0.8, "auc_interval": [0.7, 0.9], "auc_shuffled": 0.5, "p": 0.01}
-    about = {"features": "z", "items": 40, "documents": 10, "folds": 5}
-    made = ProbeResult(table, told, pd.DataFrame({"n": [40]}), None, np.zeros(40), about)  # type: ignore[arg-type]
-    made.save(folder / "probe.json")
+    made_up, y, where = made(signal=1.5)
+    mine = [i for i, place in enumerate(made_up.places) if place[1] == PLANTED[1]]
+    places = tuple(("decoder", 0, made_up.places[i][2]) for i in mine)
+    about = {"name": "tiny", "hash": "c" * 64}
+    features = HeadFeatures(made_up.x[:, mine], places, "z", made_up.items, about)
+    found = train_probe(features, y.tolist(), where.tolist(), folds=3, permutations=19)
+    found.save(folder / "probe.json")
     atlas = build_atlas(folder)
     [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "probe"]
-    assert "0.800 of the pairs in order on held-out documents [0.7, 0.9]" in part["text"]
-    assert "0.500 with shuffled labels, p = 0.01" in part["text"]
-    assert part["heads"] == ["L0H3", "L0H2", "L0H1"]  # whose interval is above zero
-    assert any("rises by +0.3 [" in x for x in notes_on(atlas, "L0H3"))
+    assert f"{found.scores['auc']:.3f} of the pairs in order on held-out documents" in part["text"]
+    assert "with shuffled labels, p = " in part["text"]
+    assert part["heads"][0] == f"L0H{PLANTED[2]}"
+    score = found.top(1).to_pandas()["score"].iloc[0]
+    assert any(f"rises by {score:+.3g} [" in x for x in notes_on(atlas, f"L0H{PLANTED[2]}"))
+
+
+def test_steering_is_drawn_over_the_factors(folder: Path) -> None:
+    values = np.linspace(0, 1, 12).reshape(3, 4)
+    random = np.full((2, 3, 4), 0.5)
+    curve = DoseCurve(
+        "tiny", ("L0H3",), "scale", (-1.0, 1.0, 2.0), ("copying", "plain_loss"),
+        ("logits", "nats/token"), (True, False), (values, values), (random, random), (None, None),
+        MADE,
+    )  # fmt: skip
+    curve.save(folder / "steer.json")
+    atlas = build_atlas(folder)
+    [part] = [p for p in atlas["models"][0]["results"] if p["kind"] == "steering"]
+    assert part["heads"] == ["L0H3"]
+    assert "1 is the model itself. copying: 0.136 [" in part["text"]
+    first = part["figure"]["lines"][0]
+    assert first["x"] == [-1.0, 1.0, 2.0]
+    assert first["y"] == pytest.approx(values.mean(1))
+    assert [line["kind"] for line in part["figure"]["lines"]] == ["result", "random"] * 2
+    assert "Steering L0H3" in atlas_page(atlas)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".json"])
