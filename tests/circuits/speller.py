@@ -35,12 +35,16 @@ def speller(
     words += [*facts.CAPITALS, *facts.CAPITALS.values(), "So", "In", "Here", "Now", "We"]
     words += [w for pairs in FUNCTIONS.values() for pair in pairs for w in pair]
     words += [w for t in TASKS["known_fact"].templates for w in t.split() if "{" not in w]
-    plain = {x.strip(",.") for w in words for x in (w,)}
+    plain = {w.strip(",.") for w in words}
+    if not things:
+        plain -= {*ioi.PLACES, *ioi.THINGS}
     pieces = [*plain, *(f" {w}" for w in plain), ",", "."]
+    pieces += [f" {x}" for x in "()[]{}<>"]
     pieces += [f"{y:02d}" for y in range(100)] + [f" {y:02d}" for y in range(100)]
     ids = {"<s>": 0, "<unk>": 1} | {p: i + 2 for i, p in enumerate(sorted(set(pieces)))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\d\d| ?[A-Za-z]+|[.,]"), "isolated")
+    pattern = Regex(r" ?\d\d| ?[A-Za-z]+|[.,]| ?[()\[\]{}<>]")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "isolated")
     if begin:
         tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>")

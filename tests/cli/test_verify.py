@@ -109,7 +109,7 @@ def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> N
     result = run(*args, "-q", "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]
-    assert told.startswith("    not checked on needles")
+    assert told.startswith("    not checked on its own task")
     assert "needle_loss" not in result.stdout
     assert "answers none of 3 needles" in (tmp_path / "verify.html").read_text()
     result = run(*args, "--csv")

@@ -19,7 +19,6 @@ from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.nodes import larger_effect
 from interp.circuits.patched_runs import BASE, PatchedRuns
 from interp.circuits.smallest import (
-    FAITHFUL,
     NodeSet,
     check_share,
     choose_edges,
@@ -72,7 +71,7 @@ def verified_edges(
     task: ContrastTask,
     level: str,
     *,
-    faithful: float = FAITHFUL,
+    faithful: float = 0.8,
     size: int = 0,
     budget: int = 0,
     backups: bool = True,

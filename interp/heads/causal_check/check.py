@@ -146,7 +146,13 @@ def confirm(
     checks: list[CausalCheck] = []
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():
-        game = Game(model, each, kind=kind, seed=seed, **options)
+        try:
+            game = Game(model, each, kind=kind, seed=seed, **options)
+        except OptionError as error:  # wrong options are refused by the plain task too
+            if purpose != "own":
+                raise
+            notes |= dict.fromkeys(mine, f"not checked on its own task: {error}")
+            continue
         refused = "" if purpose == "plain" else _at_chance(game)
         if refused:
             notes |= dict.fromkeys(mine, f"not checked on the task {each.name}: {refused}")
