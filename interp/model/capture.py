@@ -28,7 +28,10 @@ HEAD_NAMES = {
     "k": "keys that enter the scores, after rotary and norms [batch, kv_head, key_pos, d_head]",
     "v": "values [batch, kv_head, key_pos, d_v]",
     "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
-    "pattern": "attention probabilities [batch, head, query_pos, key_pos]",
+    "pattern": "attention probabilities [batch, head, query_pos, key_pos]; of a map that is not a "
+    "softmax, the absolute share |M| / sum |M|",
+    "map": "matrix that multiplies the values: the pattern, or the signed map of a mixer [batch, "
+    "head, query_pos, key_pos]",
     "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
     "result": "each head's part of the attention output, without the bias [batch, query_pos, "
     "head, d_model]",
@@ -201,6 +204,11 @@ def requested(
         chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
     for name in names:
         for site in sites:
+            if name in ("q", "k", "scores") and site.kind != "softmax":
+                raise UnreadableAttention(
+                    f"{site.name} ({site.module}) has no {name}: its {site.kind} map is not one "
+                    "softmax; map, pattern (its absolute share), v and z can be captured"
+                )
             if name in ("q", "k") and not site.has_qk:
                 raise UnreadableAttention(
                     f"{site.name}: the scores of this family are a sum of several products, "
@@ -255,10 +263,10 @@ class Recorder:
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
         for name in self.request.names:
-            if name in ("scores", "pattern"):
+            if name in ("scores", "pattern", "map"):
                 index = _inside(rows, call.z.shape[2], "rows")
                 index = index if isinstance(index, slice) else index.to(call.z.device)
-                full = call.scores(index) if name == "scores" else call.pattern(index)
+                full = getattr(call, name)(index)
                 self.keep(name, site, _take(full, 1, heads))
             elif name in ("q", "k", "v", "z"):
                 x = {"q": call.q, "k": call.k, "v": call.v, "z": call.z}[name]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.tap import built
+from interp.model.mixers.map_call import MapCall
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
 from interp_kernels.problem import Attention
@@ -23,6 +24,14 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
         "key_padding": real if same_sequence and not bool(real.all()) else None,
         "tokens": tokens if same_sequence else None,
     }
+    if isinstance(call, MapCall):
+        one = call.v.new_zeros(()).expand(1, 1, 1, 1)
+        masks = {"causal": True, "offset": keys - queries}
+        masks = masks if call.masked_by is None else _masks(call.masked_by, real)
+        return Attention(
+            q=one.expand(*call.z.shape[:3], 1), k=one.expand(*call.v.shape[:3], 1), v=call.v,
+            **masks, **common,
+        )  # fmt: skip
     if isinstance(call, ComputedCall):
         return Attention(
             q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,

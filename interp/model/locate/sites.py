@@ -36,6 +36,8 @@ class Site:
     gated: bool = False  # the projection's input is not z itself
     recorded: bool = False  # its own code computes a pattern that q, k and a bias do not give
     order: int | None = None  # place of q·k among the products of the module's own code
+    kind: str = "softmax"  # of the map from values to outputs; see `interp.model.mixers`
+    about: str = ""  # sign and row sums of a map that is not a softmax
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @cached_property
