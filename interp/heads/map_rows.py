@@ -18,8 +18,21 @@ from interp_kernels import reference
 from interp_kernels.masks import visible
 from interp_kernels.problem import Attention
 from interp_kernels.reductions import (
-    Chosen, Diagonal, Distance, Entropy, KeySetMass, Largest, Mass, Output, Received,
-    ReceivedValueWeighted, Reduction, ResultNorm, SegmentMass, Targets, TopK,
+    Chosen,
+    Diagonal,
+    Distance,
+    Entropy,
+    KeySetMass,
+    Largest,
+    Mass,
+    Output,
+    Received,
+    ReceivedValueWeighted,
+    Reduction,
+    ResultNorm,
+    SegmentMass,
+    Targets,
+    TopK,
 )  # fmt: skip
 
 SHARE = "of absolute shares |M| / sum |M| of each row"

@@ -161,15 +161,19 @@ def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
     """Return provenance of a model and of the versions that ran it."""
     unused = {"unused_tensors": list(model.unused)} if model.unused else {}
     maps = maps_of(model)
-    return unused | ({"maps": maps} if maps else {}) | {
-        "model_id": model.name,
-        "revision": model.revision,
-        "content_hash": model.content_hash,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "attention": model.attention,
-        "source": model.source,
-        "versions": versions(),
-    }
+    return (
+        unused
+        | ({"maps": maps} if maps else {})
+        | {
+            "model_id": model.name,
+            "revision": model.revision,
+            "content_hash": model.content_hash,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "attention": model.attention,
+            "source": model.source,
+            "versions": versions(),
+        }
+    )
 
 
 def result_provenance(

@@ -124,7 +124,7 @@ def _attention_modules(module: nn.Module) -> list[str]:
 
 def _recurrent_modules(module: nn.Module) -> list[str]:
     """Return modules that mix positions by a recurrence, by the names of their classes."""
-    kinds = r"(mamba\w*(mixer|layer)|falconh1mixer|recurrentblock)$"
+    kinds = r"(mamba\w*mixer|falconh1mixer|recurrentblock)$"
     return [n for n, m in module.named_modules() if re.search(kinds, type(m).__name__.lower())]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -48,3 +48,8 @@ class Site:
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
         return head // (self.n_heads // self.n_kv_heads)
+
+
+def softmax_sites(sites: Iterable[Site]) -> list[Site]:
+    """Return the sites whose heads are one softmax; others have no weights of queries and keys."""
+    return [site for site in sites if site.kind == "softmax"]
