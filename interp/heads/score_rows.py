@@ -23,7 +23,8 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.engine import ROUNDING, batches, engine_used, reduce_patterns
+from interp.heads.engine import ROUNDING, batches, reduce_patterns
+from interp.heads.engine_choice import engine_used
 from interp.model.content import tensors_hash
 from interp.model.locate.sites import Site
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
+from interp.model.activation_names import NAMES, STREAM_NAMES
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
@@ -22,28 +23,6 @@ from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
-
-HEAD_NAMES = {
-    "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
-    "k": "keys that enter the scores, after rotary and norms [batch, kv_head, key_pos, d_head]",
-    "v": "values [batch, kv_head, key_pos, d_v]",
-    "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
-    "pattern": "attention probabilities [batch, head, query_pos, key_pos]; of a map that is not a "
-    "softmax, the absolute share |M| / sum |M|",
-    "map": "matrix that multiplies the values: the pattern, or the signed map of a mixer [batch, "
-    "head, query_pos, key_pos]",
-    "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
-    "result": "each head's part of the attention output, without the bias [batch, query_pos, "
-    "head, d_model]",
-}
-STREAM_NAMES = {
-    "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
-    "resid_mid": "residual stream between attention and MLP [batch, pos, d_model]",
-    "resid_post": "residual stream that leaves the block [batch, pos, d_model]",
-    "attn_out": "what attention adds to the stream, bias included [batch, pos, d_model]",
-    "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
-}
-NAMES = HEAD_NAMES | STREAM_NAMES
 
 
 class NotCaptured(OptionError, KeyError):
@@ -365,7 +344,7 @@ def capture(
     Args:
         model: the loaded model.
         prompts: prompts, or input tensors by name.
-        names: any of `interp.model.capture.NAMES`.
+        names: any of `interp.model.activation_names.NAMES`.
         layers: layers to capture; all by default.
         stack: attention stack to capture; all by default.
         heads: query heads to capture; all by default. Of k and v, the key-value heads that they
