@@ -22,4 +22,5 @@ STREAM_NAMES = {
     "attn_out": "what attention adds to the stream, bias included [batch, pos, d_model]",
     "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
 }
+SOFTMAX_NAMES = ("q", "k", "scores")  # maps that are not one softmax have none of these
 NAMES = HEAD_NAMES | STREAM_NAMES

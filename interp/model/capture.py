@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
-from interp.model.activation_names import NAMES, STREAM_NAMES
+from interp.model.activation_names import NAMES, SOFTMAX_NAMES, STREAM_NAMES
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site, Where
+from interp.model.locate.sites import Site, Where, softmax_sites
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -183,7 +183,9 @@ def requested(
         chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
     for name in names:
         for site in sites:
-            if name in ("q", "k", "scores") and site.kind != "softmax":
+            if name in SOFTMAX_NAMES and site.kind != "softmax":
+                if layers is None and softmax_sites(sites):
+                    continue  # captured where they exist
                 raise UnreadableAttention(
                     f"{site.name} ({site.module}) has no {name}: its {site.kind} map is not one "
                     "softmax; map, pattern (its absolute share), v and z can be captured"
@@ -242,6 +244,8 @@ class Recorder:
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
         for name in self.request.names:
+            if name in SOFTMAX_NAMES and site.kind != "softmax":
+                continue
             if name in ("scores", "pattern", "map"):
                 index = _inside(rows, call.z.shape[2], "rows")
                 index = index if isinstance(index, slice) else index.to(call.z.device)
@@ -345,7 +349,7 @@ def capture(
         model: the loaded model.
         prompts: prompts, or input tensors by name.
         names: any of `interp.model.activation_names.NAMES`.
-        layers: layers to capture; all by default.
+        layers: layers to capture; all by default (q, k and scores: all with a softmax).
         stack: attention stack to capture; all by default.
         heads: query heads to capture; all by default. Of k and v, the key-value heads that they
             read are captured.
@@ -379,7 +383,8 @@ def capture(
         )
     for site in request.sites:
         for name in request.names:
-            if (name, site.stack, site.layer) not in recorder.values:
+            asked = site.kind == "softmax" or name not in SOFTMAX_NAMES
+            if asked and (name, site.stack, site.layer) not in recorder.values:
                 raise UnreadableAttention(
                     f"{site.name} (module {site.module}) did not run on these inputs, so it has no "
                     f"{name}; name the stack or the layers that did"

@@ -228,7 +228,10 @@ def test_left_and_right_padding_change_no_map(family):
 @pytest.mark.parametrize(("name", "why"), [("scores", "not one softmax"), ("q", "not one softmax")])
 def test_what_a_map_does_not_have_is_refused(name, why):
     with pytest.raises(UnreadableAttention, match=why):
-        loaded("bamba").capture(IDS.tolist(), [name])
+        loaded("bamba").capture(IDS.tolist(), [name], layers=0)
+    with pytest.raises(UnreadableAttention, match=why):
+        loaded("mamba2").capture(IDS.tolist(), [name])
+    assert [layer for _, layer, _ in loaded("bamba").capture(IDS.tolist(), [name])] == [1]
     with pytest.raises(UnreadableAttention, match="absolute share"):
         loaded("diffllama").run(IDS.tolist(), edits=[set_pattern([(0, 0)], lambda p: p)])
 
