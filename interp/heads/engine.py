@@ -22,7 +22,7 @@ from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import described
+from interp.model.hooks.kernel_call import as_attention
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall
@@ -321,7 +321,7 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        attention = described(call, real, self._tokens(site, call))
+        attention = as_attention(call, real, self._tokens(site, call))
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"

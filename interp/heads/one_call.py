@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.prompts import Prompts
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import described
+from interp.model.hooks.kernel_call import as_attention
 from interp.model.mixers.map_call import MapCall
 from interp_kernels import attention_statistics, reference
 from interp_kernels.reductions import Reduction
@@ -34,7 +34,7 @@ def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[in
 def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
     """Compute one reduction of a call without padding."""
     real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
-    attention = described(call, real, None)
+    attention = as_attention(call, real, None)
     if isinstance(call, MapCall):
         return map_statistics(call, attention, [asked])[asked.name]
     backend = "reference" if engine == "stored" else "auto"
@@ -85,7 +85,7 @@ def _visible_ends(call: Call) -> tuple[Tensor, Tensor] | None:
         return None
     queries, keys, device = call.z.shape[2], call.v.shape[2], call.z.device
     real = torch.ones(call.z.shape[0], queries, dtype=torch.bool, device=device)
-    attention = described(call, real, None)
+    attention = as_attention(call, real, None)
     if attention.bias is not None or attention.ranges is not None:
         return None
     query = torch.arange(queries, device=device) + attention.offset

@@ -23,8 +23,8 @@ from interp.core.errors import (
 from interp.core.prompts import Prompts, repeats
 from interp.heads import engine
 from interp.heads import scoring as scoring_module
-from interp.heads.engine_choice import engine_used
 from interp.heads.estimate import estimate_score
+from interp.heads.score_rows import engine_used
 from interp.heads.scoring import choose_engine
 
 

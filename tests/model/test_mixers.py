@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 import torch
 import transformers
-from fixtures.mixer_models import BASE, FAMILIES, build
 from torch import Tensor, nn
+from zoo.mixers import BASE, FAMILIES, build
 
 import interp
 from interp.core.errors import CheckError, OptionError, UnreadableAttention
@@ -20,7 +20,7 @@ from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 from interp.model.mixers import map_call
 from interp.model.mixers.map_call import MapCall, absolute_share
-from interp.model.mixers.mixer import Forward, Mixer, register
+from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 IDS = torch.randint(5, 60, (2, 21), generator=torch.Generator().manual_seed(3))
 MAPS = [f for f in FAMILIES if f != "diffllama_wide"]
@@ -338,8 +338,8 @@ def test_a_research_module_is_read_through_an_adapter():
 
     with pytest.raises(UnreadableAttention):
         interp.load(built())
-    register(ReadMean)
-    assert register(ReadMean) is ReadMean  # a file may be imported twice
+    register_mixer(ReadMean)
+    assert register_mixer(ReadMean) is ReadMean  # a file may be imported twice
     model = interp.load(built(), name="mine")
     assert {s.kind for s in model.sites} == {"mean of the past"}
     table = interp.score(model, ["entropy"], IDS.tolist(), null="none").to_pandas()
@@ -353,8 +353,8 @@ def test_registration_of_something_else_is_one_clear_error():
 
     interp.load(build("mamba2"))
     with pytest.raises(OptionError, match="already read by StateSpace"):
-        register(Same)
+        register_mixer(Same)
     with pytest.raises(OptionError, match="not a class derived from Mixer"):
-        register(Mixer)
+        register_mixer(Mixer)
     with pytest.raises(OptionError, match="does not define"):
-        register(type("Bare", (Mixer,), {"read": lambda self, module, forward: None}))
+        register_mixer(type("Bare", (Mixer,), {"read": lambda self, module, forward: None}))

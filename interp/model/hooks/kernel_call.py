@@ -57,7 +57,7 @@ def map_positions(call: MapCall, real: Tensor, tokens: Tensor | None) -> Attenti
     )  # fmt: skip
 
 
-def described(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+def as_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
     """Return a call as statistics take it: a softmax by its tensors, a map by its positions."""
     make: Any = map_positions if isinstance(call, MapCall) else to_attention
     return make(call, real, tokens)

@@ -14,10 +14,10 @@ from torch import Tensor
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import RowIndex
 from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, register
+from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 
-@register
+@register_mixer
 class Differential(Mixer):
     """DiffLlama: two calls of the attention interface with equal queries and keys."""
 

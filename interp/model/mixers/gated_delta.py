@@ -17,10 +17,10 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 
 from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, refuse_state, register
+from interp.model.mixers.mixer import Forward, Mixer, refuse_state, register_mixer
 
 
-@register
+@register_mixer
 class GatedDelta(Mixer):
     """Linear attention of Qwen3-Next: a norm per head follows, then a SiLU gate."""
 

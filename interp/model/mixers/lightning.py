@@ -13,11 +13,11 @@ from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
 from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, real_positions, register
+from interp.model.mixers.mixer import Forward, Mixer, real_positions, register_mixer
 from interp.model.mixers.state_space import decay
 
 
-@register
+@register_mixer
 class Lightning(Mixer):
     """Linear attention of MiniMax: a norm over all heads follows, then a sigmoid gate."""
 

@@ -3,7 +3,7 @@
 A mixer is a module whose heads are linear maps of its inputs, and which ends in an output
 projection. To read a module of another package or of a research project, derive a class from
 `Mixer`, name the module's class and its output projection, return a `MapCall` from `read`, and pass
-the class to `register`. Nothing is taken on trust: when a model is loaded, `map @ v` must equal z
+the class to `register_mixer`. Nothing is taken on trust: when a model is loaded, `map @ v` must equal z
 and `to_projection(z)` the actual input of the projection, else the model is refused.
 """
 
@@ -13,7 +13,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -21,8 +20,6 @@ from torch import Tensor, nn
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import ComputedCall
 from interp.model.mixers.map_call import MapCall
-
-BUILT_IN = ("differential", "gated_delta", "lightning", "state_space")
 
 
 @dataclass(eq=False)
@@ -67,11 +64,11 @@ class Mixer(ABC):
         return all(getattr(module, n, None) is not None for n in (*self.needs, self.projection))
 
 
-_registered: dict[str, Mixer] = {}
-_loaded = False
+REGISTERED: dict[str, Mixer] = {}
+"""Adapters by the names of the classes that they read."""
 
 
-def register(mixer: type[Mixer]) -> type[Mixer]:
+def register_mixer(mixer: type[Mixer]) -> type[Mixer]:
     """Register an adapter for modules by the names of their classes; usable as a decorator.
 
     Raises:
@@ -84,27 +81,11 @@ def register(mixer: type[Mixer]) -> type[Mixer]:
             raise OptionError(f"{mixer.__name__} does not define {name}")
     made = mixer()
     for name in made.classes:
-        other = type(_registered.get(name, made))
+        other = type(REGISTERED.get(name, made))
         if (other.__module__, other.__qualname__) != (mixer.__module__, mixer.__qualname__):
             raise OptionError(f"modules of class {name} are already read by {other.__name__}")
-    _registered.update(dict.fromkeys(made.classes, made))
+    REGISTERED.update(dict.fromkeys(made.classes, made))
     return mixer
-
-
-def _known() -> Mapping[str, Mixer]:
-    global _loaded  # noqa: PLW0603  adapters register themselves when they are first needed
-    if not _loaded:
-        _loaded = True
-        for name in BUILT_IN:
-            import_module(f"interp.model.mixers.{name}")
-    return _registered
-
-
-def mixers_of(model: nn.Module) -> dict[nn.Module, Mixer]:
-    """Return the modules of a model that an adapter reads."""
-    known = _known()
-    found = ((m, known.get(type(m).__name__)) for m in model.modules())
-    return {m: mixer for m, mixer in found if mixer is not None and mixer.fits(m)}
 
 
 def arguments_of(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:

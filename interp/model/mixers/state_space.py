@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register
+from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register_mixer
 
 
 def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
     return gap.masked_fill(later, -torch.inf).exp()
 
 
-@register
+@register_mixer
 class StateSpace(Mixer):
     """Mixers of Mamba-2, Bamba and Granite 4: gate inside a norm, which follows the scan."""
 
