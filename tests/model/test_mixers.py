@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -114,7 +115,7 @@ def test_differential_rows_sum_to_one_minus_lambda():
     model = loaded("diffllama_wide")
     for site, call in calls_of(model).items():
         assert isinstance(call, MapCall)
-        module = model.module.get_submodule(site.module)
+        module: Any = model.module.get_submodule(site.module)
         lam = (
             torch.exp(module.lambda_q1 @ module.lambda_k1)
             - torch.exp(module.lambda_q2 @ module.lambda_k2)
@@ -169,6 +170,7 @@ def test_edits_change_logits_as_editing_the_projections_input_does(family):
     own = model.run(IDS.tolist())
     for site in (s for s in model.sites if s.kind != "softmax"):
         call = calls_of(model)[site]
+        assert isinstance(call, MapCall)
         z = call.z.clone()
         z[:, 1] = 0
         given = call.to_projection(z)
@@ -290,7 +292,7 @@ def test_wrong_maps_are_refused_by_name(monkeypatch):
 class MeanOfPast(nn.Module):
     """A research module: every head averages the past with a signed weight."""
 
-    def __init__(self, inner: nn.Module):
+    def __init__(self, inner: Any):
         super().__init__()
         self.value, self.out = nn.Linear(32, 32), nn.Linear(32, 32)
         self.weight = nn.Parameter(torch.tensor([1.0, -0.5, 2.0, -3.0]))
@@ -311,7 +313,7 @@ class ReadMean(Mixer):
     projection = "out"
     watched = ("value",)
 
-    def read(self, module, forward: Forward) -> MapCall:
+    def read(self, module: Any, forward: Forward) -> MapCall:
         v = forward.returned["value"].unflatten(-1, (4, 8)).transpose(1, 2)
         length = v.shape[2]
 

@@ -66,9 +66,10 @@ def test_the_noise_of_both_softmaxes_cancels_in_the_map_of_the_pair():
     assert found.score["to_target", 0] > 0.9
     assert found.score["to_noise", 0] < 0.05
     assert found.score["to_target", 1] < 0.2  # the bystander attends evenly
-    kept: dict[int, MapCall] = {}
+    kept: dict[int, Any] = {}
     model.read(ids.tolist(), lambda site, call, real: kept.update({site.layer: call}))
     call = kept[0]
+    assert isinstance(call, MapCall)
     first, second = (call.part(name)[:, 0, 6:, 0] for name in ("first", "second"))
     assert float(first.min()) > 0.45  # each softmax alone attends to the noise
     assert float(second.min()) > 0.9

@@ -3,8 +3,8 @@
 A mixer is a module whose heads are linear maps of its inputs, and which ends in an output
 projection. To read a module of another package or of a research project, derive a class from
 `Mixer`, name the module's class and its output projection, return a `MapCall` from `read`, and pass
-the class to `register_mixer`. Nothing is taken on trust: when a model is loaded, `map @ v` must equal z
-and `to_projection(z)` the actual input of the projection, else the model is refused.
+the class to `register_mixer`. Nothing is taken on trust: when a model is loaded, `map @ v` must
+equal z and `to_projection(z)` the actual input of the projection, else the model is refused.
 """
 
 from __future__ import annotations
