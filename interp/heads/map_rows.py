@@ -1,4 +1,4 @@
-"""Statistics of maps that are not one softmax, in blocks of rows, so that memory is linear.
+"""Statistics of maps that are not one softmax, in blocks of rows: no map is held whole.
 
 They are those of `interp_kernels.reference`, of the absolute share |M| / sum |M| of each row.
 Outputs and their norms are those of the map itself.

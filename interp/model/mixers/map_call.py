@@ -113,6 +113,6 @@ class MapCall(Call):
 
     @property
     def rows_at_once(self) -> int:
-        """Number of rows of the map that are computed at a time, so that memory is linear."""
+        """Number of rows of the map that are computed at a time."""
         batch, heads = self.z.shape[:2]
         return max(1, ENTRIES // max(1, batch * heads * self.v.shape[2]))
