@@ -131,6 +131,7 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
             recomputed; the message names the module.
     """
     run = Ruled(rules)
+    _require_softmax(model)
     with ExitStack() as stack:
         # entered before the attention visitors, so that the rules also apply inside them
         stack.enter_context(_Watch(run))
@@ -138,6 +139,15 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
         if rules.softmax == "freeze" or rules.temperature != 1 or rules.split:
             stack.enter_context(model.visited(_visitor(run)))
         yield run
+
+
+def _require_softmax(model: Model) -> None:
+    for site in model.sites:
+        if site.kind != "softmax":
+            raise UnreadableAttention(
+                f"{model.name}: module {site.module} has no rule: its {site.kind} map is not one "
+                "softmax"
+            )
 
 
 # --- derivatives --------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from interp.heads.prompt_pieces import PromptPieces
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.heads.scoring_in_pieces import score_pieces
 from interp.model.check import check_model
+from interp.model.content import maps_of
 from interp.model.model import Model
 from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
 
@@ -284,6 +285,9 @@ class ScoreRun:
                 continue
             for label in labels:
                 self.voice.note(f"{label} is omitted on {model.name}: {lacking[label]}")
+        if maps := maps_of(model):
+            self.voice.note(f"{model.name}: {', '.join(maps)} are not one softmax; their patterns "
+                            "are absolute shares |M| / sum |M| of signed maps")  # fmt: skip
         return [b for b in self.metrics if reasons[b.label] is None]
 
     def prompts(self, model: Model) -> Any:

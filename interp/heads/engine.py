@@ -20,10 +20,12 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
+from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.kernel_call import as_attention
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
+from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
@@ -87,6 +89,8 @@ def attention_statistics_of(
     call: Call, attention: Attention, asked: Sequence[Reduction], engine: str
 ) -> Mapping[str, Any]:
     """Compute reductions of one attention call with the kernels of an engine, by their names."""
+    if isinstance(call, MapCall):
+        return map_statistics(call, attention, asked)
     if isinstance(call, RecordedCall):
         pattern = call.pattern() * call.visible()
         scores = call.scores()
@@ -220,6 +224,13 @@ def require_engine(model: Model, engine: str) -> None:
             f"({recorded[0]}) whose pattern does not follow from one product of queries and keys; "
             "use engine='stored' or 'auto'"
         )
+    maps = [site for site in model.sites if site.kind != "softmax"]
+    if engine == "fused" and maps:
+        raise OptionError(
+            f"engine='fused': {maps[0].name} of {model.name} ({maps[0].kind}) is not one softmax, "
+            "so its output is not computed in tiles; use engine='auto', which reads its map in "
+            "blocks of rows"
+        )
     if engine == "fused" and model.active_edits:
         raise OptionError(
             "engine='fused' cannot run under edits, which need the model's own attention output "
@@ -234,7 +245,7 @@ def fused_is_faster(model: Model, pattern_bytes: int) -> bool:
     """
     if pattern_bytes <= FUSED_BYTES or model.active_edits or tap_is_open():
         return False
-    if any(site.recorded or site.watched for site in model.sites):
+    if any(site.recorded or site.watched or site.kind != "softmax" for site in model.sites):
         return False
     return compiled_pass_runs(model)
 
@@ -246,19 +257,6 @@ def compiled_pass_runs(model: Model) -> bool:
     if model.device.type != "cpu" or model.dtype == torch.float64:
         return False
     return why_not_backend("cpu") is None
-
-
-def engine_used(model: Model, engine: str) -> str:
-    """Return the engine that runs when this one is requested, as provenance names it.
-
-    Attention in custom code whose pattern cannot be recomputed is stored with any engine.
-    """
-    if model.elsewhere is not None:
-        return "rows in blocks, where the model runs"
-    recorded = [site.name for site in model.sites if site.recorded]
-    if len(recorded) == len(model.sites):
-        return "stored (recorded)"
-    return engine if not recorded else f"{engine}; stored (recorded) in {', '.join(recorded)}"
 
 
 def batches(
@@ -320,16 +318,18 @@ class _Reducer:
 
     def _reduce(self, site: Site, call: Call, real: Tensor, *, with_output: bool) -> None:
         mine = self.asked[site]
-        fused = self.engine == "fused" and with_output
+        fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        attention = to_attention(call, real, self._tokens(site, call))
+        attention = as_attention(call, real, self._tokens(site, call))
         if self.masks is not None and site.name not in self.masks:
-            known = isinstance(call, ComputedCall)
+            known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
         detectors = [p.bound for p in mine if p.bound.analysis.kind == "detector"]
         own = call.mask if isinstance(call, ComputedCall) and call.bias is None else None
         masses, counts = self.targets.of(attention, [*map(_mass_and_targets, detectors)], own)
+        if isinstance(call, MapCall):  # its rows are computed, so a predicate costs nothing more
+            masses = {b.label: _mass_and_targets(b)[0] for b in detectors}
         asked = {p.bound.label: masses.get(p.bound.label) or _only(p.bound) for p in mine}
         output = [Output(name="the output in place of the kernel's")] if fused else []
         values = attention_statistics_of(call, attention, [*asked.values(), *output], self.engine)

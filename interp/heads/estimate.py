@@ -11,7 +11,8 @@ from torch import nn
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.engine import ENGINES, engine_used
+from interp.heads.engine import ENGINES
+from interp.heads.score_rows import engine_used
 from interp.heads.scoring import choose_engine, largest_batch
 from interp_kernels import estimate_memory
 from interp_kernels.api import free_memory

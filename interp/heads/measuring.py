@@ -15,7 +15,7 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, softmax_sites
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     """Return the property that an attention lacks for a measure, or None."""
-    before = [s for s in model.sites if s.stack == site.stack and s.layer < site.layer]
+    before = [
+        s for s in softmax_sites(model.sites) if s.stack == site.stack and s.layer < site.layer
+    ]
     has = {
         "qk": site.has_qk,
         "self": site.stack != "cross",
@@ -42,6 +44,8 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
         "causal": "causal attention",
         "turns": "one stack of tokens with scores from one product of queries and keys",
     }
+    if site.kind != "softmax":
+        return "softmax attention"
     return next((said[x] for x in requires if not has[x]), None)
 
 

@@ -10,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.prompts import Prompts
+from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.kernel_call import as_attention
+from interp.model.mixers.map_call import MapCall
 from interp_kernels import attention_statistics, reference
 from interp_kernels.reductions import Reduction
 
@@ -32,7 +34,9 @@ def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[in
 def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:
     """Compute one reduction of a call without padding."""
     real = torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
-    attention = to_attention(call, real, None)
+    attention = as_attention(call, real, None)
+    if isinstance(call, MapCall):
+        return map_statistics(call, attention, [asked])[asked.name]
     backend = "reference" if engine == "stored" else "auto"
     if isinstance(call, RecordedCall):
         pattern = call.pattern() * call.visible()
@@ -77,11 +81,11 @@ def _visible_ends(call: Call) -> tuple[Tensor, Tensor] | None:
 
     None if the mask is not causality or a window, so that only the mask itself says what is seen.
     """
-    if not isinstance(call, ComputedCall):
+    if not isinstance(call, (ComputedCall, MapCall)):
         return None
     queries, keys, device = call.z.shape[2], call.v.shape[2], call.z.device
     real = torch.ones(call.z.shape[0], queries, dtype=torch.bool, device=device)
-    attention = to_attention(call, real, None)
+    attention = as_attention(call, real, None)
     if attention.bias is not None or attention.ranges is not None:
         return None
     query = torch.arange(queries, device=device) + attention.offset

@@ -23,7 +23,7 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.engine import ROUNDING, batches, engine_used, reduce_patterns
+from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
 from interp.model.locate.sites import Site
 
@@ -373,3 +373,22 @@ def _by_layers(masks: Mapping[str, str]) -> str:
     if len(kinds) == 1:
         return next(iter(kinds))
     return "; ".join(f"{kind} in {', '.join(names)}" for kind, names in kinds.items())
+
+
+def engine_used(model: Model, engine: str) -> str:
+    """Return the engine that runs when this one is requested, as provenance names it.
+
+    Attention in custom code whose pattern cannot be recomputed is stored with any engine.
+    """
+    if model.elsewhere is not None:
+        return "rows in blocks, where the model runs"
+    apart = {
+        "stored (recorded)": [site.name for site in model.sites if site.recorded],
+        "rows of maps in blocks": [site.name for site in model.sites if site.kind != "softmax"],
+    }
+    for how, names in apart.items():
+        if len(names) == len(model.sites):
+            return how
+    return "; ".join(
+        [engine, *(f"{how} in {', '.join(names)}" for how, names in apart.items() if names)]
+    )

@@ -85,7 +85,10 @@ def lacks(model: Model, metric: BoundAnalysis) -> str | None:
     missing = {"tokens": None if model.takes_text else "does not read tokens",
                "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
                "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
+    maps = next((s for s in model.sites if s.kind != "softmax"), None)
     why = next((missing[x] for x in metric.analysis.requires if missing[x]), None)
+    if why is None and maps is not None:
+        why = f"has heads that are not one softmax ({maps.name}: {maps.kind}), which it cannot read"
     return None if why is None else f"{metric.label}: {model.name} {why}"
 
 

@@ -2,6 +2,8 @@ from .capture import ActivationCache
 from .check import SelfCheck, check_model
 from .edits import Edit, gate, mean, resample, set_pattern, set_z, uniform, zero
 from .generation import Generation
+from .mixers.map_call import MapCall
+from .mixers.mixer import Mixer, register_mixer
 from .model import Model
 from .sources.packages import Held
 
@@ -10,11 +12,14 @@ __all__ = [
     "Edit",
     "Generation",
     "Held",
+    "MapCall",
+    "Mixer",
     "Model",
     "SelfCheck",
     "check_model",
     "gate",
     "mean",
+    "register_mixer",
     "resample",
     "set_pattern",
     "set_z",

@@ -13,34 +13,16 @@ from torch import Tensor, nn
 
 from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
+from interp.model.activation_names import NAMES, SOFTMAX_NAMES, STREAM_NAMES
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site, Where
+from interp.model.locate.sites import Site, Where, softmax_sites
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
-
-HEAD_NAMES = {
-    "q": "queries that enter the scores, after rotary and norms [batch, head, query_pos, d_head]",
-    "k": "keys that enter the scores, after rotary and norms [batch, kv_head, key_pos, d_head]",
-    "v": "values [batch, kv_head, key_pos, d_v]",
-    "scores": "logits that enter the softmax [batch, head, query_pos, key_pos]",
-    "pattern": "attention probabilities [batch, head, query_pos, key_pos]",
-    "z": "heads' outputs before the output projection [batch, head, query_pos, d_v]",
-    "result": "each head's part of the attention output, without the bias [batch, query_pos, "
-    "head, d_model]",
-}
-STREAM_NAMES = {
-    "resid_pre": "residual stream that enters the block [batch, pos, d_model]",
-    "resid_mid": "residual stream between attention and MLP [batch, pos, d_model]",
-    "resid_post": "residual stream that leaves the block [batch, pos, d_model]",
-    "attn_out": "what attention adds to the stream, bias included [batch, pos, d_model]",
-    "mlp_out": "what the MLP adds to the stream [batch, pos, d_model]",
-}
-NAMES = HEAD_NAMES | STREAM_NAMES
 
 
 class NotCaptured(OptionError, KeyError):
@@ -201,6 +183,13 @@ def requested(
         chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
     for name in names:
         for site in sites:
+            if name in SOFTMAX_NAMES and site.kind != "softmax":
+                if layers is None and softmax_sites(sites):
+                    continue  # captured where they exist
+                raise UnreadableAttention(
+                    f"{site.name} ({site.module}) has no {name}: its {site.kind} map is not one "
+                    "softmax; map, pattern (its absolute share), v and z can be captured"
+                )
             if name in ("q", "k") and not site.has_qk:
                 raise UnreadableAttention(
                     f"{site.name}: the scores of this family are a sum of several products, "
@@ -255,10 +244,12 @@ class Recorder:
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
         for name in self.request.names:
-            if name in ("scores", "pattern"):
+            if name in SOFTMAX_NAMES and site.kind != "softmax":
+                continue
+            if name in ("scores", "pattern", "map"):
                 index = _inside(rows, call.z.shape[2], "rows")
                 index = index if isinstance(index, slice) else index.to(call.z.device)
-                full = call.scores(index) if name == "scores" else call.pattern(index)
+                full = getattr(call, name)(index)
                 self.keep(name, site, _take(full, 1, heads))
             elif name in ("q", "k", "v", "z"):
                 x = {"q": call.q, "k": call.k, "v": call.v, "z": call.z}[name]
@@ -357,8 +348,8 @@ def capture(
     Args:
         model: the loaded model.
         prompts: prompts, or input tensors by name.
-        names: any of `interp.model.capture.NAMES`.
-        layers: layers to capture; all by default.
+        names: any of `interp.model.activation_names.NAMES`.
+        layers: layers to capture; all by default (q, k and scores: all with a softmax).
         stack: attention stack to capture; all by default.
         heads: query heads to capture; all by default. Of k and v, the key-value heads that they
             read are captured.
@@ -392,7 +383,8 @@ def capture(
         )
     for site in request.sites:
         for name in request.names:
-            if (name, site.stack, site.layer) not in recorder.values:
+            asked = site.kind == "softmax" or name not in SOFTMAX_NAMES
+            if asked and (name, site.stack, site.layer) not in recorder.values:
                 raise UnreadableAttention(
                     f"{site.name} (module {site.module}) did not run on these inputs, so it has no "
                     f"{name}; name the stack or the layers that did"

@@ -148,18 +148,32 @@ def tensors_hash(inputs: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def maps_of(model: IdentifiedModel) -> dict[str, str]:
+    """Return, by name, the layers whose heads are not one softmax, with what their patterns are."""
+    return {
+        site.name: f"{site.kind}; {site.about}; statistics of absolute shares |M| / sum |M|"
+        for site in model.sites
+        if site.kind != "softmax"
+    }
+
+
 def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
     """Return provenance of a model and of the versions that ran it."""
     unused = {"unused_tensors": list(model.unused)} if model.unused else {}
-    return unused | {
-        "model_id": model.name,
-        "revision": model.revision,
-        "content_hash": model.content_hash,
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "attention": model.attention,
-        "source": model.source,
-        "versions": versions(),
-    }
+    maps = maps_of(model)
+    return (
+        unused
+        | ({"maps": maps} if maps else {})
+        | {
+            "model_id": model.name,
+            "revision": model.revision,
+            "content_hash": model.content_hash,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "attention": model.attention,
+            "source": model.source,
+            "versions": versions(),
+        }
+    )
 
 
 def result_provenance(

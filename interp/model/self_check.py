@@ -23,6 +23,7 @@ from interp.model.inputs import probe_inputs
 from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.probe import probe_run
 from interp.model.locate.sites import Site
+from interp.model.mixers.map_call import MapCall
 from interp.model.model import Model
 from interp.model.sources.remote import RemoteModel
 
@@ -44,6 +45,8 @@ class SiteCheck:
     rounding: float = 0.0  # change of this attention's weights by rounding of its scores
     # whether the projection's input keeps heads separate; None if it is z or there is none
     heads_apart: bool | None = None
+    # of a mixer: what its z gives as the projection's input, against the actual input
+    output_error: float | None = None
 
     def reads_pattern(self, tolerance: float) -> bool:
         """Return True if the recomputed pattern is the model's, up to rounding."""
@@ -52,7 +55,8 @@ class SiteCheck:
     def passed(self, tolerance: float) -> bool:
         """Return True if both equalities hold and heads stay separate up to the projection."""
         apart = self.heads_apart is not False
-        return apart and self.reads_pattern(tolerance) and (self.result_error or 0.0) <= tolerance
+        rest = max(self.result_error or 0.0, self.output_error or 0.0)
+        return apart and self.reads_pattern(tolerance) and rest <= tolerance
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,13 @@ class SelfCheck:
                     "the model's own, so it is refused"
                 )
             if not s.passed(self.tolerance):
-                what, error, allowed = "pattern·v == z", s.pattern_error, s.rounding
-                if s.reads_pattern(self.tolerance):
+                softmax = s.site.kind == "softmax"
+                what = "pattern·v == z" if softmax else f"map·v == z ({s.site.kind})"
+                error, allowed = s.pattern_error, s.rounding
+                if s.reads_pattern(self.tolerance) and (s.output_error or 0.0) > self.tolerance:
+                    what, allowed = "projection of z == module output", 0.0
+                    error = s.output_error
+                elif s.reads_pattern(self.tolerance):
                     what, allowed = "sum of head results == attention output", 0.0
                     error = s.result_error
                 allowed = max(self.tolerance, allowed)
@@ -233,6 +242,8 @@ def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
     Eager code of most families computes its softmax in float32 whatever the model's type. In
     float64 the same rounding must then give exactly z; the captured pattern is not rounded.
     """
+    if isinstance(call, MapCall):
+        return _relative(call.mapped(), call.z), [f"{call.kind}: {call.about}"]
     error = _relative(call.mix(pattern), call.z)
     narrow = call.z.dtype == torch.float64 and error > TOLERANCE[torch.float64]
     if narrow and isinstance(call, ComputedCall):
@@ -249,6 +260,8 @@ def _rounding(call: Call, pattern: Tensor) -> float:
     A score of size s has an error of up to s eps, and its weight a relative error of the same size.
     For scores of a few dozen nats, as in trained models, this is far below the tolerance.
     """
+    if isinstance(call, MapCall):
+        return 0.0
     eps = torch.finfo(torch.float64 if call.z.dtype == torch.float64 else torch.float32).eps
     size = call.scores().double().abs()[pattern.abs() > 1e-6]
     return min(MOST_ROUNDING, eps * float(size.max())) if size.numel() else 0.0
@@ -280,4 +293,8 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     total = total + (0 if bias is None else precise(bias))
     error = _relative(total, projected.returned.reshape(total.shape))
     notes += ["gated before the projection"] if site.gated else []
-    return SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)
+    found = SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)
+    if isinstance(call, MapCall):
+        again = call.to_projection(call.z).reshape(projected.given.shape)
+        return replace(found, output_error=_relative(again, projected.given))
+    return found

@@ -24,6 +24,7 @@ from interp.core.prompts import Prompts, repeats
 from interp.heads import engine
 from interp.heads import scoring as scoring_module
 from interp.heads.estimate import estimate_score
+from interp.heads.score_rows import engine_used
 from interp.heads.scoring import choose_engine
 
 
@@ -181,7 +182,7 @@ def test_a_model_of_which_some_layers_are_recorded_names_both_engines(monkeypatc
     model = interp.load(zoo.FAMILIES["llama"].model("eager"), name="llama")
     first, *rest = model.sites
     mixed = interp.Model(model.module, "mixed", (replace(first, recorded=True), *rest))
-    assert engine.engine_used(mixed, "streamed") == "streamed; stored (recorded) in decoder.0"
+    assert engine_used(mixed, "streamed") == "streamed; stored (recorded) in decoder.0"
     with pytest.raises(OptionError, match="engine='streamed': mixed computes"):
         interp.score(mixed, "entropy", null="none", engine="streamed")
     monkeypatch.setattr(scoring_module, "STORED_BYTES", 0)

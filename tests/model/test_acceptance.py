@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import interp
 from interp.core.errors import UnreadableAttention
 from interp.model.check import check_model
+from interp.model.locate.sites import softmax_sites
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 RUNS = [
@@ -78,7 +79,8 @@ def test_logits_are_bitwise_the_untouched_models(loaded, family, attention, padd
 @pytest.mark.parametrize(("family", "attention"), MODELS)
 def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, family, attention):
     model = loaded(family.name, attention)
-    assert [(site.stack, site.layer) for site in model.sites] == list(family.sites)
+    softmaxes = softmax_sites(model.sites)
+    assert [(site.stack, site.layer) for site in softmaxes] == list(family.sites)
     check = check_model(model, seed=5)
     assert check.passed
     assert max(s.pattern_error for s in check.sites) < 5e-6
@@ -88,7 +90,7 @@ def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, famil
     # XLNet multiplies by a parameter in an einsum: no module takes the heads' outputs
     assert bool(without) == (family.name == "xlnet")
     assert any(s.site.gated for s in check.sites) == ("gated" in family.features)
-    qk = all(site.has_qk for site in model.sites)
+    qk = all(site.has_qk for site in softmaxes)
     assert qk == ("disentangled" not in family.features), family.conventions.get("q-k")
 
 
@@ -103,7 +105,7 @@ def test_loading_changes_nothing(family):
 @pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
 def test_shapes_of_a_model_are_read_from_its_run(loaded, family):
     model, features = loaded(family.name), family.features
-    site = model.sites[-1]
+    site = softmax_sites(model.sites)[-1]
     kind = "encoder-decoder" if "encoder-decoder" in features else model.kind
     assert model.kind == kind
     if "causal" in features:
@@ -136,12 +138,11 @@ def test_what_has_no_pattern_is_refused_with_the_reason(family):
 
 
 def test_a_hybrid_says_which_attention_is_not_softmax(loaded):
-    """Qwen3-Next's linear attention is named; Jamba's state-space layers are no attention."""
-    assert loaded("jamba").unread == ()
-    assert loaded("qwen3_next").unread == (
-        "model.layers.0.linear_attn",
-        "model.layers.2.linear_attn",
-    )
+    """Qwen3-Next's linear attention is read as maps; Jamba's state-space layers are not read."""
+    assert loaded("jamba").unread == ("model.layers.0.mamba", "model.layers.2.mamba")
+    assert loaded("qwen3_next").unread == ()
+    kinds = [site.kind for site in loaded("qwen3_next").sites]
+    assert kinds == ["gated delta rule", "softmax", "gated delta rule"]
 
 
 def legacy_sdpa(name: str) -> nn.Module:

@@ -10,6 +10,7 @@ import zoo
 from torch import Tensor
 
 import interp
+from interp.model.locate.sites import softmax_sites
 
 LENGTH = 12
 
@@ -247,7 +248,7 @@ def test_one_module_called_for_every_layer(loaded):
 
 def test_a_gated_output_is_no_longer_z(loaded):
     model = loaded("qwen3_next")
-    (site,) = model.sites
+    (site,) = softmax_sites(model.sites)
     assert site.gated
     cache = model.capture(zoo.FAMILIES["qwen3_next"].inputs(), ["z", "result", "attn_out"])
     matrix = model.module.get_parameter("model.layers.1.self_attn.o_proj.weight")

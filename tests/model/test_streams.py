@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import interp
 from interp.core.errors import UnreadableAttention
-from interp.model.capture import STREAM_NAMES
+from interp.model.activation_names import STREAM_NAMES
 
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 # attention and MLP side by side: there is nothing between them

@@ -146,16 +146,9 @@ def confirm(
     checks: list[CausalCheck] = []
     about: dict[str, Any] = {}
     for each, purpose, mine in tasks.values():
-        try:
-            game = Game(model, each, kind=kind, seed=seed, **options)
-        except OptionError as error:  # wrong options are refused by the plain task too
-            if purpose != "own":
-                raise
-            notes |= dict.fromkeys(mine, f"not checked on its own task: {error}")
-            continue
-        refused = "" if purpose == "plain" else _at_chance(game)
-        if refused:
-            notes |= dict.fromkeys(mine, f"not checked on the task {each.name}: {refused}")
+        game = _game_or_reason(model, each, purpose, kind=kind, seed=seed, **options)
+        if isinstance(game, str):
+            notes |= dict.fromkeys(mine, game)
             continue
         picked = [chosen_heads(game, table, name, k, by) for name in mine]
         sets = [matched_sets(game, p, n_random, seed) for p in picked]
@@ -180,6 +173,18 @@ def confirm(
         "tasks": about, "notes": notes, "made_by": "interp.heads.causal_check.check",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
+
+
+def _game_or_reason(model: Model, task: Task, purpose: str, **options: Any) -> Game | str:
+    """Return the game of a task, or the reason why heads are not checked on it."""
+    try:
+        game = Game(model, task, **options)
+    except OptionError as error:  # wrong options are refused by the plain task too
+        if purpose != "own":
+            raise
+        return f"not checked on its own task: {error}"
+    refused = "" if purpose == "plain" else _at_chance(game)
+    return f"not checked on the task {task.name}: {refused}" if refused else game
 
 
 def _at_chance(game: Game) -> str:

@@ -43,6 +43,8 @@ def gates(
     found: dict[Site, list[Tensor]] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
+        if site.kind != "softmax":
+            return  # a state that does not grow: there is no cache to cut
         model.require_finite(call, site)
         found.setdefault(site, []).append(_area(call, distances, skip).cpu())
 

@@ -76,10 +76,12 @@ def window_mask(queries: int, keys: int, window: Window) -> Bool[Tensor, "query 
 def cached_sites(model: Model) -> tuple[Site, ...]:
     """Return the causal self-attentions of a model, which have a cache that grows with the text.
 
+    Maps that are not one softmax are left out: states of a recurrence do not grow.
+
     Raises:
         OptionError: the model has none.
     """
-    found = tuple(site for site in model.sites if site.causal)
+    found = tuple(site for site in model.sites if site.causal and site.kind == "softmax")
     if not found or not model.takes_text:
         raise OptionError(
             f"{model.name} ({model.kind}) has no causal attention over tokens, so it keeps no "

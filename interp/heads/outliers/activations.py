@@ -15,7 +15,7 @@ from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.heads.one_call import equal_lengths
 from interp.heads.outliers.written import kurtosis
-from interp.model.capture import STREAM_NAMES
+from interp.model.activation_names import STREAM_NAMES
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -144,8 +144,8 @@ def layer_outliers(
     Args:
         model: the model to run.
         prompts: texts, ids or `Prompts`.
-        names: activations of `interp.model.capture.STREAM_NAMES`; those that a layer does not have
-            are omitted.
+        names: activations of `interp.model.activation_names.STREAM_NAMES`; those that a layer does
+            not have are omitted.
         size: minimum absolute value of a massive entry (100 in Sun et al. 2024, "Massive
             Activations in Large Language Models").
         times: minimum ratio of a massive entry to the median absolute value of its layer (about

@@ -42,6 +42,7 @@ class Call:
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
     watched: bool = False  # read by watching the code instead of through the interface
+    kind: str = "softmax"  # of the map from values to outputs; others are in `interp.model.mixers`
 
     def scores(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
         """Return the logits that enter the softmax; hidden keys have a large negative number."""
@@ -54,6 +55,10 @@ class Call:
     def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
         """Return the mask of keys that a query may attend to."""
         raise TypeError(f"{type(self).__name__} is abstract")
+
+    def map(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
+        """Return the matrix that multiplies v: the pattern, unless this is not a softmax."""
+        return self.pattern(rows)
 
     def mix(
         self, pattern: Float[Tensor, "batch head row key_pos"]

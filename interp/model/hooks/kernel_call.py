@@ -7,22 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.tap import built
+from interp.model.mixers.map_call import MapCall
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
 from interp_kernels.problem import Attention
 
 
 def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
-    """Convert an attention call to the `Attention` of the kernels."""
+    """Convert an attention call to the `Attention` of the kernels.
+
+    Raises:
+        UnreadableAttention: the call is not one softmax, so no queries and keys give its pattern.
+    """
+    if isinstance(call, MapCall):
+        raise UnreadableAttention(
+            f"a {call.kind} map is not a softmax of queries and keys, which this analysis computes "
+            "in tiles; detectors and statistics of `interp score` read it"
+        )
     queries, keys = call.z.shape[2], call.v.shape[2]
-    same_sequence = queries == keys
-    common: dict[str, Any] = {
-        "query_padding": None if bool(real.all()) else real,
-        "key_padding": real if same_sequence and not bool(real.all()) else None,
-        "tokens": tokens if same_sequence else None,
-    }
+    common = _common(call, real, tokens)
     if isinstance(call, ComputedCall):
         return Attention(
             q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
@@ -35,6 +41,36 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
         bias=call.visible(),
         offset=keys - queries, **common,
     )  # fmt: skip
+
+
+def map_positions(call: MapCall, real: Tensor, tokens: Tensor | None) -> Attention:
+    """Return positions, mask and values of a map; its queries and keys are zeros without meaning.
+
+    `interp.heads.map_rows` computes its statistics, none of which reads them.
+    """
+    masks: dict[str, Any] = {"causal": True, "offset": call.v.shape[2] - call.z.shape[2]}
+    masks = masks if call.masked_by is None else _masks(call.masked_by, real)
+    zero = call.v.new_zeros(()).expand(1, 1, 1, 1)
+    return Attention(
+        q=zero.expand(*call.z.shape[:3], 1), k=zero.expand(*call.v.shape[:3], 1), v=call.v,
+        **masks, **_common(call, real, tokens),
+    )  # fmt: skip
+
+
+def as_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+    """Return a call as statistics take it: a softmax by its tensors, a map by its positions."""
+    make: Any = map_positions if isinstance(call, MapCall) else to_attention
+    return make(call, real, tokens)
+
+
+def _common(call: Call, real: Tensor, tokens: Tensor | None) -> dict[str, Any]:
+    """Return padding and tokens of a call."""
+    same_sequence = call.z.shape[2] == call.v.shape[2]
+    return {
+        "query_padding": None if bool(real.all()) else real,
+        "key_padding": real if same_sequence and not bool(real.all()) else None,
+        "tokens": tokens if same_sequence else None,
+    }
 
 
 def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import Lock
@@ -39,6 +39,9 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
+from interp.model.mixers import differential, gated_delta, lightning, state_space
+from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
+from interp.model.mixers.observing import observing
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Receives the attention module, its number of earlier runs in this tap, and the call."""
@@ -49,6 +52,7 @@ _SINK_NAMES = ("s_aux", "sinks")
 
 # Entries from which a mask is built only when read, and the builders of transformers for which.
 LAZY = 1 << 18
+BUILT_IN = (differential, gated_delta, lightning, state_space)  # adapters, registered by import
 _BUILDERS = ("sdpa", "eager")
 
 
@@ -58,6 +62,8 @@ class _Tap:
     visit: Visitor
     fused: bool = False
     watch: bool = False
+    mixers: Mapping[nn.Module, Mixer] = field(default_factory=dict)
+    forwards: dict[nn.Module, Forward] = field(default_factory=dict)  # of mixers that are running
     runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
 
     def show(self, module: nn.Module, call: Call) -> None:
@@ -72,6 +78,16 @@ _taps: ContextVar[tuple[_Tap, ...]] = ContextVar("interp_taps", default=())
 def tap_is_open() -> bool:
     """Return True if attention calls are being passed to a visitor here."""
     return bool(_taps.get())
+
+
+def _of_mixer(module: nn.Module) -> list[_Tap]:
+    """Return the taps that report a mixer, outermost first; the first one observes it."""
+    return [tap for tap in _taps.get() if module in tap.mixers]
+
+
+def _show_mixer(module: nn.Module, call: Call) -> None:
+    for tap in _of_mixer(module):
+        tap.show(module, call)
 
 
 _lock = Lock()
@@ -125,9 +141,12 @@ def _wrap(name: str, original: Callable) -> Callable:
                 out, weights = original(module, query, key, value, whole, *args, **kwargs)
             finally:
                 inside_interface.reset(token)
-        if not taps:
+        parts = next((tap.forwards.get(module) for tap in _of_mixer(module)), None)
+        if not taps and parts is None:
             return out, weights
         call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
+        if parts is not None:
+            parts.calls.append(call)
         z = call.z
         for tap in taps:
             tap.show(module, call)
@@ -225,22 +244,35 @@ def tapped(
         streamable: modules with code of their own whose pattern is not kept; see `watching`.
         derive: see `watching`.
     """
-    tap = _Tap(frozenset(model.modules()), visit, fused, watch)
+    known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
+    mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}
+    inside = {part for mixer in mixers for part in mixer.modules()}
+    tap = _Tap(frozenset(set(model.modules()) - inside), visit, fused, watch, mixers)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
         with own(tap.show):
             yield
         return
+
+    def observes(module: nn.Module) -> bool:
+        return next(iter(_of_mixer(module)), None) is tap
+
+    def show(module: nn.Module, call: Call) -> None:
+        if module not in inside:
+            tap.show(module, call)
+
     _install()
     token = _taps.set((*_taps.get(), tap))
+    made = None
+    if fused and streamable:
+        from interp.model.hooks.placeholders import PlaceholderWatch as made
     try:
-        if not watch:
-            yield
-            return
-        made = None
-        if fused and streamable:
-            from interp.model.hooks.placeholders import PlaceholderWatch as made
-        with watching(model, tap.show, streamable, made=made, derive=derive):
+        with ExitStack() as stack:
+            if mixers:
+                stack.enter_context(observing(mixers, tap.forwards, _show_mixer, observes))
+            if watch:
+                watched = watching(model, show, streamable, made=made, derive=derive)
+                stack.enter_context(watched)
             yield
     finally:
         _taps.reset(token)

@@ -80,6 +80,8 @@ def _layout(recording: Recording, site: Site) -> Layout:
     scores = (
         f"{site.name} ({site.module}): scores are a sum of products, no single q and k give them"
     )
+    if site.kind != "softmax":
+        scores = f"{site.name} ({site.module}): a {site.kind} map has no single q and k"
     q: ReadMatrix | str = scores
     k: ReadMatrix | str = scores
     scale = None

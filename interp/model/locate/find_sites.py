@@ -25,6 +25,7 @@ from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
 from interp.model.locate.sites import Site
+from interp.model.mixers.map_call import MapCall
 
 _MOST_ROUNDING = 5e-2  # of a weight, from scores of any size in a type of 16 bits
 
@@ -167,6 +168,8 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
                 gated=gated,
                 recorded=recorded,
                 order=order,
+                kind=call.kind,
+                about=call.about if isinstance(call, MapCall) else "",
             )
         )
     return sites

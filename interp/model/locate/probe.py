@@ -122,10 +122,17 @@ def _attention_modules(module: nn.Module) -> list[str]:
     return [n for n in found if not any(o != n and n.startswith(f"{o}.") for o in found)]
 
 
+def _recurrent_modules(module: nn.Module) -> list[str]:
+    """Return modules that mix positions by a recurrence, by the names of their classes."""
+    kinds = r"(mamba\w*mixer|falconh1mixer|recurrentblock)$"
+    return [n for n, m in module.named_modules() if re.search(kinds, type(m).__name__.lower())]
+
+
 def _unread(module: nn.Module, sites: list[Site]) -> tuple[str, ...]:
+    names = [*_attention_modules(module), *_recurrent_modules(module)]
     return tuple(
         name
-        for name in _attention_modules(module)
+        for name in dict.fromkeys(names)
         if not any(
             s.module == name or s.module.startswith(f"{name}.") or name.startswith(f"{s.module}.")
             for s in sites

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,6 +36,8 @@ class Site:
     gated: bool = False  # the projection's input is not z itself
     recorded: bool = False  # its own code computes a pattern that q, k and a bias do not give
     order: int | None = None  # place of q·k among the products of the module's own code
+    kind: str = "softmax"  # of the map from values to outputs; see `interp.model.mixers`
+    about: str = ""  # sign and row sums of a map that is not a softmax
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -46,3 +48,8 @@ class Site:
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
         return head // (self.n_heads // self.n_kv_heads)
+
+
+def softmax_sites(sites: Iterable[Site]) -> list[Site]:
+    """Return the sites whose heads are one softmax; others have no weights of queries and keys."""
+    return [site for site in sites if site.kind == "softmax"]

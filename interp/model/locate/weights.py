@@ -34,6 +34,7 @@ from interp.model.locate.layout import (
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, norm_at, read_norm
+from interp.model.locate.sites import softmax_sites
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site
@@ -297,7 +298,9 @@ def predicting_sites(model: Transformer) -> list[Site]:
     if isinstance(vocabulary.leaving, str):
         raise UnreadableAttention(vocabulary.leaving)
     last = "decoder" if "decoder" in model.stacks else model.sites[-1].stack
-    entering = {site: vocabulary.entering.get(stream_read(site, "v")) for site in model.sites}
+    entering = {
+        site: vocabulary.entering.get(stream_read(site, "v")) for site in softmax_sites(model.sites)
+    }
     found = [
         site
         for site, e in entering.items()
@@ -315,10 +318,11 @@ def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     Raises:
         UnreadableAttention: there is no such pair.
     """
+    sites = softmax_sites(model.sites)
     found = [
         (first, later)
-        for j, later in enumerate(model.sites)
-        for first in model.sites[:j]
+        for j, later in enumerate(sites)
+        for first in sites[:j]
         if stream_written(first) == stream_read(later, part)
         and (first.layer < later.layer or first.stack != later.stack)
     ]
@@ -343,7 +347,13 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
         return None
     found = layouts(model)
     try:
-        sites = predicting_sites(model) if "vocabulary" in parts else model.sites
+        sites = softmax_sites(model.sites)
+        if not sites:
+            raise UnreadableAttention(
+                f"{model.name} has no softmax attention ({model.sites[0].kind}), so its heads have "
+                "no circuits of queries, keys, values and outputs"
+            )
+        sites = predicting_sites(model) if "vocabulary" in parts else sites
         if "pairs" in parts:
             composed_pairs(model, "q")
         for site in sites:

@@ -16,7 +16,8 @@ from interp.core.errors import NonFiniteError, OptionError, PromptError, StoreEr
 from interp.core.files import cannot_write, clear_abandoned, require_writable, write_atomically
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
-from interp.model.capture import NAMES, requested
+from interp.model.activation_names import NAMES
+from interp.model.capture import requested
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.model import Model

@@ -24,7 +24,7 @@ from interp.heads.declaration import Lab, Trials
 from interp.heads.engine import attention_statistics_of
 from interp.heads.scoring import choose_engine
 from interp.model.hooks.calls import Call
-from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.kernel_call import as_attention
 from interp.model.locate.sites import Site
 from interp.syntax.categories._texts import SHARED, Codes, Tokenized
 from interp_kernels.reductions import Mass, Targets
@@ -179,7 +179,7 @@ def _per_text(
 ) -> Float[Tensor, "text head 3"]:
     """Return the mean value, the mean mass and the mean share of every text and head."""
     tokens = codes.padded()[0].to(call.z.device)
-    attention = to_attention(call, real, tokens)
+    attention = as_attention(call, real, tokens)
     wanted = (("target", category.target), ("eligible", category.eligible))
     asked = [kind(f"{name} {kind.__name__}", p) for name, p in wanted for kind in (Mass, Targets)]
     values = attention_statistics_of(call, attention, asked, engine)

@@ -1,0 +1,79 @@
+"""Report of every forward of a mixer as a call, between its heads and its output projection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from interp.model.hooks.calls import Call
+from interp.model.mixers.mixer import Forward, Mixer, arguments_of
+
+
+@contextmanager
+def observing(
+    mixers: Mapping[nn.Module, Mixer],
+    forwards: dict[nn.Module, Forward],
+    show: Callable[[nn.Module, Call], None],
+    active: Callable[[nn.Module], bool],
+) -> Iterator[None]:
+    """Pass to `show` each forward of a mixer in the block, just before its output projection.
+
+    If `show` assigns the call's z, the projection receives the input that this z gives.
+
+    Args:
+        mixers: the modules with their adapters.
+        forwards: receives what is observed in the running forward of each module.
+        show: receives the module and the call.
+        active: whether this block reports a module here; hooks run in every thread.
+    """
+    handles = []
+
+    def enter(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        if active(module):
+            given = arguments_of(module, args, kwargs)
+            mixers[module].enter(module, given)
+            forwards[module] = Forward(given)
+
+    def leave(module: nn.Module, args: object, output: object) -> None:
+        if active(module):
+            forwards.pop(module, None)
+
+    def watched(module: nn.Module, name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple, output: Any) -> None:
+            if active(module) and module in forwards:
+                forwards[module].given[name] = args
+                forwards[module].returned[name] = output
+
+        return hook
+
+    def before(module: nn.Module) -> Callable[..., Any]:
+        def hook(_: nn.Module, args: tuple) -> Any:
+            if not active(module) or module not in forwards:
+                return None
+            call = mixers[module].read(module, forwards[module])
+            z = call.z
+            show(module, call)
+            if call.z is z:
+                return None
+            given: Tensor = args[0]
+            return (call.to_projection(call.z).to(given.dtype).reshape(given.shape), *args[1:])
+
+        return hook
+
+    try:
+        for module, mixer in mixers.items():
+            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
+            handles.append(module.register_forward_hook(leave, always_call=True))
+            for name in mixer.watched:
+                part = module.get_submodule(name)
+                handles.append(part.register_forward_hook(watched(module, name), prepend=True))
+            part = module.get_submodule(mixer.projection)
+            # first of all hooks, so that others see the edited input
+            handles.append(part.register_forward_pre_hook(before(module), prepend=True))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,83 @@
+"""Mamba-2 and relatives (Dao and Gu 2024, arXiv:2405.21060): a decay of one number per head.
+
+With h_t = exp(dt_t A) h_{t-1} + dt_t B_t u_t and y_t = C_t h_t + D u_t, head by head,
+M[i, j] = C_i . B_j exp(A sum of dt over j+1..i) dt_j, plus D where i = j. The values u come after
+the short convolution, so each of them already mixes a few positions: the map shows what the
+recurrence adds to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.model.mixers.map_call import MapCall
+from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register_mixer
+
+
+def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
+    """Return exp(sum of log decays over j+1..i), 0 where j > i.
+
+    Args:
+        log_decay: cumulative sum over positions in float64, `[batch, head, pos]`: differences of
+            large sums would be coarse in float32.
+        rows: indices i, `[row]`.
+    """
+    later = torch.arange(log_decay.shape[-1], device=rows.device) > rows[:, None]
+    gap = log_decay[:, :, rows, None] - log_decay[:, :, None, :]
+    return gap.masked_fill(later, -torch.inf).exp()
+
+
+@register_mixer
+class StateSpace(Mixer):
+    """Mixers of Mamba-2, Bamba and Granite 4: gate inside a norm, which follows the scan."""
+
+    classes = ("Mamba2Mixer", "BambaMixer", "GraniteMoeHybridMambaLayer", "NemotronHMamba2Mixer")
+    needs = ("in_proj", "conv1d", "norm", "act", "A_log", "D", "dt_bias", "time_step_limit",
+             "num_heads", "head_dim", "n_groups", "ssm_state_size", "conv_dim")  # fmt: skip
+    projection = "out_proj"
+    watched = ("in_proj", "norm")
+
+    def enter(self, module: Any, arguments: Mapping[str, Any]) -> None:
+        """Refuse a forward that continues from a cached state."""
+        refuse_state(module, arguments)
+
+    def read(self, module: Any, forward: Forward) -> MapCall:
+        """Return the scan's map per head; z is what the module's norm received."""
+        scanned, gate = forward.given["norm"]
+        batch, length, width = scanned.shape
+        heads, groups, states = module.num_heads, module.n_groups, module.ssm_state_size
+        _, mixed, dt = forward.returned["in_proj"].split([width, module.conv_dim, heads], -1)
+        mixed = module.act(module.conv1d.forward(mixed.transpose(1, 2))[..., :length])
+        mixed = mixed.transpose(1, 2)
+        real = real_positions(forward.arguments, mixed)
+        mixed = mixed if real is None else mixed * real[..., None].to(mixed.dtype)
+        u, b, c = mixed.split([width, groups * states, groups * states], -1)
+        b, c = (x.float().view(batch, length, groups, states).transpose(1, 2) for x in (b, c))
+        dt = F.softplus(dt + module.dt_bias).clamp(*module.time_step_limit).transpose(1, 2)
+        a = -torch.exp(module.A_log.float())
+        steps = (dt.double() * a.double()[:, None]).cumsum(-1)
+
+        def of_rows(rows: Tensor) -> Tensor:
+            products = (c[:, :, rows] @ b.mT).repeat_interleave(heads // groups, 1)
+            found = products * decay(steps, rows).float() * dt.float()[:, :, None]
+            same = torch.arange(length, device=rows.device) == rows[:, None]
+            return found + module.D.float()[:, None, None] * same
+
+        def to_projection(z: Tensor) -> Tensor:
+            flat = z.transpose(1, 2).reshape(batch, length, width)
+            return module.norm.forward(flat.to(scanned.dtype), gate)
+
+        return MapCall(
+            v=u.view(batch, length, heads, -1).transpose(1, 2),
+            z=scanned.view(batch, length, heads, -1).transpose(1, 2),
+            kind="state space",
+            of_rows=of_rows,
+            to_projection=to_projection,
+            signed=True,
+            row_sum="any",
+        )
