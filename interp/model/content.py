@@ -148,7 +148,7 @@ def tensors_hash(inputs: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def maps_of(model: IdentifiedModel) -> dict[str, str]:
+def maps_of(model: Any) -> dict[str, str]:
     """Return, by name, the layers whose heads are not one softmax, with what their patterns are."""
     return {
         site.name: f"{site.kind}; {site.about}; statistics of absolute shares |M| / sum |M|"

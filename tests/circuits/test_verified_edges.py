@@ -70,7 +70,7 @@ def test_every_forward_pass_is_counted(monkeypatch, planted_bystander) -> None:
 def test_what_was_patched_is_what_exact_patching_gives(planted_bystander) -> None:
     task = make_contrast(planted_bystander, "planted:bystander", n=6)
     exact = exact_patching(planted_bystander, task, "edge")
-    found = verified_edges(planted_bystander, task, budget=60)
+    found = verified_edges(planted_bystander, task, budget=120)
     assert set(found.measured) == {"patched alone"}
     np.testing.assert_allclose(found.per_prompt, exact.per_prompt, atol=1e-4)
     known = dict(zip(exact.edges, exact.edges_per_prompt, strict=True))

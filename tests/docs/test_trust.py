@@ -6,7 +6,8 @@ from importlib import import_module
 
 import pytest
 
-NAMES = "agreement", "sources", "flow", "calibration", "interval_coverage"
+GROUPS = "calibration_geometry", "calibration_categories", "calibration_cache"
+NAMES = "agreement", "sources", "flow", "calibration", "interval_coverage", *GROUPS
 
 
 @pytest.fixture
@@ -41,7 +42,9 @@ def test_its_claims_are_those_of_the_files(trust) -> None:
         if r["clusters_covered"] + 2 * r["clusters_error"] < trust.NOMINAL
     ]  # fmt: skip
     assert ("Below 95 % by more than two standard errors" in page) == bool(short)
-    for row in kept["calibration"]["familywise"]:
+    groups = [row for name in GROUPS for row in kept[name]["familywise"]]
+    whole = [r for r in kept["calibration"]["familywise"] if r["of"] != "with -m geometry"]
+    for row in whole + groups:
         assert 0 <= row["low"] <= row["claimed"] / row["models"] <= row["high"] <= 1
         assert f"| {row['of']} | {row['models']} | {row['claimed']} (" in page
     worst = max(row["largest_difference"] for row in kept["sources"]["rows"].values())
