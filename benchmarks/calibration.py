@@ -101,7 +101,8 @@ def found_by(
         if b.analysis.kind == "weights":
             out[b.label] = MetricScores(_exact(b.from_weights(model)), None, "random-init")
         elif b.analysis.kind == "experiment":
-            own_null = METRICS[b.label].group == "categories"  # it is computed with the notes
+            # the null of categories is computed with the notes
+            own_null = METRICS[b.label.partition(":")[0]].group == "categories"
             trials = b.experiment(model, seed, silent, notes=own_null)
             beside = None if trials.null is None else _arrays(trials.null)
             kind = "random-init" if beside is None else trials.null_kind

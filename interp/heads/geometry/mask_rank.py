@@ -8,6 +8,7 @@ from interp.heads.declaration import Trials, experiment
     requires=("tokens",),
     chance="value of the null: the same with an ordinary token",
     end="both",
+    task="none: the effect of a mask token on ranks is not a behaviour",
 )
 def mask_rank(
     model,

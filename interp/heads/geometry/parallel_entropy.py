@@ -8,6 +8,7 @@ from interp.heads.declaration import Trials, experiment
     requires=("tokens", "causal"),
     chance="0 in the first layer, and for heads that do not read what the context wrote",
     end="both",
+    task="none: the entropy of attention over parallel contexts decides no answer",
 )
 def parallel_entropy(
     model,

@@ -9,6 +9,7 @@ from interp.heads.declaration import Trials, experiment
     requires=("tokens",),
     chance="value of random weights",
     end="low",
+    task="none: the rank of keys is not a behaviour",
 )
 def pooled_key_rank(
     model,

@@ -100,8 +100,8 @@ def test_a_model_that_answers_nothing_has_no_heads_to_check(bundled_one_layer) -
     first, second = found.notes.values()
     assert first.startswith("no scores: the model answers no needle")
     assert second == (
-        "not checked on needles: the model answers none of 3 needles of the task ids beside those "
-        "scored, so no head can be necessary"
+        "not checked on its own task: the model answers none of 3 needles of the task ids beside "
+        "those scored, so no head can be necessary"
     )
     assert first in repr(found)
     assert json.loads(found.to_json())["provenance"]["notes"] == dict(found.notes)
