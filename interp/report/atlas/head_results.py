@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from interp.core.result import Result
 from interp.report.atlas.rows import (
     FoundPart,
     between,
@@ -39,10 +39,27 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     Raises:
         StoreError: the file cannot be read, or is damaged.
     """
-    if kind not in _SHOWN:
-        return None
-    module, shown = _SHOWN[kind]
-    return shown(getattr(import_module(module), kind).load(path))
+    from interp.causal.gating.result import LearnedGates
+    from interp.causal.steering.result import DoseCurve
+    from interp.heads.kv_cache.cards import CacheCards
+    from interp.heads.kv_cache.methods import RetrievalMethods
+    from interp.heads.kv_cache.plan_result import CachePlan
+    from interp.heads.kv_cache.sources import ContextSources
+    from interp.probes.result import ProbeResult
+
+    shown: dict[type[Result], Callable[[Any], FoundPart]] = {
+        CacheCards: cache_cards_part,
+        CachePlan: cache_plan_part,
+        RetrievalMethods: retrieval_part,
+        ContextSources: sources_part,
+        LearnedGates: gates_part,
+        ProbeResult: probe_part,
+        DoseCurve: doses_part,
+    }
+    for cls, part_of in shown.items():
+        if cls.__name__ == kind:
+            return part_of(cls.load(path))
+    return None
 
 
 def _part(kind: str, title: str, text: str, frame: Any, made: Mapping[str, Any]) -> Any:
@@ -258,15 +275,3 @@ def token_part(document: Mapping[str, Any]) -> FoundPart:
     }  # fmt: skip
     return FoundPart(part, str(made.get("model_id") or made.get("model") or ""),
                      stated_weights(made))  # fmt: skip
-
-
-# Results by the name of their class: where it is defined, and what shows it.
-_SHOWN: dict[str, tuple[str, Callable[[Any], FoundPart]]] = {
-    "CacheCards": ("interp.heads.kv_cache.cards", cache_cards_part),
-    "CachePlan": ("interp.heads.kv_cache.plan_result", cache_plan_part),
-    "RetrievalMethods": ("interp.heads.kv_cache.methods", retrieval_part),
-    "ContextSources": ("interp.heads.kv_cache.sources", sources_part),
-    "LearnedGates": ("interp.causal.gating.result", gates_part),
-    "ProbeResult": ("interp.probes.result", probe_part),
-    "DoseCurve": ("interp.causal.steering.result", doses_part),
-}
