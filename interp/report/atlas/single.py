@@ -45,7 +45,7 @@ def circuit_page(
     ]
     metric = f"{found.method}:task={found.task}"
     made = dict(found.made) | {"model_id": found.model}
-    table = head_values(metric, values, found.unit, found.n, made)
+    table = table_of_values(metric, values, found.unit, found.n, made)
     contents = Contents(circuits=[(found, dict(evaluation or {}))], causal=table)
     return _page(contents, title or f"{found.task} in {found.model}", sections, command)
 
@@ -64,7 +64,7 @@ def pruning_page(curves: Sequence[PruningCurve], *, sections: Sections = ()) -> 
         places = [(name, float(at + 1), None) for at, name in enumerate(curve.removed)]
         task = curve.made.get("task", "task")
         metric = f"place of removal by {curve.name}:task={task}"
-        for one in head_values(metric, places, "place in the order", 1, curve.made):
+        for one in table_of_values(metric, places, "place in the order", 1, curve.made):
             tables.setdefault(metric, one)
     made = curves[0].made
     title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
@@ -84,13 +84,13 @@ def comparison_page(found: Comparison, document: Mapping[str, Any], sections: Se
         values = [(x, y, None) for x, y in zip(one.labels, one.helps.tolist(), strict=True)]
         n = 1 if one.per_prompt is None else one.per_prompt.shape[1]
         made = dict(found.made) | {"model_id": found.made["model"]}
-        tables += head_values(one.name, values, str(one.about.get("unit") or ""), n, made)
+        tables += table_of_values(one.name, values, str(one.about.get("unit") or ""), n, made)
     title = f"Importances of {found.made['model']}, {len(found.players)} players"
     contents = Contents(agreements=[dict(document)], causal=tables)
     return _page(contents, title, sections)
 
 
-def head_values(
+def table_of_values(
     metric: str,
     values: Iterable[tuple[str, float, float | None]],
     unit: str,
