@@ -35,7 +35,7 @@ from interp.model.recorded.layout import (
 )
 from interp.model.recorded.reading import RecordedActivations
 
-RECORDED = tuple(name for name in NAMES if name not in ("scores", "pattern"))
+RECORDED = tuple(name for name in NAMES if name not in ("scores", "pattern", "map"))
 """Activations with one value per position; the others grow with the square of the length."""
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
