@@ -88,7 +88,7 @@ def another_metric(place: Place) -> None:
 
 
 def another_prompt(place: Place) -> None:
-    place.task.write_text(TASK.format(prompts=[[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 4]]))
+    place.task.write_text(TASK.format(prompts=[[1, 5, 9, 4, 5, 9], [1, 6, 3, 8, 6, 3]]))
     place.texts.write_text(place.texts.read_text().replace("saw a dog", "saw a cat"))
     text = place.trees.read_text(encoding="utf-8")
     place.trees.write_text(text.replace("keeper", "sleeper"), encoding="utf-8")
