@@ -38,6 +38,7 @@ def own(query, key):
     """Attends to the token before."""
     return key == query - 1
 '''
+FIRST = [1, *[5, 9, 4] * 4]  # the model goes on with what repeats
 TASK = """from interp.causal.measures import next_token_task
 
 
@@ -56,7 +57,7 @@ class Place:
         self.texts, self.trees = folder / "texts.txt", folder / "bank.conllu"
         self.imported = folder / f"imported_{folder.name}.py"
         self.own.write_text(OWN)
-        self.task.write_text(TASK.format(prompts=[[1, 5, 9, 4, 5, 9], [1, 7, 3, 8, 7, 3]]))
+        self.task.write_text(TASK.format(prompts=[FIRST, [1, *[7, 3, 8] * 4]]))
         self.texts.write_text("a dog saw the cat .\nthe cat saw a dog .\n")
         from interp.core.resources import folder as data
 
@@ -88,7 +89,7 @@ def another_metric(place: Place) -> None:
 
 
 def another_prompt(place: Place) -> None:
-    place.task.write_text(TASK.format(prompts=[[1, 5, 9, 4, 5, 9], [1, 6, 3, 8, 6, 3]]))
+    place.task.write_text(TASK.format(prompts=[FIRST, [1, *[6, 3, 8] * 4]]))
     place.texts.write_text(place.texts.read_text().replace("saw a dog", "saw a cat"))
     text = place.trees.read_text(encoding="utf-8")
     place.trees.write_text(text.replace("keeper", "sleeper"), encoding="utf-8")
