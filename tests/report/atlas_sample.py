@@ -19,6 +19,8 @@ def metric(name: str, scores: np.ndarray, nulls: bool = True) -> Metric:
         "name": name, "text": f"what {name} measures", "unit": "fraction", "group": "detectors",
         "low": 0.0, "high": 1.0, "end": "high", "null": "shuffled tokens" if nulls else None,
         "score": [round(float(x), 5) for x in scores], "sem": [0.01] * n, "n": [16.0] * n,
+        "score_low": [round(float(x), 5) - 0.02 for x in scores],
+        "score_high": [round(float(x), 5) + 0.02 for x in scores],
         "null_score": [0.05] * n if nulls else none, "null_sem": [0.004] * n if nulls else none,
         "p": [1e-6 if x > 0.5 else 0.4 for x in scores] if nulls else none,
     }  # fmt: skip
