@@ -107,7 +107,10 @@ def test_the_widget_draws_and_asks_in_a_shadow_root(shown, widget, browser, tmp_
     browser.open(page)
     inside = "document.getElementById('cell').shadowRoot"
     browser.wait(f"return {inside} && {inside}.querySelectorAll('rect.pick').length === 16")
-    assert browser.run("return document.getElementById('the-still').hidden")
+    assert (
+        browser.run("return getComputedStyle(document.getElementById('the-still')).display")
+        == "none"
+    )
     assert browser.run(f"return {inside}.querySelector('textarea').value") == TEXT
     browser.run(f"{inside}.querySelector('rect.pick[data-at=\"0,11\"]')"
                 ".dispatchEvent(new MouseEvent('click', {bubbles: true}))")  # fmt: skip

@@ -1,8 +1,12 @@
 // The view in a notebook: asks the kernel, and hides the still picture that stands below it.
 function notebookView({ model, el }) {
   const host = el.attachShadow({ mode: "open" }), waiting = new Map();
-  const data = JSON.parse(model.get("data")), still = document.getElementById(data.still);
-  if (still) still.hidden = true;
+  const data = JSON.parse(model.get("data"));
+  if (data.still) {  // a rule, since the picture may enter the page after the view
+    const rule = document.createElement("style");
+    rule.textContent = `#${CSS.escape(data.still)} { display: none; }`;
+    document.head.append(rule);
+  }
   const style = document.createElement("style"), live = document.createElement("div");
   style.textContent = model.get("style");
   live.id = "live";
