@@ -9,7 +9,7 @@ from typing import Any
 from interp.core.errors import OptionError, PromptError, UnknownName
 
 MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
-FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster")
+FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster", "roles")
 
 
 def task_rows(source: str, measure: str | None = None) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from .edge_evaluation import EdgeEvaluation, evaluate_edges
 from .evaluation import evaluate, evaluate_circuit
 from .find import find_circuit
 from .head_evaluation import Evaluation
+from .made_pairs import MadePairs, make_pairs
 from .patched import Patched, patch_first
 from .position_map import PatchingMap, patching_map
 from .published import Published, published
@@ -23,6 +24,7 @@ __all__ = [
     "EdgeEvaluation",
     "Evaluation",
     "Found",
+    "MadePairs",
     "Patched",
     "PatchingMap",
     "Published",
@@ -36,6 +38,7 @@ __all__ = [
     "evaluate_set",
     "find_circuit",
     "make_contrast",
+    "make_pairs",
     "patch_first",
     "patching_map",
     "published",

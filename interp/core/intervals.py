@@ -123,3 +123,13 @@ def _linear_error(
     squares = np.where(squares <= tiny, 0.0, squares)
     with np.errstate(divide="ignore", invalid="ignore"):
         return shift, np.sqrt(drawn / (drawn - 1) * squares) / total
+
+
+def share_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Compute the Wilson interval of a share of n independent trials; (0, 1) without trials."""
+    from scipy.stats import binomtest
+
+    if n == 0:
+        return 0.0, 1.0
+    found = binomtest(hits, n).proportion_ci(level, method="wilson")
+    return float(found.low), float(found.high)

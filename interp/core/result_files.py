@@ -36,7 +36,7 @@ class Writable(Protocol):
 FORMAT = "interp Result 1"
 READ = (".parquet", ".csv", ".json", ".toml")
 """Suffixes that `load` reads."""
-_TEXTS = {".svg": "_svg", ".graphml": "_graphml"}
+_TEXTS = {".svg": "_svg", ".graphml": "_graphml", ".jsonl": "_jsonl"}
 
 
 def suffixes(cls: type) -> tuple[str, ...]:

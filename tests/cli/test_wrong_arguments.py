@@ -105,6 +105,10 @@ prune {MODEL} --keep 0 --save new             | '--keep'
 prune {MODEL} --heads x --save new            | 'x'
 verify planted:nosuch -m induction            | unknown planted model 'nosuch'
 verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
+pairs planted:nosuch texts.txt                | unknown planted model 'nosuch'
+pairs {MODEL} bad.toml                        | bad.toml is not valid TOML
+pairs {MODEL} texts.txt -o x.doc              | file format of pairs
+circuit bad.toml {MODEL}                      | bad.toml is not valid TOML
 circuit induction planted:nosuch              | unknown planted model 'nosuch'
 circuit nowhere.jsonl {MODEL}                 | nowhere.jsonl cannot be read
 circuit induction {MODEL} --method nosuch     | 'nosuch'

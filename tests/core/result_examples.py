@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -34,6 +36,7 @@ from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.patched import Patched, patch_first
+from interp.circuits.made_pairs import MadePairs, make_pairs
 from interp.circuits.position_map import PatchingMap, patching_map
 from interp.circuits.published import Published
 from interp.circuits.published_comparison import PublishedComparison
@@ -188,6 +191,21 @@ def set_evaluation() -> SetEvaluation:
     return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
 
 
+def made_pairs() -> MadePairs:
+    from syntax.made import word_tokenizer
+
+    import interp
+
+    words = word_tokenizer([f"v{i}" for i in range(40)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.toml"
+        path.write_text(
+            '[slots]\nA = ["v1", "v2", "v3", "v4", "v5"]\nB = "A"\nC = "A"\n[[templates]]\n'
+            'clean = "{A} {B} {A}"\ncorrupted = "{C} {B} {A}"\nanswer = "{B}"\nwrong = "{C}"\n'
+        )
+        return make_pairs(interp.load("planted:bystander", tokenizer=words), path, n=6)
+
+
 def position_map() -> PatchingMap:
     return patching_map(model(), contrast(), "attention", by="position")
 
@@ -275,6 +293,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
     "interp.circuits.patched.Patched": patched,
+    "interp.circuits.made_pairs.MadePairs": made_pairs,
     "interp.circuits.position_map.PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,

@@ -2,6 +2,7 @@
 
     make_contrast(model, "ioi", n=64, seed=0)
     make_contrast(model, "mine.jsonl")      # {"prompt", "corrupted", "answer", "wrong"} per line
+    make_contrast(model, "mine.toml")       # templates with slots, see `template_file`
     make_contrast(model, "mine.py")         # a function task(model) that makes the pairs
 
 Words that a tokenizer splits are left out; if too few are left, the task raises an error that names
@@ -164,7 +165,7 @@ def make_contrast(
     seed: int = 0,
     templates: Sequence[int] | None = None,
 ) -> ContrastTask:
-    """Make the task of this name with n pairs, or take the first n pairs of a .jsonl or .py file.
+    """Make the task of this name with n pairs, or take the first n pairs of a user-supplied file.
 
     Args:
         model: The model that the prompts are for.
@@ -233,8 +234,8 @@ def contrast_of(model: Model, task: Any) -> ContrastTask:
 
 
 def is_file(name: str) -> bool:
-    """Return True for user-supplied pairs: a .jsonl file, or a .py file that makes them."""
-    return name.endswith((".jsonl", ".py"))
+    """Return True for a user-supplied file: .jsonl pairs, .toml templates, or a .py file."""
+    return name.endswith((".jsonl", ".toml", ".py"))
 
 
 def known_task(name: str) -> str:
@@ -250,11 +251,12 @@ def known_task(name: str) -> str:
     if usual not in TASKS and Path(name).suffix in (".txt", ".json", ".csv", ".tsv"):
         raise OptionError(
             f"{name}: a circuit is found on pairs of prompts, from a .jsonl file with the fields"
-            " prompt, corrupted, answer, wrong, or from a .py file whose function task(model)"
+            " prompt, corrupted, answer, wrong, from a .toml file of templates, or from a .py file"
+            " whose function task(model)"
             " returns a Task with corrupted prompts, or a ContrastTask"
         )
     if usual not in TASKS:
-        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl", "FILE.py"])
+        raise UnknownName("contrast task", name, [*TASKS, "FILE.jsonl", "FILE.toml", "FILE.py"])
     return usual
 
 

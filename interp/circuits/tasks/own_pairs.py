@@ -1,4 +1,4 @@
-"""User-supplied prompt pairs: a JSONL file, or a Python file that makes them.
+"""User-supplied prompt pairs: a JSONL file, a template file, or a Python file that makes them.
 
 def task(model):                      # mine.py: a Task with corrupted prompts, or a ContrastTask
     return logit_difference(model, prompts, answers, wrong, corrupted=corrupted)
@@ -6,25 +6,28 @@ def task(model):                      # mine.py: a Task with corrupted prompts, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.circuits.contrast import ContrastTask
+from interp.circuits.tasks.template_file import read_templates
 from interp.core.errors import OptionError, PromptError
 
 if TYPE_CHECKING:
+    from interp.causal.task import Task
     from interp.model.model import Model
 
 LEAST = 6
+DRAWN = 192  # pairs of a template file, of which some are held out
 NEEDED = (
     "a circuit is found by comparing every prompt with one of the same length without the behaviour"
 )
 
 
 def count_pairs(path: Path) -> int:
-    """Count the pairs in a file; 0 for a Python file, where the number is known once it runs.
+    """Count the pairs in a file; 0 for a Python or template file, which makes pairs for a model.
 
     Raises:
         PromptError: The file cannot be read, or has too few pairs to hold some out.
@@ -35,6 +38,9 @@ def count_pairs(path: Path) -> int:
         raise PromptError(f"cannot read {path}: {error}") from error
     if path.suffix == ".py":
         return 0
+    if path.suffix == ".toml":
+        read_templates(path)
+        return 0
     n = sum(bool(line.strip()) for line in told.splitlines())
     _enough(path, n)
     return n
@@ -44,17 +50,18 @@ def all_pairs(model: Model, path: Path) -> ContrastTask:
     """Read all pairs of a file, with templates that say which pairs are held out together.
 
     Lines are those of `interp.causal.task_file`, with the field `corrupted`; pairs of one `cluster`
-    share a template. A Python file has a function `task(model)` that returns a `Task` with
-    corrupted prompts and any metric, or a `ContrastTask`, whose templates are kept if there are two
-    or more. Otherwise every pair counts as a separate template, so that the circuit can be measured
-    on held-out pairs.
+    share a template, and `roles` names positions. A template file gives 192 pairs, or as many as
+    differ; `make_pairs` filters them by the model's success. A Python file has a function
+    `task(model)` that returns a `Task` with corrupted prompts and any metric, or a `ContrastTask`,
+    whose templates are kept if there are two or more. Otherwise every pair counts as a separate
+    template, so that the circuit can be measured on held-out pairs.
 
     Raises:
         PromptError: Lines cannot be read or have only one side, or there are too few pairs; the
             message names the line.
         OptionError: Answers do not fit, or a Python file makes no pairs.
     """
-    made = _made(model, path) if path.suffix == ".py" else _lines(model, path)
+    made = _READERS.get(path.suffix, _lines)(model, path)
     _enough(path, len(made))
     made = replace(made, task=replace(made.task, name=path.stem))
     if len(set(made.templates)) < 2:
@@ -100,7 +107,35 @@ def _lines(model: Model, path: Path) -> ContrastTask:
             f"{path}: its lines have no field 'corrupted', the prompt without the behaviour;"
             f" {NEEDED}"
         )
-    return ContrastTask(task, templates=task.clusters or ())
+    return ContrastTask(task, _roles(path, task), templates=task.clusters or ())
+
+
+def _roles(path: Path, task: Task) -> tuple[Mapping[str, int], ...]:
+    """Read the positions of roles, which all lines have, or none."""
+    from interp.causal.task_rows import task_rows
+    from interp.core.prompts import Prompts
+
+    assert isinstance(task.prompts, Prompts)
+    lengths = [len(ids) for ids in task.prompts.ids]
+    roles = [row.get("roles") for row in task_rows(str(path))]
+    if all(each is None for each in roles):
+        return ()
+    for number, (each, length) in enumerate(zip(roles, lengths, strict=True), 1):
+        fits = isinstance(each, dict) and all(
+            isinstance(at, int) and 0 <= at < length for at in each.values()
+        )
+        if not fits or set(each or ()) != set(roles[0] or ()):
+            raise PromptError(
+                f"{path} pair {number}: roles must be an object of positions from 0 to"
+                f" {length - 1}, with the same roles in every line"
+            )
+    return tuple(each or {} for each in roles)
+
+
+def _drawn(model: Model, path: Path) -> ContrastTask:
+    from interp.circuits.made_pairs import make_pairs
+
+    return make_pairs(model, path, n=DRAWN).task(model)
 
 
 def _made(model: Model, path: Path) -> ContrastTask:
@@ -121,3 +156,6 @@ def _made(model: Model, path: Path) -> ContrastTask:
             " Task with corrupted prompts, or a ContrastTask"
         )
     return made
+
+
+_READERS = {".py": _made, ".toml": _drawn}

@@ -156,10 +156,11 @@ def circuit(
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
     FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
-    "answer": ..., "wrong": ...}; FILE.py: a function task(model) that returns
-    a Task with corrupted prompts and a metric, or a ContrastTask. Tasks with
-    several templates hold some of them out: a circuit is found on some and
-    evaluated on the others; for a file, on other pairs of the file.
+    "answer": ..., "wrong": ...}; FILE.toml: templates with slots, see
+    `interp pairs`; FILE.py: a function task(model) that returns a Task with
+    corrupted prompts and a metric, or a ContrastTask. Tasks with several
+    templates hold some of them out: a circuit is found on some and evaluated
+    on the others; for a file, on other pairs of the file.
     `interp circuit --list` lists all tasks.
     Methods: verified_edges (nodes and edges chosen by gradients and measured by
     patching, within a budget of forward passes), screen_verify (heads, with a
@@ -238,9 +239,13 @@ def circuit(
 
 def _require_files(task: str, given: Path | None) -> None:
     """Refuse a file that cannot be read before torch is imported; raises PromptError."""
-    files = [Path(task)] if task.endswith((".jsonl", ".py")) else []
+    files = [Path(task)] if task.endswith((".jsonl", ".toml", ".py")) else []
     for path in [*files, *([] if given is None else [given])]:
         prompt_text(path)
+    if task.endswith(".toml"):
+        from interp.circuits.tasks.template_file import read_templates
+
+        read_templates(Path(task))
 
 
 def _against(truth: str | None) -> Published | None:
