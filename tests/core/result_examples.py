@@ -35,8 +35,8 @@ from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
 from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
-from interp.circuits.patched import Patched, patch_first
 from interp.circuits.made_pairs import MadePairs, make_pairs
+from interp.circuits.patched import Patched, patch_first
 from interp.circuits.position_map import PatchingMap, patching_map
 from interp.circuits.published import Published
 from interp.circuits.published_comparison import PublishedComparison
