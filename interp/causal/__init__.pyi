@@ -1,4 +1,5 @@
 from .ablation import all_but_one, leave_one_out
+from .aggregation import HeadAggregation, head_aggregation
 from .checkpoint.certificate import Judged
 from .checkpoint.choose import gated_heads, heads_by_name, ranked_heads
 from .checkpoint.repair import Repaired, prune_in_rounds, repair_pruned
@@ -50,6 +51,7 @@ __all__ = [
     "DoseCurve",
     "FunctionVector",
     "Game",
+    "HeadAggregation",
     "Importance",
     "Interactions",
     "Judged",
@@ -77,6 +79,7 @@ __all__ = [
     "gate_gradient",
     "gated_heads",
     "gradient_scores",
+    "head_aggregation",
     "heads_by_name",
     "interactions",
     "kl_to_clean",

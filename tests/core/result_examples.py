@@ -17,6 +17,7 @@ import interp
 from interp import attribution, causal
 from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
+from interp.causal.aggregation import HeadAggregation, head_aggregation
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
 from interp.causal.gating.learn import learn_gates
@@ -191,6 +192,10 @@ def set_evaluation() -> SetEvaluation:
     return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
 
 
+def aggregation() -> HeadAggregation:
+    return head_aggregation(model(), causal.repeats_task(model(), n=4, longest=6), steps=2)
+
+
 def made_pairs() -> MadePairs:
     from syntax.made import word_tokenizer
 
@@ -293,6 +298,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
     "interp.circuits.head_evaluation.Evaluation": evaluation,
     "interp.circuits.patched.Patched": patched,
+    "interp.causal.aggregation.HeadAggregation": aggregation,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
     "interp.circuits.position_map.PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
