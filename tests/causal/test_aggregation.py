@@ -33,7 +33,7 @@ def test_rows_equal_edits_of_the_model(planted_bystander, found) -> None:
         want = []
         for i in held:
             ids = list(task.prompts.ids[i])
-            logits = model.run([ids], edits=edits)[0].double().log_softmax(-1)
+            logits = model.run([ids], edits=edits)[0].detach().double().log_softmax(-1)
             want.append(-np.mean([float(logits[p, ids[p + 1]]) for p in task.positions[i]]))
         assert found.per_prompt[row] == pytest.approx(want, abs=1e-4), found.labels[row]
 
