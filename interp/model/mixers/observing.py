@@ -12,6 +12,21 @@ from interp.model.hooks.calls import Call
 from interp.model.mixers.mixer import Forward, Mixer, arguments_of
 
 
+def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> Call:
+    """Return the call of one forward, once all its parts have been seen to run.
+
+    Raises:
+        UnreadableAttention: another implementation took the place of a part.
+    """
+    missing = [name for name in mixer.watched if name not in forward.returned]
+    if missing:
+        raise UnreadableAttention(
+            f"{type(module).__name__} ran without its part {missing[0]}, as fused kernels do, so "
+            "its map cannot be read; load the model without custom kernels and in eval mode"
+        )
+    return mixer.read(module, forward)
+
+
 @contextmanager
 def observing(
     mixers: Mapping[nn.Module, Mixer],
@@ -53,7 +68,7 @@ def observing(
         def hook(_: nn.Module, args: tuple) -> Any:
             if not active(module) or module not in forwards:
                 return None
-            call = mixers[module].read(module, forwards[module])
+            call = _read(mixers[module], module, forwards[module])
             z = call.z
             show(module, call)
             if call.z is z:
@@ -67,7 +82,7 @@ def observing(
         for module, mixer in mixers.items():
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
-            for name in mixer.watched:
+            for name in (*mixer.watched, *mixer.noticed):
                 part = module.get_submodule(name)
                 handles.append(part.register_forward_hook(watched(module, name), prepend=True))
             part = module.get_submodule(mixer.projection)
