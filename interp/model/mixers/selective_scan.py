@@ -52,9 +52,7 @@ class SelectiveScan:
         """Return exp(A gap) for sums of steps, with an axis of states."""
         return torch.exp(gap.float()[..., None] * self.a[heads][:, :, None])
 
-    def rows(
-        self, rows: Tensor, heads: slice
-    ) -> Float[Tensor, "batch head channel row key_pos"]:
+    def rows(self, rows: Tensor, heads: slice) -> Float[Tensor, "batch head channel row key_pos"]:
         """Compute rows of the maps of some heads, in any order."""
         order = rows.argsort()
         ordered = rows[order]
