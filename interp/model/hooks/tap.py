@@ -267,7 +267,7 @@ def tapped(
     try:
         with ExitStack() as stack:
             if mixers:
-                stack.enter_context(observing(mixers, tap.forwards, _show_mixer, observes))
+                stack.enter_context(observing(model, mixers, tap.forwards, _show_mixer, observes))
             if watch:
                 watched = watching(model, show, streamable, made=made, derive=derive)
                 stack.enter_context(watched)

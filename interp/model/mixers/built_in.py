@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from interp.model.mixers import (
+    banded,
+    block_sparse,
     differential,
     gated_delta,
     gated_recurrence,
@@ -12,11 +14,13 @@ from interp.model.mixers import (
     mamba,
     receptance,
     state_space,
+    talking_heads,
 )
 from interp.model.mixers.mixer import REGISTERED, Mixer
 
 BUILT_IN = (
-    differential, gated_delta, gated_recurrence, lightning, mamba, receptance, state_space,
+    banded, block_sparse, differential, gated_delta, gated_recurrence, lightning, mamba,
+    receptance, state_space, talking_heads,
 )  # fmt: skip
 
 

@@ -45,6 +45,7 @@ class Mixer(ABC):
         projection: name of the submodule that maps the heads' outputs to the residual stream.
         watched: names of submodules whose arguments and outputs `read` uses; all must run.
         noticed: names of submodules that `read` uses where they run.
+        guarded: names of classes that hold such modules, whose forwards `guard` checks first.
     """
 
     classes: ClassVar[tuple[str, ...]]
@@ -52,6 +53,7 @@ class Mixer(ABC):
     projection: ClassVar[str]
     watched: ClassVar[tuple[str, ...]] = ()
     noticed: ClassVar[tuple[str, ...]] = ()
+    guarded: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def read(self, module: nn.Module, forward: Forward) -> MapCall:
@@ -59,6 +61,9 @@ class Mixer(ABC):
 
     def enter(self, module: nn.Module, arguments: Mapping[str, Any]) -> None:  # noqa: B027
         """Check the arguments of a forward before it runs; raise if it cannot be read."""
+
+    def guard(self, module: nn.Module, arguments: Mapping[str, Any]) -> None:  # noqa: B027
+        """Check the arguments of a module that holds such modules; raise if it cannot be read."""
 
     def fits(self, module: nn.Module) -> bool:
         """Return True if the module is of a known class and has what `read` needs."""

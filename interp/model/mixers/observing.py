@@ -29,6 +29,7 @@ def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> Call:
 
 @contextmanager
 def observing(
+    model: nn.Module,
     mixers: Mapping[nn.Module, Mixer],
     forwards: dict[nn.Module, Forward],
     show: Callable[[nn.Module, Call], None],
@@ -39,6 +40,7 @@ def observing(
     If `show` assigns the call's z, the projection receives the input that this z gives.
 
     Args:
+        model: the whole module.
         mixers: the modules with their adapters.
         forwards: receives what is observed in the running forward of each module.
         show: receives the module and the call.
@@ -78,7 +80,19 @@ def observing(
 
         return hook
 
+    def guard(mixer: Mixer, one: nn.Module) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            if active(one):
+                mixer.guard(module, arguments_of(module, args, kwargs))
+
+        return hook
+
     try:
+        guards = {name: (m, one) for one, m in mixers.items() for name in m.guarded}
+        for module in model.modules() if guards else ():
+            if type(module).__name__ in guards:
+                check = guard(*guards[type(module).__name__])
+                handles.append(module.register_forward_pre_hook(check, with_kwargs=True))
         for module, mixer in mixers.items():
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
