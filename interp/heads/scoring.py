@@ -155,11 +155,9 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     """Return random tokens repeated twice; noise for models without token input."""
     inputs = probe_inputs(model.module, seed)
-    return (
-        repeats(model, seed=seed, longest=max(24, least_length(model.config)))
-        if set(inputs) <= {"input_ids", "decoder_input_ids"}
-        else inputs
-    )
+    if not set(inputs) <= {"input_ids", "decoder_input_ids"}:
+        return inputs
+    return repeats(model, seed=seed, longest=max(24, least_length(model.config)))
 
 
 def choose_engine(

@@ -50,14 +50,11 @@ class BlockSparse(Mixer):
         given = arguments.get("input_ids")
         given = arguments.get("inputs_embeds") if given is None else given
         least = (5 + 2 * module.config.num_random_blocks) * module.config.block_size
-        if (
-            module.attention_type == "block_sparse"
-            and given is not None
-            and given.shape[1] <= least
-        ):
+        length = least + 1 if given is None else given.shape[1]
+        if module.attention_type == "block_sparse" and length <= least:
             raise PromptError(
                 f"{type(module).__name__} replaces its block sparse attention by full attention on "
-                f"prompts of at most {least} tokens, and this one has {given.shape[1]}; give longer "
+                f"prompts of at most {least} tokens, and this one has {length}; give longer "
                 "prompts, or load it with attention_type='original_full'"
             )
 

@@ -168,9 +168,9 @@ def _normalised(x: Tensor) -> Tensor:
 def _rows_of_rule(q: Tensor, k: Tensor, rate: Tensor, gates: Tensor, rows: Tensor) -> Tensor:
     """Return rows of the map by running the rule backwards from each row.
 
-    The adjoint of the recurrence S_t = S_{t-1} diag(g_t) (I - b_t k_t k_t') + b_t v_t k_t' is a vector
-    per row, so memory is linear in the number of positions: a row's weight on j is b_j k_j . r_j,
-    where r_i = q_i, and r_{j-1} = g_j (r_j - b_j (k_j . r_j) k_j).
+    The adjoint of the recurrence S_t = S_{t-1} diag(g_t) (I - b_t k_t k_t') + b_t v_t k_t' is a
+    vector per row, so memory is linear in the number of positions: a row's weight on j is
+    b_j k_j . r_j, where r_i = q_i, and r_{j-1} = g_j (r_j - b_j (k_j . r_j) k_j).
     """
     batch, heads, length, width = k.shape
     out = k.new_zeros(batch, heads, len(rows), length)

@@ -36,8 +36,8 @@ class GatedRecurrence(Mixer):
         if isinstance(positions, Tensor) and bool((positions[:, 0] != 0).any()):
             raise UnreadableAttention(
                 f"{type(module).__name__} continues from a cached state (its first position is "
-                f"{int(positions[:, 0].max())}), in which earlier inputs are not kept apart, so its "
-                "map cannot be read; run the whole prompt without a cache"
+                f"{int(positions[:, 0].max())}), in which earlier inputs are not kept apart, so "
+                "its map cannot be read; run the whole prompt without a cache"
             )
 
     def read(self, module: Any, forward: Forward) -> MapCall:

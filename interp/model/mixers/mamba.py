@@ -80,7 +80,7 @@ class SelectiveStateSpace(_ScanPerChannel):
 
 @register_mixer
 class SelectiveStateSpaceOfHeads(_ScanPerChannel):
-    """Mixer of Zamba: inputs and gates alternate by channel, and heads have weights of their own."""
+    """Mixer of Zamba: inputs and gates alternate by channel; heads have their own weights."""
 
     classes = ("ZambaMambaMixer",)
     needs = ("in_proj", "conv1d", "x_proj_weight", "dt_proj_weight", "dt_proj_bias", "act", "A_log",

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call
 from interp.model.mixers.mixer import Forward, Mixer, arguments_of
 
