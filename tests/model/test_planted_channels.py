@@ -51,6 +51,7 @@ def copying() -> nn.Module:
             weight[2 + PERIOD + (token - BACK) % PERIOD, token] = 2.0
         mixer.dt_proj.bias[:8] = math.log(math.e - 1)  # a step of 1
         mixer.A_log[:8] = math.log(0.7)
+        mixer.A_log[8:] = math.log(10.0)  # all channels share B and C: the others forget at once
         mixer.D[:8] = 0
         mixer.out_proj.weight.zero_()
         mixer.out_proj.weight[8:16, :8] = torch.eye(8)

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call
+from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, arguments_of
 
 
-def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> Call:
+def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> MapCall:
     """Return the call of one forward, once all its parts have been seen to run.
 
     Raises:

@@ -79,7 +79,8 @@ class StateSpace(Mixer):
             z = forward.given["norm"][0].view(batch, length, heads, -1).transpose(1, 2)
         else:
             each = heads // groups
-            z = _scan(v.float(), *(x.repeat_interleave(each, 1) for x in (b, c)), dt.float(), a)
+            b_each, c_each = (x.repeat_interleave(each, 1) for x in (b, c))
+            z = _scan(v.float(), b_each, c_each, dt.float(), a)
             z = z + v * module.D.float()[:, None, None]
 
         def to_projection(z: Tensor) -> Tensor:
