@@ -49,7 +49,7 @@ def copying() -> nn.Module:
         for token in range(PERIOD):  # states are tokens: written by one, read BACK later
             weight[2 + token, token] = 2.0
             weight[2 + PERIOD + (token - BACK) % PERIOD, token] = 2.0
-        mixer.dt_proj.bias[:8] = math.log(math.e - 1)  # a step of 1
+        mixer.dt_proj.bias[:] = math.log(math.e - 1)  # a step of 1
         mixer.A_log[:8] = math.log(0.7)
         mixer.A_log[8:] = math.log(10.0)  # all channels share B and C: the others forget at once
         mixer.D[:8] = 0
@@ -89,7 +89,7 @@ def test_a_known_decay_is_the_ratio_of_neighbouring_weights():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = RwkvConfig(
-            vocab_size=16, hidden_size=32, num_hidden_layers=1, context_length=32,
+            vocab_size=16, hidden_size=32, num_hidden_layers=2, context_length=32,
             attention_hidden_size=32, bos_token_id=0, eos_token_id=0,
         )  # fmt: skip
         module: Any = RwkvForCausalLM(config).eval()
