@@ -29,7 +29,7 @@ CHANNELS = ["mamba", "falcon_mamba", "jamba", "zamba", "rwkv", "recurrent_gemma"
 
 
 @pytest.fixture(scope="module")
-def loaded():
+def tiny_mixer():
     made: dict[str, Any] = {}
 
     def get(family: str):
@@ -87,8 +87,8 @@ def test_rows_of_a_scan_are_those_of_the_sum_over_states():
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", CHANNELS)
-def test_patterns_are_means_over_channels_of_absolute_shares(loaded, family):
-    for site, call in calls_of(loaded(family), IDS.tolist()).items():
+def test_patterns_are_means_over_channels_of_absolute_shares(tiny_mixer, family):
+    for site, call in calls_of(tiny_mixer(family), IDS.tolist()).items():
         if site.kind == "softmax":
             continue
         assert isinstance(call, ChannelCall)
@@ -108,8 +108,8 @@ def test_patterns_are_means_over_channels_of_absolute_shares(loaded, family):
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["mamba", "rwkv", "recurrent_gemma", "kimi_linear", "falcon_h1"])
-def test_statistics_streamed_in_blocks_are_those_of_the_whole_map(loaded, family, monkeypatch):
-    model = loaded(family)
+def test_statistics_streamed_in_blocks_are_those_of_the_whole_map(tiny_mixer, family, monkeypatch):
+    model = tiny_mixer(family)
     names = ["entropy", "induction", "previous_token"]
 
     def scores():
@@ -126,10 +126,10 @@ def test_statistics_streamed_in_blocks_are_those_of_the_whole_map(loaded, family
             assert found == pytest.approx(float(previous[head]), abs=1e-6)
 
 
-def test_mixers_beside_softmax_attention_have_a_stack_of_their_own(loaded):
-    names = [site.name for site in loaded("falcon_h1").sites]
+def test_mixers_beside_softmax_attention_have_a_stack_of_their_own(tiny_mixer):
+    names = [site.name for site in tiny_mixer("falcon_h1").sites]
     assert names == ["mamba.0", "decoder.0", "mamba.1", "decoder.1"]
-    assert [s.kind for s in loaded("zamba").sites] == FAMILIES["zamba"][2]
+    assert [s.kind for s in tiny_mixer("zamba").sites] == FAMILIES["zamba"][2]
 
 
 @torch.no_grad()
@@ -148,10 +148,10 @@ def test_a_gate_of_zero_leaves_the_map_readable_and_the_result_zero():
 
 
 @torch.no_grad()
-def test_a_cache_of_an_unknown_layout_and_a_fused_kernel_are_named(loaded):
+def test_a_cache_of_an_unknown_layout_and_a_fused_kernel_are_named(tiny_mixer):
     from interp.model.mixers.mixer import refuse_state
 
-    module: Any = loaded("mamba").module
+    module: Any = tiny_mixer("mamba").module
     with pytest.raises(UnreadableAttention, match="unknown layout \\(dict"):
         refuse_state(module.backbone.layers[0].mixer, {"cache_params": {}})
     model = interp.load(build("mamba"), name="fused")
@@ -289,8 +289,8 @@ def test_sinks_of_gpt_oss_are_read_as_one_softmax_whose_rows_sum_to_less():
 # --- hybrids --------------------------------------------------------------------------------------
 
 
-def test_experiments_measures_and_weights_of_a_hybrid_read_its_softmax_layers(loaded):
-    model = loaded("bamba")
+def test_experiments_measures_and_weights_of_a_hybrid_read_its_softmax_layers(tiny_mixer):
+    model = tiny_mixer("bamba")
     names = ["sink", "direct_effect", "copy_suppression", "key_rank_before_rotary", "qk_norm"]
     table = interp.score(model, names, null="none")
     frame = table.to_pandas()
@@ -309,24 +309,24 @@ def test_experiments_measures_and_weights_of_a_hybrid_read_its_softmax_layers(lo
     assert "(state space)" in repr(mixed) or "(softmax)" in repr(mixed)
 
 
-def test_attribution_on_a_hybrid_reads_its_softmax_layers_and_names_the_others(loaded):
+def test_attribution_on_a_hybrid_reads_its_softmax_layers_and_names_the_others(tiny_mixer):
     from interp.attribution import attribute
 
-    model = loaded("bamba")
+    model = tiny_mixer("bamba")
     for method in ("attention_gradient", "chefer", "value_zeroing", "globenc"):
         found = attribute(model, IDS[0, :7].tolist(), method)
         assert "decoder.0, decoder.2 (state space)" in found.provenance["skipped"]
     assert "skipped" not in attribute(model, IDS[0, :7].tolist(), "rollout").provenance
     with pytest.raises(UnreadableAttention, match="no softmax attention"):
-        attribute(loaded("mamba2"), IDS[0, :7].tolist(), "chefer")
+        attribute(tiny_mixer("mamba2"), IDS[0, :7].tolist(), "chefer")
     with pytest.raises(UnreadableAttention, match="has no rule"):
         attribute(model, IDS[0, :7].tolist(), "attn_lrp")
 
 
-def test_a_table_without_kinds_is_still_read(tmp_path, loaded):
+def test_a_table_without_kinds_is_still_read(tmp_path, tiny_mixer):
     import pyarrow.parquet
 
-    table = interp.score(loaded("bamba"), ["entropy"], null="none")
+    table = interp.score(tiny_mixer("bamba"), ["entropy"], null="none")
     path = tmp_path / "scores.parquet"
     table.save(path)
     stored = pyarrow.parquet.read_table(path)

@@ -39,8 +39,8 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
-from interp.model.mixers.built_in import adapters_of
-from interp.model.mixers.mixer import Forward, Mixer
+from interp.model.mixers.built_in import BUILT_IN
+from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing
 
 Visitor = Callable[[nn.Module, int, Call], None]
@@ -53,6 +53,7 @@ _SINK_NAMES = ("s_aux", "sinks")
 # Entries from which a mask is built only when read, and the builders of transformers for which.
 LAZY = 1 << 18
 _BUILDERS = ("sdpa", "eager")
+ADAPTERS = BUILT_IN  # registered by import
 
 
 @dataclass(eq=False)
@@ -243,7 +244,8 @@ def tapped(
         streamable: modules with code of their own whose pattern is not kept; see `watching`.
         derive: see `watching`.
     """
-    mixers = adapters_of(model)
+    known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
+    mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}
     inside = {part for mixer in mixers for part in mixer.modules()}
     tap = _Tap(frozenset(set(model.modules()) - inside), visit, fused, watch, mixers)
     own = getattr(model, "tapped_by_itself", None)
