@@ -124,11 +124,9 @@ def rows_of(
     if found.clusters is not None:
         made["clusters"] = dict(Counter(found.clusters))
     made |= about
-    skipped = skipped_layers(
-        s for s in model.sites if s.kind != "softmax" and s not in found.values
-    )
-    if skipped:
-        made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped}
+    beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
+    if beside:
+        made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}
     if parts and found.clusters is not None:

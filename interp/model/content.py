@@ -162,11 +162,11 @@ def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
     """Return provenance of a model and of the versions that ran it."""
     unused = {"unused_tensors": list(model.unused)} if model.unused else {}
     maps = maps_of(model)
-    skipped = skipped_layers(getattr(model, "left_out", ()))
+    beside = getattr(model, "left_out", ())
     return (
         unused
         | ({"maps": maps} if maps else {})
-        | ({"skipped": skipped} if skipped else {})
+        | ({"skipped": skipped_layers(beside)} if beside else {})
         | {
             "model_id": model.name,
             "revision": model.revision,
