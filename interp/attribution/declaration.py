@@ -49,6 +49,7 @@ class AttributionMethod(Declaration):
     unit: str
     signed: bool
     needs: Needs
+    softmax_only: bool = False
 
     def __call__(
         self,
@@ -101,6 +102,7 @@ class BoundMethod(Bound[AttributionMethod]):
         from interp.attribution.result import Attribution
 
         name = self.method.name
+        example = example.of_softmax() if self.method.softmax_only else example
         found = self.method.function(example, **self.options)
         scores = np.asarray(found.scores, dtype=np.float64)
         if scores.shape != (len(example),):
@@ -121,7 +123,7 @@ AttributionMethod.bound = BoundMethod
 
 
 def attribution(
-    *, unit: str, signed: bool, needs: Needs
+    *, unit: str, signed: bool, needs: Needs, softmax_only: bool = False
 ) -> Callable[[Callable], AttributionMethod]:
     """Declare a method: a function of an `Example` that returns `Scores`.
 
@@ -132,6 +134,9 @@ def attribution(
         unit: unit of the scores; "target" if they are parts of the target's value.
         signed: True if a negative score means evidence against the target.
         needs: the most costly need: nothing, patterns, forward (passes) or gradients.
+        softmax_only: True if it reads or changes what a softmax alone has (queries, keys, scores,
+            weights that give the output). In a hybrid model it then reads the softmax layers only,
+            and the provenance names the others.
 
     Returns:
         A decorator that makes the declared method.
@@ -143,7 +148,13 @@ def attribution(
     def wrap(function: Callable) -> AttributionMethod:
         if needs not in NEEDS:
             raise OptionError(f"unknown needs={needs!r}; known: {', '.join(NEEDS)}")
-        return AttributionMethod.declare(function, unit=unit, signed=signed, needs=needs)
+        return AttributionMethod.declare(
+            function,
+            unit=unit,
+            signed=signed,
+            needs=needs,
+            softmax_only=softmax_only,
+        )
 
     return wrap
 

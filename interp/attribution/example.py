@@ -17,6 +17,7 @@ from interp.core.prompts import Prompts
 from interp.core.tokens import words
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
+from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -66,6 +67,12 @@ class Example:
             if isinstance(target, Target)
             else parse_target(model, target, self.output, position)
         )
+
+    def of_softmax(self) -> Example:
+        """Return the example with the softmax layers of a hybrid model alone as its attention."""
+        if not any(site.kind != "softmax" for site in self.model.sites):
+            return self
+        return Example(softmax_view(self.model), self.inputs, self.target)
 
     # --- tokens -----------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
 
 def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
     rows, said = [], []
+    mixed = not {"softmax", ""} >= set(table.to_pandas()["kind"])
     for metric in table.metrics:
         of = table.where(metric=metric)
         null = made[metric].get("null", "")
@@ -59,6 +60,7 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
         lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"
+            head += f" ({row['kind']})" if mixed and row["kind"] else ""
             rows.append(
                 (
                     metric if at == 0 else "",
@@ -76,6 +78,10 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
             rows.append((metric, "-", "", "", "", why))
         elif best and "headline" in made[metric]:
             said.append(f"{metric}: {made[metric]['headline']}")
+    skipped: dict[str, list[str]] = {}
+    for metric in table.metrics:
+        skipped.setdefault(made[metric].get("skipped", ""), []).append(metric)
+    said += [f"{', '.join(names)}: {why}" for why, names in skipped.items() if why]
     rows.insert(0, ("metric", "head", "score", "null", "n", ""))
     width = [max(len(row[at]) for row in rows) for at in range(5)]
     lines = [

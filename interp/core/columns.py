@@ -31,9 +31,10 @@ COLUMNS: dict[str, type] = {
     "null_sd": float,
     "p": float,
     "unit": str,
+    "kind": str,  # of the layer's attention, such as "softmax"; empty where it is not known
 }
 # added after the first version, whose tables can still be read
-ADDED = ("clusters", "null_sd", "p")
+ADDED = ("clusters", "null_sd", "p", "kind")
 DERIVED = ("low", "high")  # columns of `to_pandas` that are computed from the others and not stored
 KEY = ["model", "stack", "layer", "head", "metric"]  # unique in each row
 
@@ -74,11 +75,11 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add columns that the first version did not have: one cluster per prompt, no p values."""
+    """Add columns that the first version did not have: one cluster per prompt, no p or kind."""
     missing = [name for name in ADDED if name not in frame.columns]
     if not missing or "n" not in frame.columns:
         return frame
-    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan}
+    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan, "kind": ""}
     return frame.assign(**{name: added[name] for name in missing})
 
 
@@ -205,6 +206,7 @@ _DEFAULTS = {
     "stack": "decoder",
     "n": 1,
     "unit": "",
+    "kind": "",
 } | dict.fromkeys(("sem", "null", "null_sem", "null_sd", "p"), math.nan)
 
 

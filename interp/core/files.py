@@ -112,7 +112,9 @@ def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
     whole = tomllib.loads(text)
     if whole.get("format") != _FORMAT:
         raise ValueError(f"its 'format' is not '{_FORMAT}'")
-    columns = {name: [row[name] for row in whole.get("rows", [])] for name in COLUMNS}
+    rows = whole.get("rows", [])
+    known = (_known([*rows[0]]) if rows else None) or COLUMNS
+    columns = {name: [row[name] for row in rows] for name in known}
     return columns, _keyed(json.loads(whole["provenance"]))
 
 
@@ -300,9 +302,10 @@ def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
 
 
 def _known(names: list[str]) -> dict[str, type] | None:
-    """Return the columns of a file of this or the first version; None for other columns."""
+    """Return the columns of a file of this or an earlier version; None for other columns."""
     first = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
-    return next((known for known in (COLUMNS, first) if names == list(known)), None)
+    before = {name: kind for name, kind in COLUMNS.items() if name != "kind"}
+    return next((known for known in (COLUMNS, before, first) if names == list(known)), None)
 
 
 def _listed(provenance: Provenance) -> list[dict[str, Any]]:

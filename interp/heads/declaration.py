@@ -182,16 +182,20 @@ class BoundAnalysis(Bound[Analysis]):
         return self.analysis.function(layer, **self.options)
 
     def experiment(self, model: Model, seed: int, tell: Tell, *, notes: bool = True) -> Trials:
-        """Run an experiment and return every head's score in every trial."""
-        return self.analysis.function(model, Lab(seed, tell, notes), **self.options)
+        """Run an experiment on the softmax layers and return every head's score in every trial."""
+        from interp.model.softmax_view import softmax_view
+
+        return self.analysis.function(softmax_view(model), Lab(seed, tell, notes), **self.options)
 
     def settled(self, options: Mapping[str, Any]) -> BoundAnalysis:
         """Return this metric with the options that an experiment chose in place of "auto"."""
         return self.analysis.bind(**(dict(self.options) | dict(options)))
 
     def from_weights(self, model: Model) -> dict[Site, Tensor]:
-        """Return the scores of every head, `[head]` per attention."""
-        return self.analysis.function(model, **self.options)
+        """Return the scores of every head of softmax layers, `[head]` per attention."""
+        from interp.model.softmax_view import softmax_view
+
+        return self.analysis.function(softmax_view(model), **self.options)
 
 
 Analysis.bound = BoundAnalysis

@@ -71,7 +71,8 @@ def map_statistics(
         for each in rest:
             received = isinstance(each, ReceivedValueWeighted)
             value = reference.evaluate(Received() if received else each, block, share, share)
-            parts[each.name].append(value)
+            # a diagonal is a view, which would keep its block of the map
+            parts[each.name].append(value.clone() if isinstance(value, Tensor) else value)
     for each in rest:
         found[each.name] = _joined(each, parts[each.name], attention)
     return found

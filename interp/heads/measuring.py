@@ -16,6 +16,7 @@ from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site, softmax_sites
+from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -52,10 +53,11 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
 def why_unmeasurable(model: Model, metric: BoundAnalysis) -> str | None:
     """Return the reason why a measure cannot be computed on any attention of a model, or None."""
     requires = metric.analysis.requires
-    lacks = [lacking(requires, site, model) for site in model.sites]
+    lacks = [lacking(requires, site, model) for site in softmax_sites(model.sites) or model.sites]
     if all(lacks):
         return f"{metric.label} needs {lacks[0]}, which {model.name} has nowhere"
     try:
+        model = softmax_view(model)
         if "ov" in requires:
             _written(model)
         if "turns" in requires:
@@ -74,7 +76,8 @@ def measure_layers(
 ) -> dict[str, dict[Site, np.ndarray]]:
     """Compute measures on every attention of a model, in one forward pass per batch.
 
-    Prompts of one length are run together, so that none is padded.
+    Prompts of one length are run together, so that none is padded. Layers that are not one softmax
+    are left out.
 
     Args:
         model: the model to run.
@@ -90,6 +93,7 @@ def measure_layers(
         PromptError: given tensors hold padding.
         NonFiniteError: NaN or infinity in an attention output; the layer is named.
     """
+    model = softmax_view(model)
     asked = {s: [m for m in metrics if not lacking(m.analysis.requires, s, model)]
              for s in model.sites}  # fmt: skip
     found: dict[str, dict[Site, np.ndarray]] = {m.label: {} for m in metrics}

@@ -25,7 +25,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, skipped_layers
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -124,6 +124,9 @@ def rows_of(
     if found.clusters is not None:
         made["clusters"] = dict(Counter(found.clusters))
     made |= about
+    beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
+    if beside:
+        made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}
     if parts and found.clusters is not None:
@@ -165,6 +168,7 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
             "clusters": own.clusters,
             "unit": metric.analysis.unit,
             "n_kv_heads": site.n_kv_heads,
+            "kind": site.kind,
         }
         beside = _null(site, found, drawn[site])
         if beside is not None:

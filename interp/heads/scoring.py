@@ -34,7 +34,7 @@ from interp.heads.score_rows import (
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
 from interp.model.content import model_provenance
 from interp.model.given import given_models
-from interp.model.inputs import probe_inputs
+from interp.model.inputs import least_length, probe_inputs
 from interp.model.locate.sites import Site
 from interp.model.random_weights import (
     DRAWS,
@@ -155,9 +155,9 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
     """Return random tokens repeated twice; noise for models without token input."""
     inputs = probe_inputs(model.module, seed)
-    return (
-        repeats(model, seed=seed) if set(inputs) <= {"input_ids", "decoder_input_ids"} else inputs
-    )
+    if not set(inputs) <= {"input_ids", "decoder_input_ids"}:
+        return inputs
+    return repeats(model, seed=seed, longest=max(24, least_length(model.config)))
 
 
 def choose_engine(

@@ -16,7 +16,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis, Null, Tell
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
 from interp.model.identity import tokenizer_hash
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, softmax_sites
 from interp.model.random_weights import DrawMeans, RandomWeights, streams_found
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def lacks(model: Model, metric: BoundAnalysis) -> str | None:
     missing = {"tokens": None if model.takes_text else "does not read tokens",
                "causal": None if model.kind == "causal" else f"is {model.kind}, not causal",
                "tokenizer": "has no tokenizer" if model.tokenizer is None else None}  # fmt: skip
-    maps = next((s for s in model.sites if s.kind != "softmax"), None)
     why = next((missing[x] for x in metric.analysis.requires if missing[x]), None)
-    if why is None and maps is not None:
+    if why is None and not softmax_sites(model.sites):
+        maps = model.sites[0]
         why = f"has heads that are not one softmax ({maps.name}: {maps.kind}), which it cannot read"
     return None if why is None else f"{metric.label}: {model.name} {why}"
 

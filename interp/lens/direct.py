@@ -189,6 +189,7 @@ def direct_logit_attribution(
             {
                 "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
                 "score": heads.cpu().numpy(), "n_kv_heads": site.n_kv_heads, "unit": unit,
+                "kind": site.kind,
             }
         )  # fmt: skip
     mlps = {x: float(own["mlp_out", x, stack][0, row].double() @ direction) for x in layers}

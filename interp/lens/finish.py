@@ -118,7 +118,8 @@ def finish(model: Model, cache: ActivationCache, stack: str) -> Finish:
     leaving = layouts(model).vocabulary.leaving
     if isinstance(leaving, str):
         raise UnreadableAttention(leaving)
-    last = cache["resid_post", model_layers(model, stack)[-1], stack]
+    every = [*model.sites, *model.left_out]
+    last = cache["resid_post", max(s.layer for s in every if s.stack == stack), stack]
     with torch.no_grad():
         raw = Finish(model, leaving, 1.0, None)(last).double()
     logits = cache.logits.double()

@@ -266,8 +266,11 @@ class Recorder:
         runs: dict[nn.Module, int] = {}
         matrices: dict[Site, Tensor] = {}
         watched: dict[tuple[str, int, str], list[tuple[str, Site, Where]]] = {}
-        for site in self.request.sites:
+        beside = self.model.left_out  # their streams tell where the last one is
+        for site in (*self.request.sites, *(s for s in beside if s.streams)):
             for name in self.request.names:
+                if site in beside and name not in site.streams:
+                    continue
                 if name in STREAM_NAMES:
                     where = site.streams[name]
                     watched.setdefault((where.module, where.run, where.side), []).append(
@@ -299,7 +302,8 @@ class Recorder:
                 )
                 # OPT and mixtures of experts run on flattened rows
                 if value.dim() == 2 + (name == "result"):
-                    value = value.unflatten(0, self.shapes[site])
+                    shape = self.shapes.get(site) or next(iter(self.shapes.values()))
+                    value = value.unflatten(0, shape)
                 self.keep(name, site, _take(value, 1, self.request.positions))
 
         with ExitStack() as stack:

@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from xxhash import xxh3_128_digest
 
 from interp import __version__
+from interp.model.locate.sites import skipped_layers
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -161,9 +162,11 @@ def model_provenance(model: IdentifiedModel) -> dict[str, Any]:
     """Return provenance of a model and of the versions that ran it."""
     unused = {"unused_tensors": list(model.unused)} if model.unused else {}
     maps = maps_of(model)
+    beside = getattr(model, "left_out", ())
     return (
         unused
         | ({"maps": maps} if maps else {})
+        | ({"skipped": skipped_layers(beside)} if beside else {})
         | {
             "model_id": model.name,
             "revision": model.revision,

@@ -62,7 +62,8 @@ def probe_inputs(
     dtype = first.dtype if first.is_floating_point() else torch.float32
     inputs: dict[str, Tensor] = {}
     vocab = vocabulary(config)
-    length = min(PROBE_LENGTH, position_limit(model) or PROBE_LENGTH)
+    length = max(PROBE_LENGTH, least_length(config))
+    length = min(length, position_limit(model) or length)
 
     def ids(length: int) -> Tensor:
         high = max(vocab, 1)
@@ -94,6 +95,16 @@ def probe_inputs(
             "to try it with"
         )
     return {name: x.to(device or first.device) for name, x in inputs.items()}
+
+
+def least_length(config: Any) -> int:
+    """Return the length from which a model runs its own attention; 0 where that is any length.
+
+    Block sparse attention is replaced by full attention on prompts that its blocks would cover.
+    """
+    if getattr(config, "attention_type", None) != "block_sparse":
+        return 0
+    return (6 + 2 * config.num_random_blocks) * config.block_size
 
 
 def _generates(model: nn.Module) -> bool:

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import aside, inference
-from interp.model.inputs import is_encoder_decoder, ran_out, takes, text_config, vocabulary
+from interp.model.inputs import (
+    is_encoder_decoder,
+    least_length,
+    ran_out,
+    takes,
+    text_config,
+    vocabulary,
+)
 
 if TYPE_CHECKING:
     from interp.core.prompts import Prompts
@@ -105,7 +112,7 @@ def left_padding(module: nn.Module) -> LeftPadding | None:
     """Find the inputs with which left padding changes no number; None if there are none."""
     ids, padding = _tried(module)
     padded = torch.cat([padding, ids], 1)
-    mask = torch.tensor([[0, 0, 1, 1, 1, 1]], device=ids.device)
+    mask = torch.cat([torch.zeros_like(padding), torch.ones_like(ids)], 1)
     alone = _row(module, {"input_ids": ids}, -1)
     tries: dict[LeftPadding, dict[str, Tensor]] = {"mask": {}}
     if "position_ids" in takes(module):
@@ -121,7 +128,7 @@ def right_padding(module: nn.Module) -> bool:
     """Return True if the mask alone preserves the numbers of a right-padded prompt."""
     ids, padding = _tried(module)
     padded = torch.cat([ids, padding], 1)
-    mask = torch.tensor([[1, 1, 1, 1, 0, 0]], device=ids.device)
+    mask = torch.cat([torch.ones_like(ids), torch.zeros_like(padding)], 1)
     alone = _row(module, {"input_ids": ids}, -1)
     last = ids.shape[1] - 1
     return _same(_row(module, {"input_ids": padded, "attention_mask": mask}, last), alone)
@@ -162,9 +169,9 @@ def _unscaled(config: Any) -> list[int | None]:
 
 
 def _tried(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Make test inputs: one row of four tokens and one of four tokens and two of padding."""
+    """Make test inputs: a row of four tokens, or the fewest that the model takes, and padding."""
     device, vocab = next(module.parameters()).device, vocabulary(module.config)
-    ids = torch.arange(4) % max(vocab - 5, 1) + min(5, vocab - 1)
+    ids = torch.arange(max(4, least_length(module.config))) % max(vocab - 5, 1) + min(5, vocab - 1)
     return ids[None].to(device), torch.full((1, 2), pad_id(module.config), device=device)
 
 

@@ -61,9 +61,9 @@ class Transformer:
     unread: tuple[str, ...] = ()  # attention layers that are not softmax attention
     unused: tuple[str, ...] = ()  # checkpoint tensors that belong to a head of another task
     source: str = "transformers"  # the package that held the model, and how it is read
-    ranks: Ranks | None = (
-        None  # for a model spread over processes: sites count the heads in this process
-    )
+    # for a model spread over processes: sites count the heads in this process
+    ranks: Ranks | None = None
+    left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.softmax_view`
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
     @property

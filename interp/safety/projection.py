@@ -99,6 +99,7 @@ def refusal_projection_scores(
             {
                 "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
                 "score": score, "sem": sem, "n": n, "n_kv_heads": site.n_kv_heads,
+                "kind": site.kind,
                 "unit": "share of the direction" if share else "residual stream",
             }
         )  # fmt: skip

@@ -6,7 +6,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="share", signed=False, needs="forward")
+@attribution(unit="share", signed=False, needs="forward", softmax_only=True)
 def alti(example: Example, *, aggregate: str = "rollout", stack: str = "") -> Scores:
     """Compute the decrease in L1 distance to the stream after attention due to each source's part.
 

@@ -8,7 +8,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="target", signed=False, needs="gradients")
+@attribution(unit="target", signed=False, needs="gradients", softmax_only=True)
 def attention_gradient(example: Example, *, stack: str = "") -> Scores:
     """Sum |attention x derivative of the target by attention| over layers, heads and queries.
 

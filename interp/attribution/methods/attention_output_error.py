@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SINK_FROM = 1e-4  # a larger deficit of a row sum is due to a sink; float32 rows miss 1 by 1e-6
 
 
-@attribution(unit="value norm", signed=False, needs="patterns")
+@attribution(unit="value norm", signed=False, needs="patterns", softmax_only=True)
 def attention_output_error(example: Example, *, stack: str = "") -> Scores:
     """Compute the change of the head outputs when a token is dropped and attention renormalised.
 

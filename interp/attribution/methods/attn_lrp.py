@@ -6,7 +6,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="target", signed=True, needs="gradients")
+@attribution(unit="target", signed=True, needs="gradients", softmax_only=True)
 def attn_lrp(example: Example) -> Scores:
     """Propagate relevance to the tokens, including through attention patterns to queries and keys.
 

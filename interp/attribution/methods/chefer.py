@@ -10,7 +10,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="relevance", signed=False, needs="gradients")
+@attribution(unit="relevance", signed=False, needs="gradients", softmax_only=True)
 def chefer(example: Example) -> Scores:
     """Roll out the attention that raises the target: add mean over heads of (dA x A)+ times R to R.
 

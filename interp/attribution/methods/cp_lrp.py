@@ -7,7 +7,7 @@ from interp.attribution.example import Example
 from interp.core.errors import OptionError
 
 
-@attribution(unit="target", signed=True, needs="gradients")
+@attribution(unit="target", signed=True, needs="gradients", softmax_only=True)
 def cp_lrp(example: Example, *, activation: str = "gradient", gate: str = "half") -> Scores:
     """Compute gradient times input with attention patterns and the scales of norms held fixed.
 

@@ -6,7 +6,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="target", signed=True, needs="gradients")
+@attribution(unit="target", signed=True, needs="gradients", softmax_only=True)
 def decompx(example: Example) -> Scores:
     """Split the target's value into parts of the tokens, complete up to biases and positions.
 

@@ -6,7 +6,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="target", signed=True, needs="gradients")
+@attribution(unit="target", signed=True, needs="gradients", softmax_only=True)
 def gim(
     example: Example, *, temperature: float = 2.0, norm: str = "freeze", split: bool = True
 ) -> Scores:

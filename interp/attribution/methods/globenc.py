@@ -6,7 +6,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="share", signed=False, needs="forward")
+@attribution(unit="share", signed=False, needs="forward", softmax_only=True)
 def globenc(example: Example, *, aggregate: str = "rollout", stack: str = "") -> Scores:
     """Compute the norm of each source's part in every position's output of a whole encoder layer.
 

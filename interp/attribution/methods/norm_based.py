@@ -7,7 +7,7 @@ from interp.attribution.example import Example
 from interp.core.errors import OptionError
 
 
-@attribution(unit="share", signed=False, needs="forward")
+@attribution(unit="share", signed=False, needs="forward", softmax_only=True)
 def norm_based(
     example: Example,
     *,

@@ -12,7 +12,7 @@ from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 
 
-@attribution(unit="share", signed=False, needs="forward")
+@attribution(unit="share", signed=False, needs="forward", softmax_only=True)
 def value_zeroing(
     example: Example, *, aggregate: str = "rollout", stack: str = "", batch_size: int = 16
 ) -> Scores:

@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 PUBLISHED = 128
 
 
-@attribution(unit="score in the partition", signed=False, needs="forward")
+@attribution(unit="score in the partition", signed=False, needs="forward", softmax_only=True)
 def lag_kv(
     example: Example, *, lag: int = 0, sink: int = 4, ranked: bool = True, stack: str = ""
 ) -> Scores:

@@ -8,7 +8,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="squared score", signed=False, needs="forward")
+@attribution(unit="squared score", signed=False, needs="forward", softmax_only=True)
 def trams(example: Example, *, stack: str = "") -> Scores:
     """Norm of a token's reformulated key times the absolute sum of its entries.
 

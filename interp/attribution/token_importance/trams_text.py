@@ -8,7 +8,7 @@ from interp.attribution.declaration import Scores, attribution
 from interp.attribution.example import Example
 
 
-@attribution(unit="score", signed=False, needs="forward")
+@attribution(unit="score", signed=False, needs="forward", softmax_only=True)
 def trams_text(example: Example, *, stack: str = "") -> Scores:
     """Norm of a token's reformulated key times its cosine with the vector of ones.
 

@@ -39,7 +39,7 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
-from interp.model.mixers import differential, gated_delta, lightning, state_space
+from interp.model.mixers.built_in import BUILT_IN
 from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing
 
@@ -52,8 +52,8 @@ _SINK_NAMES = ("s_aux", "sinks")
 
 # Entries from which a mask is built only when read, and the builders of transformers for which.
 LAZY = 1 << 18
-BUILT_IN = (differential, gated_delta, lightning, state_space)  # adapters, registered by import
 _BUILDERS = ("sdpa", "eager")
+ADAPTERS = BUILT_IN  # registered by import
 
 
 @dataclass(eq=False)
@@ -269,7 +269,7 @@ def tapped(
     try:
         with ExitStack() as stack:
             if mixers:
-                stack.enter_context(observing(mixers, tap.forwards, _show_mixer, observes))
+                stack.enter_context(observing(model, mixers, tap.forwards, _show_mixer, observes))
             if watch:
                 watched = watching(model, show, streamable, made=made, derive=derive)
                 stack.enter_context(watched)

@@ -146,6 +146,7 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
         [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in calls],
         target_length,
     )
+    stacks, layers = _beside_each_other(stacks, layers, calls)
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
         projection, gated = _projection(modules, events, index, event.name, call)
@@ -173,6 +174,30 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
             )
         )
     return sites
+
+
+def _beside_each_other(
+    stacks: list[str], layers: list[int], calls: Sequence[tuple[int, Event, Call]]
+) -> tuple[list[str], list[int]]:
+    """Give mixers that share layers with softmax attention a stack of their own.
+
+    Falcon-H1 and the hybrid layers of Zamba run a recurrence and a softmax in one layer; the former
+    is named after its module, as in `mamba.3`.
+    """
+    names = [event.name for _, event, _ in calls]
+    kinds = [call.kind for _, _, call in calls]
+    if len(set(stacks)) > 1 or "softmax" not in kinds or set(kinds) == {"softmax"}:
+        return stacks, layers
+    blocks = [re.match(r"(.*?\.\d+)\.", name) for name in names]
+    per_kind = [{b[1] for b, k in zip(blocks, kinds, strict=True) if b and (k == "softmax") is own}
+                for own in (True, False)]  # fmt: skip
+    if not per_kind[0] & per_kind[1]:
+        return stacks, layers
+    stacks = [
+        stack if kind == "softmax" else name.rpartition(".")[2]
+        for stack, name, kind in zip(stacks, names, kinds, strict=True)
+    ]
+    return stacks, _layers(stacks, names)
 
 
 def recomputed(call: RecordedCall) -> bool:

@@ -53,3 +53,14 @@ class Site:
 def softmax_sites(sites: Iterable[Site]) -> list[Site]:
     """Return the sites whose heads are one softmax; others have no weights of queries and keys."""
     return [site for site in sites if site.kind == "softmax"]
+
+
+def skipped_layers(sites: Iterable[Site]) -> str:
+    """State in one sentence which layers were left out; empty where none was."""
+    by_kind: dict[str, list[str]] = {}
+    for site in sites:
+        by_kind.setdefault(site.kind, []).append(site.name)
+    if not by_kind:
+        return ""
+    named = "; ".join(f"{', '.join(names)} ({kind})" for kind, names in by_kind.items())
+    return f"Only softmax layers were read; skipped because they are not one softmax: {named}."

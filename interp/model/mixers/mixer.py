@@ -41,14 +41,19 @@ class Mixer(ABC):
     Attributes:
         classes: names of the module classes.
         needs: attributes that a module must have, else it is not recognised; None counts as absent.
+            A dotted name is a part of a part.
         projection: name of the submodule that maps the heads' outputs to the residual stream.
-        watched: names of submodules whose arguments and outputs `read` uses.
+        watched: names of submodules whose arguments and outputs `read` uses; all must run.
+        noticed: names of submodules that `read` uses where they run.
+        guarded: names of classes that hold such modules, whose forwards `guard` checks first.
     """
 
     classes: ClassVar[tuple[str, ...]]
     needs: ClassVar[tuple[str, ...]] = ()
     projection: ClassVar[str]
     watched: ClassVar[tuple[str, ...]] = ()
+    noticed: ClassVar[tuple[str, ...]] = ()
+    guarded: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def read(self, module: nn.Module, forward: Forward) -> MapCall:
@@ -57,11 +62,21 @@ class Mixer(ABC):
     def enter(self, module: nn.Module, arguments: Mapping[str, Any]) -> None:  # noqa: B027
         """Check the arguments of a forward before it runs; raise if it cannot be read."""
 
+    def guard(self, module: nn.Module, arguments: Mapping[str, Any]) -> None:  # noqa: B027
+        """Check the arguments of a module that holds such modules; raise if it cannot be read."""
+
     def fits(self, module: nn.Module) -> bool:
         """Return True if the module is of a known class and has what `read` needs."""
         if type(module).__name__ not in self.classes:
             return False
-        return all(getattr(module, n, None) is not None for n in (*self.needs, self.projection))
+        return all(_part(module, n) is not None for n in (*self.needs, self.projection))
+
+
+def _part(module: Any, path: str) -> Any:
+    """Return the attribute at a dotted path; None where there is none."""
+    for name in path.split("."):
+        module = getattr(module, name, None)
+    return module
 
 
 REGISTERED: dict[str, Mixer] = {}
@@ -100,7 +115,13 @@ def refuse_state(module: nn.Module, arguments: Mapping[str, Any]) -> None:
     Raises:
         UnreadableAttention: the inputs before the state are not known.
     """
-    cache = arguments.get("cache_params", arguments.get("past_key_values"))
+    cache: Any = arguments.get("cache_params", arguments.get("past_key_values"))
+    if cache is not None and not hasattr(cache, "has_previous_state"):
+        raise UnreadableAttention(
+            f"{type(module).__name__} was given a cache of an unknown layout "
+            f"({type(cache).__name__}, without has_previous_state), so whether its inputs are "
+            "complete is not known; run the whole prompt without a cache"
+        )
     if cache is not None and cache.has_previous_state(getattr(module, "layer_idx", None)):
         raise UnreadableAttention(
             f"{type(module).__name__} continues from a cached state, in which earlier inputs are "

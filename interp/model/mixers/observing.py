@@ -8,12 +8,30 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call
+from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, arguments_of
+
+
+def _read(mixer: Mixer, module: nn.Module, forward: Forward) -> MapCall:
+    """Return the call of one forward, once all its parts have been seen to run.
+
+    Raises:
+        UnreadableAttention: another implementation took the place of a part.
+    """
+    missing = [name for name in mixer.watched if name not in forward.returned]
+    if missing:
+        raise UnreadableAttention(
+            f"{type(module).__name__} ran without its part {missing[0]}, as fused kernels do, so "
+            "its map cannot be read; load the model without custom kernels and in eval mode"
+        )
+    return mixer.read(module, forward)
 
 
 @contextmanager
 def observing(
+    model: nn.Module,
     mixers: Mapping[nn.Module, Mixer],
     forwards: dict[nn.Module, Forward],
     show: Callable[[nn.Module, Call], None],
@@ -24,6 +42,7 @@ def observing(
     If `show` assigns the call's z, the projection receives the input that this z gives.
 
     Args:
+        model: the whole module.
         mixers: the modules with their adapters.
         forwards: receives what is observed in the running forward of each module.
         show: receives the module and the call.
@@ -53,7 +72,7 @@ def observing(
         def hook(_: nn.Module, args: tuple) -> Any:
             if not active(module) or module not in forwards:
                 return None
-            call = mixers[module].read(module, forwards[module])
+            call = _read(mixers[module], module, forwards[module])
             z = call.z
             show(module, call)
             if call.z is z:
@@ -63,11 +82,23 @@ def observing(
 
         return hook
 
+    def guard(mixer: Mixer, one: nn.Module) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            if active(one):
+                mixer.guard(module, arguments_of(module, args, kwargs))
+
+        return hook
+
     try:
+        guards = {name: (m, one) for one, m in mixers.items() for name in m.guarded}
+        for module in model.modules() if guards else ():
+            if type(module).__name__ in guards:
+                check = guard(*guards[type(module).__name__])
+                handles.append(module.register_forward_pre_hook(check, with_kwargs=True))
         for module, mixer in mixers.items():
             handles.append(module.register_forward_pre_hook(enter, with_kwargs=True, prepend=True))
             handles.append(module.register_forward_hook(leave, always_call=True))
-            for name in mixer.watched:
+            for name in (*mixer.watched, *mixer.noticed):
                 part = module.get_submodule(name)
                 handles.append(part.register_forward_hook(watched(module, name), prepend=True))
             part = module.get_submodule(mixer.projection)

@@ -34,13 +34,19 @@ def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
 
 @register_mixer
 class StateSpace(Mixer):
-    """Mixers of Mamba-2, Bamba and Granite 4: gate inside a norm, which follows the scan."""
+    """Mixers of Mamba-2, Bamba, Granite 4, Zamba2, Falcon-H1: a gated norm follows the scan.
 
-    classes = ("Mamba2Mixer", "BambaMixer", "GraniteMoeHybridMambaLayer", "NemotronHMamba2Mixer")
+    Falcon-H1 may have a gate without a norm, and multiplies what enters.
+    """
+
+    classes = ("Mamba2Mixer", "BambaMixer", "GraniteMoeHybridMambaLayer", "NemotronHMamba2Mixer",
+               "Zamba2MambaMixer", "FalconH1Mixer")  # fmt: skip
     needs = ("in_proj", "conv1d", "norm", "act", "A_log", "D", "dt_bias", "time_step_limit",
-             "num_heads", "head_dim", "n_groups", "ssm_state_size", "conv_dim")  # fmt: skip
+             "num_heads", "head_dim", "n_groups", "ssm_state_size", "conv_dim",
+             "intermediate_size")  # fmt: skip
     projection = "out_proj"
-    watched = ("in_proj", "norm")
+    watched = ("in_proj",)
+    noticed = ("norm",)
 
     def enter(self, module: Any, arguments: Mapping[str, Any]) -> None:
         """Refuse a forward that continues from a cached state."""
@@ -48,10 +54,10 @@ class StateSpace(Mixer):
 
     def read(self, module: Any, forward: Forward) -> MapCall:
         """Return the scan's map per head; z is what the module's norm received."""
-        scanned, gate = forward.given["norm"]
-        batch, length, width = scanned.shape
+        projected = forward.returned["in_proj"] * getattr(module, "mup_vector", 1)
+        batch, length, width = *projected.shape[:2], module.intermediate_size
         heads, groups, states = module.num_heads, module.n_groups, module.ssm_state_size
-        _, mixed, dt = forward.returned["in_proj"].split([width, module.conv_dim, heads], -1)
+        gate, mixed, dt = projected.split([width, module.conv_dim, heads], -1)
         mixed = module.act(module.conv1d.forward(mixed.transpose(1, 2))[..., :length])
         mixed = mixed.transpose(1, 2)
         real = real_positions(forward.arguments, mixed)
@@ -68,16 +74,39 @@ class StateSpace(Mixer):
             same = torch.arange(length, device=rows.device) == rows[:, None]
             return found + module.D.float()[:, None, None] * same
 
+        v = u.view(batch, length, heads, -1).transpose(1, 2)
+        if "norm" in forward.given:
+            z = forward.given["norm"][0].view(batch, length, heads, -1).transpose(1, 2)
+        else:
+            each = heads // groups
+            b_each, c_each = (x.repeat_interleave(each, 1) for x in (b, c))
+            z = _scan(v.float(), b_each, c_each, dt.float(), a)
+            z = z + v * module.D.float()[:, None, None]
+
         def to_projection(z: Tensor) -> Tensor:
-            flat = z.transpose(1, 2).reshape(batch, length, width)
-            return module.norm.forward(flat.to(scanned.dtype), gate)
+            flat = z.transpose(1, 2).reshape(batch, length, width).to(u.dtype)
+            if "norm" not in forward.given:
+                return flat * F.silu(gate)
+            return module.norm.forward(flat, *forward.given["norm"][1:])
 
         return MapCall(
-            v=u.view(batch, length, heads, -1).transpose(1, 2),
-            z=scanned.view(batch, length, heads, -1).transpose(1, 2),
+            v=v,
+            z=z,
             kind="state space",
             of_rows=of_rows,
             to_projection=to_projection,
             signed=True,
             row_sum="any",
         )
+
+
+def _scan(u: Tensor, b: Tensor, c: Tensor, dt: Tensor, a: Tensor) -> Tensor:
+    """Run the recurrence with a state per head, `[batch, head, pos, d_v]`."""
+    state = u.new_zeros(*u.shape[:2], b.shape[-1], u.shape[-1])
+    out = torch.empty_like(u)
+    for t in range(u.shape[2]):
+        step = dt[:, :, t, None, None]
+        grown = b[:, :, t, :, None] * u[:, :, t, None]
+        state = torch.exp(step * a[:, None, None]) * state + step * grown
+        out[:, :, t] = (c[:, :, t, None] @ state)[:, :, 0]
+    return out

@@ -46,6 +46,7 @@ class Stack(TypedDict):
     name: str
     layers: int
     heads: int
+    kinds: NotRequired[str]  # layers by the kind of their attention, where not all are a softmax
 
 
 class Place(TypedDict):

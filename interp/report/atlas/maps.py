@@ -98,7 +98,8 @@ def role_maps(model: Model, signs: Mapping[str, Sign]) -> list[Markup]:
             places, classes, (stack["layers"], stack["heads"]), letters=letters,
             aria_label=said, data_model=model["id"], data_stack=at,
         )  # fmt: skip
-        name = element("figcaption", stack["name"]) if len(model["stacks"]) > 1 else ""
+        caption = [stack["name"]] * (len(model["stacks"]) > 1) + [stack.get("kinds", "")]
+        name = element("figcaption", " · ".join(filter(None, caption))) if any(caption) else ""
         below = element("div", bar, class_="first-scale") if bar else ""
         output = element("output", aria_live="polite")
         out.append(element("figure", name, drawn, below, output))

@@ -102,6 +102,20 @@ def statement_data(one: Statement) -> Sentence:
     }  # fmt: skip
 
 
+def _kinds(frames: Sequence[pd.DataFrame]) -> str:
+    """Return the layers of each kind of attention in words; empty where all are a softmax."""
+    import pandas as pd
+
+    rows: Any = pd.concat([frame[["layer", "kind"]] for frame in frames]).drop_duplicates()
+    if set(rows["kind"]) <= {"softmax", ""}:
+        return ""
+    named = rows[rows["kind"] != ""].groupby("kind")["layer"].apply(sorted)
+    return "; ".join(
+        f"{kind}: layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
+        for kind, layers in named.items()
+    )
+
+
 def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
     """Return all heads, by stack in order of appearance, layer and number, and their stacks."""
     import pandas as pd
@@ -115,6 +129,10 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
         {"name": str(s), "layers": int(sizes.loc[s, "layer"]), "heads": int(sizes.loc[s, "head"])}
         for s in order
     ]
+    for stack in stacks:
+        kinds = _kinds([frame[frame["stack"] == stack["name"]] for frame in frames])
+        if kinds:
+            stack["kinds"] = kinds
     label = HeadNames(tuple(order))
     places: list[Place] = [
         {

@@ -1,0 +1,21 @@
+"""Adapters of interp's own, registered by import."""
+
+from __future__ import annotations
+
+from interp.model.mixers import (
+    banded,
+    block_sparse,
+    differential,
+    gated_delta,
+    gated_recurrence,
+    lightning,
+    mamba,
+    receptance,
+    state_space,
+    talking_heads,
+)
+
+BUILT_IN = (
+    banded, block_sparse, differential, gated_delta, gated_recurrence, lightning, mamba,
+    receptance, state_space, talking_heads,
+)  # fmt: skip

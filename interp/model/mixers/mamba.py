@@ -1,0 +1,110 @@
+"""Mamba-1 and relatives: a selective scan per channel, then a SiLU gate, no norm.
+
+The inputs u of the scan come after a short convolution and an activation, so each of them already
+mixes a few positions: the map shows what the recurrence adds to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from interp.model.mixers.channel_call import ChannelCall, by_head, head_width
+from interp.model.mixers.map_call import MapCall
+from interp.model.mixers.mixer import Forward, Mixer, real_positions, refuse_state, register_mixer
+from interp.model.mixers.selective_scan import SelectiveScan
+
+
+class _ScanPerChannel(Mixer):
+    """What Mamba and Zamba share: the call of a scan of channels, gated."""
+
+    projection = "out_proj"
+    watched = ("in_proj",)
+
+    def enter(self, module: Any, arguments: Mapping[str, Any]) -> None:
+        """Refuse a forward that continues from a cached state."""
+        refuse_state(module, arguments)
+
+    def _convolved(self, module: Any, forward: Forward, x: Tensor) -> Tensor:
+        """Return inputs of the scan, `[batch, pos, channel]`, zero at padding."""
+        x = module.act(module.conv1d.forward(x.transpose(1, 2))[..., : x.shape[1]])
+        x = x.transpose(1, 2)
+        real = real_positions(forward.arguments, x)
+        return x if real is None else x * real[..., None].to(x.dtype)
+
+    def _call(self, scan: SelectiveScan, gate: Tensor) -> ChannelCall:
+        def to_projection(z: Tensor) -> Tensor:
+            return z.transpose(1, 2).flatten(2) * F.silu(gate)
+
+        return ChannelCall(
+            v=scan.u, z=scan.output(), kind="state space per channel", of_channels=scan.rows,
+            to_projection=to_projection, signed=True, row_sum="any",
+        )  # fmt: skip
+
+
+@register_mixer
+class SelectiveStateSpace(_ScanPerChannel):
+    """Mixers of Mamba, Falcon-Mamba and Jamba; the last two normalise steps and state weights."""
+
+    classes = ("MambaMixer", "FalconMambaMixer", "JambaMambaMixer")
+    needs = ("in_proj", "conv1d", "x_proj", "dt_proj", "act", "A_log", "D", "time_step_rank",
+             "ssm_state_size", "intermediate_size")  # fmt: skip
+
+    def read(self, module: Any, forward: Forward) -> MapCall:
+        """Return the scan's maps; z is the output of the recurrence before the gate."""
+        x, gate = forward.returned["in_proj"].chunk(2, -1)
+        u = self._convolved(module, forward, x)
+        states = module.ssm_state_size
+        sizes = [module.time_step_rank, states, states]
+        parts = module.x_proj.forward(u).split(sizes, -1)
+        norms = (getattr(module, f"{n}_layernorm", None) for n in ("dt", "b", "c"))
+        dt, b, c = (p if n is None else n.forward(p) for n, p in zip(norms, parts, strict=True))
+        dt = F.softplus(module.dt_proj.forward(dt)).float()
+        width = head_width(u.shape[-1])
+        return self._call(
+            SelectiveScan(
+                u=by_head(u, width).float(),
+                dt=by_head(dt, width).mT,
+                a=-torch.exp(module.A_log.float()).unflatten(0, (-1, width)),
+                b=b.float()[:, None],
+                c=c.float()[:, None],
+                d=module.D.float().unflatten(0, (-1, width)),
+            ),
+            gate,
+        )
+
+
+@register_mixer
+class SelectiveStateSpaceOfHeads(_ScanPerChannel):
+    """Mixer of Zamba: inputs and gates alternate by channel; heads have their own weights."""
+
+    classes = ("ZambaMambaMixer",)
+    needs = ("in_proj", "conv1d", "x_proj_weight", "dt_proj_weight", "dt_proj_bias", "act", "A_log",
+             "D", "time_step_rank", "ssm_state_size", "n_mamba_heads")  # fmt: skip
+
+    def read(self, module: Any, forward: Forward) -> MapCall:
+        """Return the scans' maps; z is the output of the recurrences before the gate."""
+        x, gate = forward.returned["in_proj"].unflatten(-1, (-1, 2)).unbind(-1)
+        u = self._convolved(module, forward, x)
+        groups, states = module.n_mamba_heads, module.ssm_state_size
+        grouped = u.unflatten(-1, (groups, -1)).transpose(1, 2)  # batch group pos channel
+        parts = grouped @ module.x_proj_weight.mT
+        dt, b, c = parts.split([module.time_step_rank, states, states], -1)
+        dt = dt @ module.dt_proj_weight.mT + module.dt_proj_bias[:, None]
+        dt = F.softplus(dt).transpose(1, 2).flatten(2).float()
+        width = head_width(u.shape[-1], groups)
+        return self._call(
+            SelectiveScan(
+                u=by_head(u, width).float(),
+                dt=by_head(dt, width).mT,
+                a=-torch.exp(module.A_log.float()).reshape(-1, width, states),
+                b=b.float(),
+                c=c.float(),
+                d=module.D.float().reshape(-1, width),
+            ),
+            gate,
+        )
