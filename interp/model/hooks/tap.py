@@ -39,7 +39,7 @@ from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.locate.sites import Site
-from interp.model.mixers import differential, gated_delta, lightning, state_space
+from interp.model.mixers import differential, gated_delta, lightning, state_space, variant
 from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing
 
@@ -52,7 +52,13 @@ _SINK_NAMES = ("s_aux", "sinks")
 
 # Entries from which a mask is built only when read, and the builders of transformers for which.
 LAZY = 1 << 18
-BUILT_IN = (differential, gated_delta, lightning, state_space)  # adapters, registered by import
+BUILT_IN = (
+    differential,
+    gated_delta,
+    lightning,
+    state_space,
+    variant,
+)  # adapters, registered by import
 _BUILDERS = ("sdpa", "eager")
 
 
