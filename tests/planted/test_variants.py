@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -99,7 +100,9 @@ def test_rows_in_blocks_are_rows_of_the_whole_map(name, monkeypatch):
     dense = interp.score(model, METRICS, IDS.tolist(), null="none")
     monkeypatch.setattr(map_call, "ENTRIES", 700)
     streamed = interp.score(model, METRICS, IDS.tolist(), null="none", engine="streamed")
-    one, two = (t.to_pandas().set_index(["metric", "layer", "head"]).score for t in (dense, streamed))
+    one, two = (
+        t.to_pandas().set_index(["metric", "layer", "head"]).score for t in (dense, streamed)
+    )
     assert one.index.equals(two.index)
     assert float((one - two).abs().max()) < 2e-5
     assert len(one) == len(METRICS) * sum(s.n_heads for s in model.sites)
@@ -151,15 +154,17 @@ def test_a_saved_variant_loads_as_a_folder(tmp_path):
 @torch.no_grad()
 def test_prompts_of_two_lengths_score_as_each_alone():
     ids = [IDS[0].tolist(), IDS[1, :15].tolist()]
-    for name in ("sigmoid", "delta_rule", "score_convolution"):
+
+    def per_prompt(prompts: list[list[int]]) -> Any:
+        return interp.score(model, ["previous_token"], prompts, null="none").per_prompt
+
+    for name in ("sigmoid", "delta_rule", "score_convolution", "memory_slots"):
         model = loaded(name)
-        both = interp.score(model, ["previous_token"], ids, null="none").per_prompt
-        alone = [interp.score(model, ["previous_token"], [x], null="none").per_prompt for x in ids]
-        assert str(both) is not None
-        assert len(alone) == 2
+        alone = np.concatenate([per_prompt([prompt]) for prompt in ids], 1)
+        np.testing.assert_allclose(per_prompt(ids), alone, atol=1e-5)
+    mask = torch.ones_like(IDS)
+    mask[1, :3] = 0
     with pytest.raises(OptionError, match="padding on the right"):
-        mask = torch.ones_like(IDS)
-        mask[1, :3] = 0
         loaded("sigmoid").module(IDS, attention_mask=mask)
 
 

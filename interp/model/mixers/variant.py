@@ -44,4 +44,5 @@ class VariantMixer(Mixer):
             row_sum=rule.row_sum,
             seen=seen,
             rest=rule.rest(given),
+            parts=rule.parts(given),
         )

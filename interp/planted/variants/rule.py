@@ -7,6 +7,7 @@ recurrence; `rows` gives rows of M. Both are compared whenever a model is loaded
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -108,6 +109,10 @@ class Rule(nn.Module):
     def rest(self, given: Projected) -> Heads | None:
         """Return what z holds of no token, such as a memory; None if nothing."""
         return None
+
+    def parts(self, given: Projected) -> dict[str, Callable[[Chosen], MapBlock]]:
+        """Return maps that the map combines, by name."""
+        return {}
 
     def after(self, z: Heads, given: Projected) -> Float[Tensor, "batch pos d_out"]:
         """Return the input of the output projection: norms and gates act here."""

@@ -19,5 +19,5 @@ class CosformerRule(FeatureRule):
 
     def feature(self, x: Heads, given: Projected) -> Tensor:
         """Return rectified features times cosine and sine of their place."""
-        angle = math.pi / 2 * given.every[:, None] / self.shape.length
+        angle = math.pi / 2 * given.every[:, None].to(x.dtype) / self.shape.length
         return torch.cat([x.relu() * angle.cos(), x.relu() * angle.sin()], -1)

@@ -7,6 +7,8 @@ the factor 1 - l0 follow. Queries and keys are two halves of a head's width.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +42,21 @@ class DifferentialRule(Rule):
         a, b, c, d = self.vectors
         return (a @ b).exp() - (c @ d).exp() + self.first
 
+    def parts(self, given: Projected) -> dict[str, Callable[[Chosen], MapBlock]]:
+        """Return both softmaxes."""
+        halves = zip(given.q.chunk(2, -1), given.k.chunk(2, -1), strict=True)
+
+        def softmaxes(q: Heads, k: Heads, rows: Chosen) -> MapBlock:
+            scores = q[:, :, rows] @ k.mT * q.shape[-1] ** -0.5
+            return masked_softmax(scores, self.seen(given, rows))
+
+        first, second = (partial(softmaxes, q, k) for q, k in halves)
+        return {"first": first, "second": second}
+
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Subtract the second softmax."""
-        seen = self.seen(given, rows)
-        halves = zip(given.q[:, :, rows].chunk(2, -1), given.k.chunk(2, -1), strict=True)
-        one, two = (masked_softmax(q @ k.mT * q.shape[-1] ** -0.5, seen) for q, k in halves)
-        return one - self.factor * two
+        both = self.parts(given)
+        return both["first"](rows) - self.factor * both["second"](rows)
 
     def after(self, z: Heads, given: Projected) -> Tensor:
         """Normalise each head."""

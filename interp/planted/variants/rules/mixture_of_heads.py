@@ -6,6 +6,9 @@ the two largest and divided by their sum. Keys and values are shared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from torch import nn
 
 from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape, Stream
@@ -34,3 +37,7 @@ class MixtureOfHeadsRule(Rule):
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Weight rows by their route."""
         return super().rows(given, rows) * given.more["route"][:, :, rows, None]
+
+    def parts(self, given: Projected) -> dict[str, Callable[[Chosen], MapBlock]]:
+        """Return the softmaxes before the router."""
+        return {"unrouted": partial(super().rows, given)}

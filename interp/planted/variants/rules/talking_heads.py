@@ -5,6 +5,8 @@ M_h = sum_g W[h, g] softmax(sum_f P[g, f] s_f).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -33,6 +35,17 @@ class TalkingHeadsRule(Rule):
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Mix scores, then softmaxes."""
-        mixed = torch.einsum("gf,bfij->bgij", self.before, self.scores(given, rows))
-        softmaxes = masked_softmax(mixed, self.seen(given, rows))
+        softmaxes = self.parts(given)["mixed"](rows)
         return torch.einsum("hg,bgij->bhij", self.behind, softmaxes)
+
+    def parts(self, given: Projected) -> dict[str, Callable[[Chosen], MapBlock]]:
+        """Return the softmaxes of each head's own scores, and those that are mixed."""
+
+        def mixed(rows: Chosen) -> MapBlock:
+            scores = torch.einsum("gf,bfij->bgij", self.before, self.scores(given, rows))
+            return masked_softmax(scores, self.seen(given, rows))
+
+        def own(rows: Chosen) -> MapBlock:
+            return masked_softmax(self.scores(given, rows), self.seen(given, rows))
+
+        return {"own": own, "mixed": mixed}
