@@ -3,7 +3,7 @@
     python benchmarks/trained_alike.py             # resumes where it was interrupted
     python benchmarks/trained_alike.py --limit 240 # stops after the run that passes 240 seconds
 
-Two layers of four heads, without MLPs, learn text of the grammar in `training/text.py` and repeated blocks of
+Two layers of four heads learn text of the grammar in `training/text.py` and repeated blocks of
 random tokens, in the same order for every form. Each run (form and seed) takes about 30 seconds and
 is written to trained_alike.json when it ends; trained_alike.md is made from that file.
 """
@@ -35,10 +35,10 @@ from training.text import paragraphs  # noqa: E402
 
 FORMS = ("plain_softmax", "sigmoid", "gated_output", "differential", "linear", "delta_rule")
 SEEDS = (0, 1, 2)
-RATE = 5e-3  # of learning
-STEPS, LENGTH, VOCAB, PERIOD = 450, 32, 128, 8
-TEXT, COPIES, TESTED = 3, 9, 32  # rows of text and of repeats per step; held-out rows of each
-SIZES = {"vocab_size": VOCAB, "hidden_size": 64, "max_position_embeddings": 64, "mlp": False}
+RATE = 4e-3  # of learning
+STEPS, LENGTH, VOCAB, PERIOD = 600, 32, 128, 8
+TEXT, COPIES, TESTED = 4, 12, 32  # rows of text and of repeats per step; held-out rows of each
+SIZES = {"vocab_size": VOCAB, "hidden_size": 64, "max_position_embeddings": 64}
 COLUMNS = {
     "text": "loss on text",
     "copy": "loss on copies",
@@ -145,7 +145,7 @@ def report(runs: dict[str, Any]) -> str:
     chance = np.mean([1 / (i + 1) for i in range(PERIOD + 1, 2 * PERIOD)])
     return f"""# Trained alike with different attention
 
-Two layers of four heads without MLPs, width 64, {STEPS} steps of {TEXT} rows of text and {COPIES} rows of
+Two layers of four heads, width 64, {STEPS} steps of {TEXT} rows of text and {COPIES} rows of
 repeated random tokens ({LENGTH} tokens each), {len(SEEDS)} seeds; within a seed all forms see the
 same rows in the same order. Mean of the seeds ± half width of the 95 % t interval. Held-out:
 {TESTED} rows of text, {TESTED} rows `<s> r r`. The induction head is chosen on {TESTED} other rows

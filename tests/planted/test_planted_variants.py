@@ -113,7 +113,7 @@ def test_a_sigmoid_head_counts_what_a_softmax_head_averages():
         score = table.set_index("head").score
         assert score[0] > 0.99
         assert max(score[1:]) < 0.6
-        seen = (marker == IDS).cumsum(1).float()
+        seen = IDS.eq(marker).cumsum(1).float()
         counts.append((call_of(model).map()[:, 0].sum(-1) - seen).abs().max())
         z = model.capture(IDS.tolist(), ["z"], layers=0)["z", 0][:, 0, :, 0]
         written = model.run(IDS.tolist(), edits=[zero([(0, 0)])])[..., 1]

@@ -170,7 +170,7 @@ def test_prompts_of_two_lengths_score_as_each_alone():
 
 @torch.no_grad()
 def test_a_map_that_is_not_the_modules_is_refused_by_name(monkeypatch):
-    model = variants.build("retention")
+    model: Any = variants.build("retention")
     rule: Any = type(model.blocks[0].attention.rule)
     own = rule.rows
 
