@@ -59,8 +59,8 @@ def several(name: str) -> bool:
     """Return True if a class is for several modalities, or a pair of other models."""
     try:
         known = getattr(transformers, name).config_class().to_dict()
-    except (TypeError, ValueError):
-        return False  # counted as not configured
+    except Exception:
+        return False  # transformers raises anything here; counted as not configured
     parts = ("text_config", "vision_config", "audio_config", "encoder_config", "audio_encoder")
     return any(part in known for part in (*parts, "encoder", "decoder"))
 

@@ -32,7 +32,7 @@ class ModelName(click.ParamType):
 
         names = [f"bundled:{name}" for name in bundled.names()]
         names += [f"planted:{name}" for name in planted.PLANTED]
-        names += [f"variant:{name}" for name in variants.names()]
+        names += [f"variant:{name}" for name in variants.variant_names()]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
         return found or [CompletionItem(incomplete, type="file")]
 

@@ -31,8 +31,8 @@ def require_known(source: str) -> None:
     elif colon and kind == "variant":
         from interp.planted import variants
 
-        if name not in variants.names():
-            raise UnknownName("attention variant", name, variants.names())
+        if name not in variants.variant_names():
+            raise UnknownName("attention variant", name, variants.variant_names())
     elif colon and kind == "bundled":
         from interp import bundled
 

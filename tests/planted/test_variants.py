@@ -19,7 +19,7 @@ from interp.planted import variants
 from interp.planted.variants.rule import Rule
 
 IDS = torch.randint(4, 60, (2, 23), generator=torch.Generator().manual_seed(3))
-EVERY = variants.names()
+EVERY = variants.variant_names()
 SUMS = {"1", "at most 1", "constant", "absolute 1", "any"}
 METRICS = ["induction", "previous_token", "entropy", "largest_weight", "first_token"]
 

@@ -29,12 +29,12 @@ def models(variants_too: bool) -> None:
     for name, summary in planted.PLANTED.items():
         click.echo(f"  {name:<{width}}  {summary}")
     click.echo(
-        f"\nRandom weights, {len(variants.names())} attention variants of the literature "
+        f"\nRandom weights, {len(variants.variant_names())} attention variants of the literature "
         "(interp score variant:NAME)"
         + (":" if variants_too else "; list: interp models --variants")
     )
-    wide = max(map(len, variants.names()))
-    for name in variants.names() if variants_too else ():
+    wide = max(map(len, variants.variant_names()))
+    for name in variants.variant_names() if variants_too else ():
         click.echo(f"  {name:<{wide}}  {variants.summary(name)}")
     click.echo(
         "\nOther models: a folder with config.json and safetensors, or a Hugging Face hub id."

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "rules"
 
-__all__ = ["build", "names", "rule_class", "summary"]
+__all__ = ["build", "rule_class", "summary", "variant_names"]
 
 
 @cache
-def names() -> tuple[str, ...]:
+def variant_names() -> tuple[str, ...]:
     """Return the names of all variants, sorted."""
     return tuple(sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_")))
 
@@ -62,7 +62,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Varia
     """Build a random model with this attention in all layers, in evaluation mode.
 
     Args:
-        name: a name of `names()`.
+        name: a name of `variant_names()`.
         seed: seed of the weights.
         gain: factor of the projections to queries and keys, so that maps are not uniform.
         sizes: fields of `VariantConfig`, such as `num_hidden_layers`.
@@ -85,5 +85,5 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Varia
 
 
 def _require(name: str) -> None:
-    if name not in names():
-        raise UnknownName("attention variant", name, names())
+    if name not in variant_names():
+        raise UnknownName("attention variant", name, variant_names())
