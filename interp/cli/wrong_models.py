@@ -28,6 +28,11 @@ def require_known(source: str) -> None:
 
         if name not in PLANTED:
             raise UnknownName("planted model", name, PLANTED)
+    elif colon and kind == "variant":
+        from interp.planted import variants
+
+        if name not in variants.variant_names():
+            raise UnknownName("attention variant", name, variants.variant_names())
     elif colon and kind == "bundled":
         from interp import bundled
 

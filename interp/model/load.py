@@ -26,6 +26,8 @@ from interp.model.sources.placement import placement, require_here
 from interp.model.sources.wrappers import require_tensors, unwrapped
 from interp.model.surplus import surplus
 
+_BUILT = ("planted:", "variant:")
+
 
 def load(
     source: str | Path | nn.Module | Any,
@@ -51,8 +53,8 @@ def load(
     listed in `Model.unused` and in provenance.
 
     Args:
-        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, a Hugging Face model, a
-            TransformerLens bridge or an nnsight model.
+        source: a hub id, a folder, `bundled:NAME`, `planted:NAME`, `variant:NAME`, a Hugging Face
+            model, a TransformerLens bridge or an nnsight model.
         tokenizer: tokenizer for text prompts; by default the one beside the weights.
         name: name of the model in results; by default the source.
         revision: revision of a hub id.
@@ -76,7 +78,7 @@ def load(
     """
     package = package_of(source)
     spread = {"device_map": device_map, "tp_plan": tp_plan}
-    if package is not None or isinstance(source, nn.Module) or str(source).startswith("planted:"):
+    if package is not None or isinstance(source, nn.Module) or str(source).startswith(_BUILT):
         _refuse(spread, "for a model that is already loaded")
     if remote and not (package and hasattr(adapter(package), "remote")):
         raise LoadError("remote= is for nnsight models; wrap this one: nnsight.TransformersModel")
@@ -102,8 +104,8 @@ def load(
         return _adopt_object(source, tokenizer, name, check)
     source = str(source)
     kind, _, rest = source.partition(":")
-    if kind == "planted":
-        module = _planted(rest).to(device=device, dtype=_dtype(dtype))
+    if f"{kind}:" in _BUILT:
+        module = _built(kind, rest).to(device=device, dtype=_dtype(dtype))
         if attention is not None:
             module.set_attn_implementation(attention)
         return _adopt(module, tokenizer, name or source, None, check)
@@ -205,9 +207,13 @@ def _bundled(name: str) -> Path:
     return bundled.path(name)
 
 
-def _planted(name: str) -> Any:
+def _built(kind: str, name: str) -> Any:
+    """Return a model that is built from code: planted, or of an attention variant."""
     from interp import planted
+    from interp.planted import variants
 
+    if kind == "variant":
+        return variants.build(name)
     if name not in planted.PLANTED:
         raise UnknownName("planted model", name, planted.PLANTED)
     return planted.build(name).model
@@ -324,6 +330,10 @@ def _registered_config(folder: str, local: bool) -> Any:
     if not local:
         return None
     raw = json.loads((Path(folder) / "config.json").read_text())
+    if raw.get("model_type") == "attention_variant":
+        from interp.planted.variants.language_model import VariantConfig
+
+        return VariantConfig.from_pretrained(folder)
     for cls in _subclasses():
         if cls.__name__ in (raw.get("architectures") or []):
             return cls.config_class.from_pretrained(folder)

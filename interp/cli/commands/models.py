@@ -12,10 +12,12 @@ GROUP = "Models and shell"
 
 
 @click.command(epilog="Example: interp models")
+@click.option("--variants", "variants_too", is_flag=True, help="Also list attention variants.")
 @debug_option
-def models() -> None:
+def models(variants_too: bool) -> None:
     """List the models that come with the package."""
     from interp import bundled, planted
+    from interp.planted import variants
 
     width = max(map(len, [*bundled.names(), *planted.PLANTED]))
     click.echo("Trained from scratch, with learned heads (interp score bundled:NAME):")
@@ -26,6 +28,14 @@ def models() -> None:
     )
     for name, summary in planted.PLANTED.items():
         click.echo(f"  {name:<{width}}  {summary}")
+    click.echo(
+        f"\nRandom weights, {len(variants.variant_names())} attention variants of the literature "
+        "(interp score variant:NAME)"
+        + (":" if variants_too else "; list: interp models --variants")
+    )
+    wide = max(map(len, variants.variant_names()))
+    for name in variants.variant_names() if variants_too else ():
+        click.echo(f"  {name:<{wide}}  {variants.summary(name)}")
     click.echo(
         "\nOther models: a folder with config.json and safetensors, or a Hugging Face hub id."
     )

@@ -207,7 +207,7 @@ def score(
 ) -> None:
     """Score every head of each MODEL.
 
-    MODEL is a folder, a hub id, bundled:NAME or planted:NAME; without it, all bundled models.
+    MODEL is a folder, a hub id, bundled:, planted: or variant:NAME; without it, all bundled models.
     Prompts are random tokens repeated twice unless --prompt-file is given. What was found and what
     was not is printed in at most ten lines per model: the roles of heads, with intervals and nulls.
     A model that fails is reported and skipped; plain files among the arguments are ignored, so that

@@ -111,6 +111,11 @@ def _read_call(
     scale, causal = kwargs.get("scaling"), kwargs.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     sinks = next((kwargs[n] for n in _SINK_NAMES if kwargs.get(n) is not None), None)
+    if sinks is not None and sinks.numel() != query.shape[1]:
+        raise UnreadableAttention(
+            f"{type(module).__name__} passes {sinks.numel()} sink logits for {query.shape[1]} "
+            "heads; only one logit per head can be read, so it is refused"
+        )
     return ComputedCall(
         owner=type(module).__name__,
         q=query,
@@ -157,7 +162,8 @@ def _wrap(name: str, original: Callable) -> Callable:
                     " no other output"
                 )
             return out, weights
-        return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape), weights
+        # contiguous like a kernel's output, which some families (AFMoE) pass to `view`
+        return call.z.to(out.dtype).transpose(1, 2).reshape(out.shape).contiguous(), weights
 
     return attention
 

@@ -13,9 +13,10 @@ from interp.model.mixers import (
     receptance,
     state_space,
     talking_heads,
+    variant,
 )
 
 BUILT_IN = (
     banded, block_sparse, differential, gated_delta, gated_recurrence, lightning, mamba,
-    receptance, state_space, talking_heads,
+    receptance, state_space, talking_heads, variant,
 )  # fmt: skip

@@ -44,6 +44,8 @@ class MapCall(Call):
         masked_by: a softmax call with the mask of this one; None if the map is causal over all
             positions.
         parts: maps whose combination the map is, by name.
+        seen: function that computes rows of the mask of keys; None for all earlier positions.
+        rest: what z holds of no token, such as a memory: z is map @ v plus this.
     """
 
     v: Tensor
@@ -55,6 +57,8 @@ class MapCall(Call):
     row_sum: str
     masked_by: ComputedCall | None = None
     parts: Mapping[str, MapRows] = field(default_factory=dict)
+    seen: MapRows | None = None
+    rest: Tensor | None = None
     q: Tensor | None = None
     k: Tensor | None = None
 
@@ -98,13 +102,16 @@ class MapCall(Call):
         """Return the mask of keys that the map may take from."""
         if self.masked_by is not None:
             return self.masked_by.visible(rows)
+        if self.seen is not None:
+            return self.seen(self._index(rows))
         key = torch.arange(self.v.shape[2], device=self.v.device)
         seen = key <= self._index(rows)[:, None]
         return seen.expand(self.v.shape[0], 1, *seen.shape)
 
     def mapped(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row d_v"]:
-        """Compute map @ v."""
-        return super().mix(self.map(rows))
+        """Compute map @ v, plus what z holds of no token."""
+        found = super().mix(self.map(rows))
+        return found if self.rest is None else found + self.rest[:, :, rows].to(found.dtype)
 
     @property
     def about(self) -> str:

@@ -1,0 +1,1 @@
+"""Rules of attention, one file per variant; the folder is the registry."""
