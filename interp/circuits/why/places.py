@@ -67,13 +67,15 @@ class Places:
 
 
 def _detector(name: str) -> Callable[..., Any]:
+    from interp.core.declaration import parse_name
     from interp.core.registry import METRICS
     from interp.heads.declaration import bound
 
+    known = [n for n, entry in METRICS.items() if entry.kind == "detector"]
+    asked, _ = parse_name(name)
+    if asked not in known and not asked.endswith(".py"):
+        raise UnknownName("rule of positions", name, [STRONGEST, *known])
     declared = bound(name)
-    if declared.analysis.kind != "detector":
-        known = [n for n in METRICS if METRICS[n].kind == "detector"]
-        raise UnknownName("detector", name, [STRONGEST, *known])
     options = declared.options
 
     def predicate(query: Any, key: Any, tokens: Any) -> Any:

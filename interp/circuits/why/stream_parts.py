@@ -95,10 +95,12 @@ class StreamParts:
         self.scores = scores
         self.names, self.written = _split_embedding(scores)
         self.added = len(self.names) - len(scores.writers)  # 1 if positions are apart
-        read = [s for s in scores.sites]
+        read = scores.sites
         self.features: dict[int, StreamFeatures] = {}  # by order of the site that first reads them
         for one in dictionaries:
             order = _order_of(one, read, scores.model.name)
+            if order in self.features:
+                raise OptionError(f"two dictionaries stand at layer {read[order].layer}; give one")
             self.features[order] = self._features(one, order, most)
 
     def before(self, site: Site) -> Parts:
@@ -106,7 +108,12 @@ class StreamParts:
         return self.first(self.scores.before[site], self.scores.constant[site], site)
 
     def first(
-        self, writers: int, constant: Float[Tensor, "batch pos d_model"], site: Site
+        self,
+        writers: int,
+        constant: Float[Tensor, "batch pos d_model"],
+        site: Site,
+        *,
+        below: bool = False,
     ) -> Parts:
         """Return the parts that the first writers and the biases give.
 
@@ -114,10 +121,11 @@ class StreamParts:
             writers: Number of writers, as counted by the decomposed run.
             constant: What belongs to no writer.
             site: The layer that reads, or the last one for the end of the stream.
+            below: The features of the layer itself are not among the parts: they read too.
         """
         n = writers + self.added
         order = self.scores.sites.index(site)
-        at = max((i for i in self.features if i <= order), default=None)
+        at = max((i for i in self.features if i < order + (not below)), default=None)
         if at is None:
             x = torch.cat([self.written[:, :, :n], constant[:, :, None]], 2)
             return Parts((*self.names[:n], BIAS), x)
