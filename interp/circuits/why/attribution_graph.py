@@ -126,6 +126,7 @@ def attribution_graph(
         "options": {"mass": mass, "most_logits": most_logits, "node_share": node_share,
                     "edge_share": edge_share, "targets": [str(x) for x in targets], "mlp": mlp},
         "prompts": {"design": given.design, "n": 1, "hash": given.hash},
+        "prompts_hash": given.hash,
     }  # fmt: skip
     heads = [x for x in found.nodes if x.kind in ("head", "logit")]
     error = sum(abs(x.activation) for x in found.nodes if x.kind == "error" and x.number == 0)

@@ -104,7 +104,7 @@ def qk_shares(
             "dictionaries": [f"{d.site} of layer {d.layer}" for d in dictionaries],
         },
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
-        "prompt_ids": list(given.prompt_ids),
+        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
     }  # fmt: skip
     return replace(found, made=made)
 

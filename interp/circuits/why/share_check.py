@@ -191,7 +191,7 @@ def check_shares(
         "options": {"at": places.label, "top": top, "seed": seed,
                     "heads": [f"L{s.layer}H{h}" for s, h in chosen]},
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
-        "prompt_ids": list(given.prompt_ids),
+        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
     }  # fmt: skip
     return ShareCheck(
         model.name, tuple(s.layer for s, *_ in rows), tuple(h for _, h, *_ in rows),
