@@ -187,7 +187,9 @@ def page(made: dict[str, Any]) -> str:
     ]  # fmt: skip
     for r in read:
         other = f"{r['loadings_error']:.1e}" if "loadings_error" in r else "refused"
-        lines.append(f"| {r['family']} | {r['heads']} | {r['error']:.1e} | {other} | {r['seconds']} |")
+        lines.append(
+            f"| {r['family']} | {r['heads']} | {r['error']:.1e} | {other} | {r['seconds']} |"
+        )
     refused = [r["family"] for r in made["families"] if "refused" in r]
     lines += [
         "", f"Refused by name ({len(refused)}): {', '.join(refused)}. Their streams have norms after "

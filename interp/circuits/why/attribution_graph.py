@@ -1,8 +1,8 @@
 """Attribution graph of one prompt: direct effects between tokens, heads, MLPs, features and logits.
 
-    found = attribution_graph(model, "The cat sat on the mat. The cat sat on the")
-    found.top(10), found.grouped("head"), found.plot()
-    found.save("graph.graphml"), found.to_circuit_tracer("graph.json")
+found = attribution_graph(model, "The cat sat on the mat. The cat sat on the")
+found.top(10), found.grouped("head"), found.plot()
+found.save("graph.graphml"), found.to_circuit_tracer("graph.json")
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from interp.circuits.why.batches import asked_prompts
@@ -141,5 +140,3 @@ def attribution_graph(
         {int(x.number): words(model, [x.number])[0] for x in kept if x.kind == "logit"},
         (node_share, edge_share), made,
     )  # fmt: skip
-
-

@@ -205,7 +205,8 @@ def head_loadings(
         "made_by": "interp.circuits.head_loadings",
         "options": {"heads": list(errors), "target": told, "position": place},
         "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
-        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
+        "prompts_hash": given.hash,
+        "prompt_ids": list(given.prompt_ids),
     }
     return HeadLoadings(
         model.name, tuple(k[0] for k in rows), tuple(k[1] for k in rows),

@@ -188,14 +188,14 @@ def _of_head(
     for number, one in terms.items():
         for i, name in enumerate(rows):  # a feature that is silent in a prompt adds nothing
             values[:, i, number] = one.get(name, (0.0, 0.0, 0.0, 0.0 if capped else np.nan))
-    mean = np.nanmean(values[:2], axis=2) if len(rows) and terms else np.zeros((2, len(rows)))
+    mean = np.nanmean(values[:2], axis=2) if rows and terms else np.zeros((2, len(rows)))
     name = f"L{site.layer}H{head}"
     clusters = given.clusters
     return QKShares(
         model, (site.layer,) * len(rows), (head,) * len(rows), tuple(a for a, _ in rows),
         tuple(b for _, b in rows), values[0], values[1], mean[0] - mean[1],
-        np.nanmax(values[2], axis=1) if len(rows) else np.zeros(0), at, {name: tuple(pairs)},
-        {name: error}, np.nanmean(values[3], axis=1) if capped and len(rows) else None, clusters,
+        np.nanmax(values[2], axis=1) if rows else np.zeros(0), at, {name: tuple(pairs)},
+        {name: error}, np.nanmean(values[3], axis=1) if capped and rows else None, clusters,
     )  # fmt: skip
 
 
@@ -206,7 +206,9 @@ def _random(
     from interp.model.random_weights import random_init
 
     other = random_init(model, seed)
-    null = _shares(other, asked_heads(other, [(s.layer, h) for s, h in chosen]), given, places, (), 0)
+    null = _shares(
+        other, asked_heads(other, [(s.layer, h) for s, h in chosen]), given, places, (), 0
+    )
     labels = zip(null.layers, null.heads_of, null.query_writers, null.key_writers, strict=True)
     mean = dict(zip(labels, np.nanmean(null.per_prompt, axis=1).tolist(), strict=True))
     mine = zip(found.layers, found.heads_of, found.query_writers, found.key_writers, strict=True)

@@ -64,9 +64,7 @@ def added_scores(run: LinearScores) -> dict[Site, AddedScores]:
     run.model.read(run.inputs, visit)
     # Where the model's own code gave the scores, what it adds must be the same for other tokens.
     rest = {
-        site: _rest(run, site, x.visible)
-        for site, x in found.items()
-        if bool(x.bias.isnan().any())
+        site: _rest(run, site, x.visible) for site, x in found.items() if bool(x.bias.isnan().any())
     }
     for site, x in list(rest.items()):
         size = run.cache["scores", site.layer][found[site].visible].abs().max()

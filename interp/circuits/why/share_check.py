@@ -105,9 +105,7 @@ class ShareCheck(Result):
 
         score = cluster_summary(self.per_prompt.T, self.clusters)
         names = ("predicted", "attention", "attention_predicted", "random")
-        mean = {
-            name: cluster_summary(getattr(self, name).T, self.clusters).score for name in names
-        }
+        mean = {name: cluster_summary(getattr(self, name).T, self.clusters).score for name in names}
         return pd.DataFrame(
             {
                 "layer": self.layers, "head": self.heads_of, "side": self.sides,

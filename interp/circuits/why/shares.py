@@ -16,7 +16,7 @@ from interp.core.result import Result
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
-    from jaxtyping import Bool, Float
+    from jaxtyping import Float
 
 Array = np.ndarray
 ADDED = "position bias"  # ALiBi or relative positions: a part of its own, of no writer
