@@ -55,9 +55,10 @@ def test_an_edge_between_heads_is_that_of_gpt2_written_out() -> None:
     d, width = block.attn.head_dim, block.attn.embed_dim
     cache = model.capture([IDS], ("z", "pattern", "resid_pre"))
     source, head, query, key = 3, 2, 5, 1
-    part = cache["z", 0][0, source, key].double() @ first.attn.c_proj.weight[
-        source * d : (source + 1) * d
-    ].double()
+    part = (
+        cache["z", 0][0, source, key].double()
+        @ first.attn.c_proj.weight[source * d : (source + 1) * d].double()
+    )
     x = cache["resid_pre", 1][0, key].double()
     scale = ((x - x.mean()).square().mean() + 1e-5).rsqrt()
     normed = (part - part.mean()) * scale * block.ln_1.weight.double()
@@ -101,7 +102,7 @@ def test_an_mlp_is_its_gradient_with_the_norm_held() -> None:
     mlp = block.mlp.double()
     try:
         part = cache["z", 0][0, 2, at].double() @ block.attn.c_proj.weight[16:24].double()
-            gain, bias = block.ln_2.weight.double(), block.ln_2.bias.double()
+        gain, bias = block.ln_2.weight.double(), block.ln_2.bias.double()
 
         def run(extra: torch.Tensor) -> torch.Tensor:
             y = x + extra
@@ -133,7 +134,7 @@ def test_the_planted_path_is_found_and_the_bystander_is_not() -> None:
     last = len(ids) - 1
     [copy], [silent] = made.roles["induction"], made.roles["bystander"]
     name = f"L{copy[0]}H{copy[1]}@{last}"
-    token = ids[: last].index(ids[last]) + 1  # what followed the token before
+    token = ids[:last].index(ids[last]) + 1  # what followed the token before
     logit = f"logit {ids[token]}"
     edges = set(zip(found.sources, found.targets, strict=True))
     assert (f"embed@{token}", name) in edges

@@ -47,8 +47,8 @@ def attribution_graph(
 
     Nodes are tokens, heads and MLPs at each position, features if dictionaries are given, and the
     most probable next tokens. Attention patterns, norm scales and MLP derivatives are held at their
-    values in the run: an MLP is its gradient times each contribution, and what that leaves out comes
-    from an error node. Why a head attends is not in the graph; see `qk_shares`.
+    values in the run: an MLP is its gradient times each contribution, and an error node holds what
+    that leaves out. Why a head attends is not in the graph; see `qk_shares`.
 
     Args:
         model: The model.
@@ -96,7 +96,7 @@ def attribution_graph(
     groups = 2 + sum(s.n_heads + 2 for s in model.sites) + features * len(dictionaries)
     if groups * len(ids) > MOST_NODES:
         raise OptionError(
-            f"the graph of {len(ids)} tokens has {groups * len(ids)} nodes, more than {MOST_NODES}; "
+            f"the graph of {len(ids)} tokens has {groups * len(ids)} nodes, above {MOST_NODES}; "
             f"give a prompt of at most {MOST_NODES // groups} tokens"
         )
     found = direct_edges(

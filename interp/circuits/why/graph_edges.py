@@ -200,7 +200,7 @@ class EdgeTable:
             with ruled(model, rules, roles), watched(self.graph, watch):
                 model.run(self.run.inputs)
             for layer in layers:
-                order, site = layer.order, layer.site
+                order = layer.order
                 out = watch.out[order]
                 whole = precise(out.detach())[0].double()
                 size = whole.norm(dim=-1)
@@ -284,7 +284,8 @@ class EdgeTable:
             value = float(before_cap @ direction)
             residual = value - given - float(row.double().sum())
             nodes.append(GraphNode(f"logit {token}", "logit", len(self.graph.layers), token,
-                                   self.n - 1, value, given, residual, float(p[token])))  # fmt: skip
+                                   self.n - 1, value, given, residual,
+                                   float(p[token])))  # fmt: skip
             rows.append(row)
         return nodes, torch.stack(rows)
 

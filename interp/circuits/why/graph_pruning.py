@@ -1,4 +1,4 @@
-"""Influence of nodes on the logits of an attribution graph, and the part of the graph that has it."""
+"""Influence of nodes on the logits of an attribution graph, and the part that has it."""
 
 from __future__ import annotations
 

@@ -249,7 +249,8 @@ class OutputPath:
         w, kv = run.weights[site], site.kv_head(head)
         reading, self.name = w.layout.v, f"L{site.layer}H{head}"
         w.require("ov")
-        assert isinstance(reading, ReadMatrix) and isinstance(w.layout.o, Writing)
+        assert isinstance(reading, ReadMatrix)
+        assert isinstance(w.layout.o, Writing)
         if reading.own_norm is not None or site.gated:
             raise UnreadableAttention(
                 f"{site.name} ({site.module}): values have a norm or a gate of their own, so they "

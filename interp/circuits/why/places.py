@@ -1,4 +1,4 @@
-"""Query and key positions of a head that are explained: given, named by a predicate, or attended."""
+"""Query and key positions that are explained: given, named by a predicate, or attended."""
 
 from __future__ import annotations
 
