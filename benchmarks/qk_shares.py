@@ -9,6 +9,7 @@ Ablations: writers chosen on every second prompt are removed from one side of a 
 given; FILE.json is a list of texts. Writes benchmarks/qk_shares.json and benchmarks/qk_shares.md.
 """
 
+# ruff: noqa: E501 - rows of tables
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,4 @@
-"""interp qk-shares, loadings and graph: what they print, write and refuse; the card in the atlas."""
+"""interp qk-shares, loadings and graph: what they print and write; the card in the atlas."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class AttributionGraph(Result):
                 "score": self.weights, "influence": self.influences, "edges": 1,
             }
         )  # fmt: skip
-        total = frame.groupby(["source", "target"], sort=False, as_index=False).sum()
+        total: Any = frame.groupby(["source", "target"], sort=False, as_index=False).sum()
         return total.sort_values("influence", ascending=False, kind="stable", ignore_index=True)
 
     def to_networkx(self) -> nx.DiGraph:

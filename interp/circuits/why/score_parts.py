@@ -165,7 +165,7 @@ class ScoreParts:
         return (seen / seen.sum(-1, keepdim=True).clamp_min(1)) @ self.k[row]
 
     def spread(self, row: int) -> Float[Tensor, " part"]:
-        """Return how far each part's keys lie from their mean over positions, of the largest key."""
+        """Return how far each part's keys lie from their mean, of the largest key."""
         k = self.k[row]
         apart = (k - k.mean(1, keepdim=True)).norm(dim=-1).amax(1)
         return apart / self.k[row].norm(dim=-1).amax().clamp_min(1e-30)

@@ -199,7 +199,7 @@ def check_shares(
 
 
 def _largest(found: QKShares, head: str, side: str, top: int) -> list[str]:
-    frame = found.of(head).side(side)
+    frame: Any = found.of(head).side(side)
     frame = frame[~frame["writer"].isin([BIAS, "position bias"])]
     order = frame["relative"].abs().sort_values(ascending=False, kind="stable").index[:top]
     return frame.loc[order, "writer"].tolist()
@@ -261,7 +261,8 @@ def _without(run: LinearScores, site: Site, part: Tensor) -> tuple[Tensor, Tenso
 
     def visit(at: Site, call: Call, real: Tensor) -> None:
         if at == site:
-            assert call.q is not None and call.k is not None
+            assert call.q is not None
+            assert call.k is not None
             found["q"], found["k"] = precise(call.q).double(), precise(call.k).double()
 
     with torch.no_grad(), _reduced(run, site, part), run.model.visited(visit):

@@ -27,8 +27,8 @@ class QKShares(Result):
     """Terms of the attention score of heads, one row per head, query writer and key writer.
 
     The score of a row is the mean over positions, then over prompts, of
-    `scale * (query part of the one writer) . (key part of the other)`; the rows of a head sum to its
-    score before a soft-cap. `relative` is the same minus its mean over all visible keys, which is
+    `scale * (query part of the one writer) . (key part of the other)`; the rows of a head sum to
+    its score before a soft-cap. `relative` is the same minus its mean over all visible keys, which is
     what changes the attention: terms that are equal for all keys cancel in the softmax.
 
     Args:
@@ -86,7 +86,7 @@ class QKShares(Result):
         return {"metric": f"qk_shares:at={self.at}", "unit": "attention score"}
 
     def _rows(self) -> pd.DataFrame:
-        """Return a row per head and pair of writers: the term, its error, and it relative to keys."""
+        """Return a row per head and pair of writers: the term, also relative to the keys."""
         import pandas as pd
 
         score = cluster_summary(self.per_prompt.T, self.clusters)

@@ -1,4 +1,4 @@
-"""The residual stream as a sum of named parts: token, position, heads, MLPs, features and biases."""
+"""The residual stream as a sum of parts: token, position, heads, MLPs, features and biases."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The JSON of the front end of circuit-tracer, with heads and MLPs numbered as features.
 
-That format knows features, errors, tokens and logits, and no heads. Here the node `{layer}_{f}_{pos}`
-of type "cross layer transcoder" is
+That format knows features, errors, tokens and logits, and no heads. Here the node
+`{layer}_{f}_{pos}` of type "cross layer transcoder" is
 
 - head h for f = n_layers + h,
 - the MLP for f = n_layers + n_heads,

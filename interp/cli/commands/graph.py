@@ -22,8 +22,8 @@ SHARE = click.FloatRange(0, 1, min_open=True)
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.argument("text", required=False)
 @click.option("-t", "--target", "targets", multiple=True, metavar="TOKEN",
-              help="Token whose logit is a node; repeatable. By default the most probable tokens up "
-                   "to 95 % of the probability, at most 10.")  # fmt: skip
+              help="Token whose logit is a node; repeatable. By default the most probable tokens "
+                   "up to 95 % of the probability, at most 10.")  # fmt: skip
 @click.option("--nodes", default=0.8, show_default=True, type=SHARE, metavar="SHARE",
               help="Share of the influence on the logits that the kept nodes have.")  # fmt: skip
 @click.option("--edges", default=0.98, show_default=True, type=SHARE, metavar="SHARE",

@@ -39,8 +39,8 @@ GROUP = "Circuits"
               type=click.Choice(["keys", "random-weights", "none"]),
               help="Null of each term: its mean over visible keys, or random weights.")  # fmt: skip
 @click.option("--check", is_flag=True,
-              help="Also remove the largest writers from one side of the head, on held-out prompts, "
-                   "and compare the change with the shares.")  # fmt: skip
+              help="Also remove the largest writers from one side of the head, on held-out "
+                   "prompts, and compare the change with the shares.")  # fmt: skip
 @click.option("-n", "n", default=16, show_default=True, type=click.IntRange(1), metavar="N",
               help="Number of random prompts if no text is given.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of prompts and random weights.")

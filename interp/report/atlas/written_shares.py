@@ -30,7 +30,7 @@ def qk_shares_part(found: QKShares) -> FoundPart:
             f"Why it attends ({found.at} positions): query side x key side {told}, of a score of "
             f"{whole['relative'].sum():+.3g} relative to the visible keys"
         )
-    frame = pd.concat(tables, ignore_index=True)
+    frame: Any = pd.concat(tables, ignore_index=True)
     columns = ["layer", "head", "query_writer", "key_writer", "score", "low", "high", "null",
                "relative", "n"]  # fmt: skip
     first = found.top(1).to_pandas().to_dict("records")
