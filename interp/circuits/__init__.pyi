@@ -15,9 +15,17 @@ from .result import Circuit
 from .set_evaluation import SetEvaluation, evaluate_set
 from .smallest import smallest_set
 from .tasks import TASKS, make_contrast
+from .why.attribution_graph import attribution_graph
+from .why.graph_result import AttributionGraph
+from .why.loadings import HeadLoadings, head_loadings
+from .why.qk_shares import qk_shares
+from .why.share_check import ShareCheck, check_shares
+from .why.shares import QKShares
+from .why.stream_parts import StreamDictionary
 
 __all__ = [
     "TASKS",
+    "AttributionGraph",
     "Circuit",
     "ContrastTask",
     "Discovery",
@@ -25,23 +33,31 @@ __all__ = [
     "Evaluation",
     "Found",
     "MadePairs",
+    "HeadLoadings",
     "Patched",
     "PatchingMap",
     "Published",
     "PublishedComparison",
+    "QKShares",
     "SetEvaluation",
+    "ShareCheck",
     "Signals",
+    "StreamDictionary",
+    "attribution_graph",
+    "check_shares",
     "discovery",
     "evaluate",
     "evaluate_circuit",
     "evaluate_edges",
     "evaluate_set",
     "find_circuit",
+    "head_loadings",
     "make_contrast",
     "make_pairs",
     "patch_first",
     "patching_map",
     "published",
+    "qk_shares",
     "signals",
     "smallest_set",
     "tasks",

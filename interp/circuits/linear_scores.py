@@ -180,7 +180,7 @@ class LinearScores:
             kv = [site.kv_head(h) for h in range(site.n_heads)]
         weight, bias = weight[kv], bias[kv]
         target = precise(self.cache[part, site.layer])[:, kv]  # [batch, head, pos, d_head]
-        stream, outer = self._stream(site), self._factor(site, reading)
+        stream, outer = self._stream(site), self.factor(site, reading)
         before = torch.einsum("bpm,hmd->bhpd", stream, weight) * outer[:, None, :, None]
         inner = torch.ones_like(before[..., 0])
         own = torch.zeros(1, 1, 1, site.d_head).to(before)
@@ -201,7 +201,8 @@ class LinearScores:
         core = core.expand(len(target), *core.shape)
         return Side(basis, torch.cat([core, added[..., None, :]], -2), inner * outer[:, None])
 
-    def _factor(self, site: Site, reading: ReadMatrix) -> Float[Tensor, "batch pos"]:
+    def factor(self, site: Site, reading: ReadMatrix) -> Float[Tensor, "batch pos"]:
+        """Return the scale of the norm before a projection at every position."""
         stream = self._stream(site)
         if reading.before is None:
             return torch.ones_like(stream[..., 0])

@@ -46,6 +46,12 @@ from interp.circuits.result import Circuit
 from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
 from interp.circuits.smallest import smallest_set
 from interp.circuits.tasks import make_contrast
+from interp.circuits.why.attribution_graph import attribution_graph
+from interp.circuits.why.graph_result import AttributionGraph
+from interp.circuits.why.loadings import HeadLoadings, head_loadings
+from interp.circuits.why.qk_shares import qk_shares
+from interp.circuits.why.share_check import ShareCheck, check_shares
+from interp.circuits.why.shares import QKShares
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.heads import kv_cache, needle, patterns
@@ -242,6 +248,28 @@ def query_key_signals() -> Signals:
 
 
 @cache
+def traced_ids() -> tuple[tuple[int, ...], ...]:
+    return repeats(model(), n=6, longest=6).ids
+
+
+def shares_of_scores() -> QKShares:
+    return qk_shares(model(), "L1H0,L1H1", traced_ids(), at="induction")
+
+
+def share_check() -> ShareCheck:
+    return check_shares(model(), "L1H0", traced_ids(), at="induction", top=2)
+
+
+def loadings() -> HeadLoadings:
+    same = [ids for ids in traced_ids() if len(ids) == len(traced_ids()[0])]
+    return head_loadings(model(), "L1H0", same)
+
+
+def graph_of_prompt() -> AttributionGraph:
+    return attribution_graph(model(), traced_ids()[0])
+
+
+@cache
 def safety_study() -> SafetyStudy:
     refusal = interp.load("planted:refusal")
     sets = marker_sets(refusal, n=4)
@@ -304,6 +332,10 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,
     "interp.circuits.query_key_signals.Signals": query_key_signals,
+    "interp.circuits.why.graph_result.AttributionGraph": graph_of_prompt,
+    "interp.circuits.why.loadings.HeadLoadings": loadings,
+    "interp.circuits.why.share_check.ShareCheck": share_check,
+    "interp.circuits.why.shares.QKShares": shares_of_scores,
     "interp.circuits.result.Circuit": circuit,
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,

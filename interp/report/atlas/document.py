@@ -186,7 +186,7 @@ class Part(TypedDict):
 
     id: str
     kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
-    # "importance", "comparison", "match", "emergence", "cache", "gates", "probe",
+    # "importance", "comparison", "match", "emergence", "cache", "gates", "probe", "shares",
     # "steering"
     title: str
     text: str  # what it says, in one or two sentences

@@ -35,7 +35,7 @@ NAMES = (
     "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
     "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
     "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
-    "sources.json", "gates.json", "steer.json",
+    "sources.json", "gates.json", "steer.json", "shares.json",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted

@@ -41,11 +41,13 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     """
     from interp.causal.gating.result import LearnedGates
     from interp.causal.steering.result import DoseCurve
+    from interp.circuits.why.shares import QKShares
     from interp.heads.kv_cache.cards import CacheCards
     from interp.heads.kv_cache.methods import RetrievalMethods
     from interp.heads.kv_cache.plan_result import CachePlan
     from interp.heads.kv_cache.sources import ContextSources
     from interp.probes.result import ProbeResult
+    from interp.report.atlas.written_shares import qk_shares_part
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
         CacheCards: cache_cards_part,
@@ -55,6 +57,7 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         LearnedGates: gates_part,
         ProbeResult: probe_part,
         DoseCurve: doses_part,
+        QKShares: qk_shares_part,
     }
     for cls, part_of in shown.items():
         if cls.__name__ == kind:

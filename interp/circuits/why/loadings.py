@@ -1,0 +1,321 @@
+"""What a head's output is made of: its parts by source position and upstream writer.
+
+    found = head_loadings(model, "L1H2", prompts)
+    found.top(5), found.by("writer"), found.by("source")
+
+With attention patterns and norms held at their values in the run, a head's output is a sum over
+source positions and over what was written there before: `A_ij * part_j W_V W_O`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
+from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
+from interp.core.clusters import cluster_summary
+from interp.core.errors import OptionError, UnknownName, UnreadableAttention
+from interp.core.result import Result
+from interp.core.tokens import token_id
+from interp.lens.finish import finish, row_of
+from interp.model.capture import capture
+from interp.model.content import model_provenance
+from interp.model.given import takes_model
+from interp.model.hooks.calls import precise
+from interp.model.locate.layout import ReadMatrix, Writing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jaxtyping import Float
+
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+Array = np.ndarray
+EVERY = "all"
+_CLOSE = 1e-5  # largest difference of the sum of parts from the head's output, of the largest part
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadLoadings(Result):
+    """Parts of the outputs of heads along a direction, by source position and upstream writer.
+
+    The rows of one head sum to the direct effect of the head's output along the direction.
+
+    Args:
+        model: Name of the model.
+        layers, heads_of: The head of each row.
+        sources: Source position, or "all" after `by("writer")`.
+        writers: Upstream writer, or "all" after `by("source")`.
+        per_prompt: The part in each prompt, `[row, prompt]`.
+        direction: What the direction is.
+        position: The position at which the head writes.
+        errors: By head, the largest difference of the sum of parts from the head's output vector,
+            of the length of the largest output.
+        clusters: A label per prompt.
+        made: Provenance.
+    """
+
+    model: str
+    layers: tuple[int, ...]
+    heads_of: tuple[int, ...]
+    sources: tuple[str, ...]
+    writers: tuple[str, ...]
+    per_prompt: Float[Array, "row prompt"] = field(repr=False)
+    direction: str
+    position: int
+    errors: Mapping[str, float]
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("layer", "head", "source", "writer")
+    _by = "abs"
+    _per_row = ("layers", "heads_of", "sources", "writers", "per_prompt")
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the prompts and the options."""
+        return self.made
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": f"head_loadings:direction={self.direction}", "unit": "logit"}
+
+    def _rows(self) -> pd.DataFrame:
+        """Return a row per head, source and writer with its mean over prompts."""
+        import pandas as pd
+
+        found = cluster_summary(self.per_prompt.T, self.clusters)
+        return pd.DataFrame(
+            {
+                "layer": self.layers, "head": self.heads_of, "source": self.sources,
+                "writer": self.writers, "score": found.score, "sem": found.sem, "n": found.n,
+                "clusters": found.clusters,
+            }
+        )  # fmt: skip
+
+    def by(self, what: str) -> HeadLoadings:
+        """Return the sums over the other unit: one row per head and writer, or source.
+
+        Raises:
+            UnknownName: `what` is neither "writer" nor "source".
+        """
+        if what not in ("writer", "source"):
+            raise UnknownName("unit", what, ("writer", "source"))
+        kept = self.writers if what == "writer" else self.sources
+        labels = list(zip(self.layers, self.heads_of, kept, strict=True))
+        names = list(dict.fromkeys(labels))
+        place = {name: i for i, name in enumerate(names)}
+        total = np.zeros((len(names), self.per_prompt.shape[1]))
+        np.add.at(total, [place[label] for label in labels], self.per_prompt)
+        mine, every = tuple(n[2] for n in names), (EVERY,) * len(names)
+        return replace(
+            self, layers=tuple(n[0] for n in names), heads_of=tuple(n[1] for n in names),
+            sources=every if what == "writer" else mine,
+            writers=mine if what == "writer" else every, per_prompt=total,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        best = "".join(
+            f", largest {r['writer']} at {r['source']} {r['score']:+.3g}"
+            for r in self.top(1).wide().to_dict("records")
+        )
+        return (
+            f"HeadLoadings({', '.join(self.errors)} of {self.model} on {self.direction}: "
+            f"{len(self)} parts over {self.per_prompt.shape[1]} prompts{best} logits)"
+        )
+
+
+@takes_model
+def head_loadings(
+    model: Model,
+    heads: Any,
+    prompts: Any,
+    *,
+    target: str | int | None = None,
+    contrast: str | int | None = None,
+    position: int = -1,
+    dictionaries: Sequence[StreamDictionary] = (),
+    features: int = MOST_FEATURES,
+) -> HeadLoadings:
+    """Split the direct effect of heads on a logit over source positions and upstream writers.
+
+    Args:
+        model: The model.
+        heads: One head or several.
+        prompts: Texts or lists of token ids of one length.
+        target: A token; by default the model's top prediction in each prompt.
+        contrast: A second token whose logit is subtracted; otherwise the mean of all logits is.
+        position: Position at which the heads write and the logit is read.
+        dictionaries: Features of the stream that stand in place of the writers before them.
+        features: Number of features with a row of their own.
+
+    Raises:
+        UnreadableAttention: The stream is not a plain sum, the values are not one matrix times it,
+            or the parts do not sum to a head's output.
+        OptionError: There is no such head, or the prompts have several lengths.
+        PromptError: The token does not exist.
+
+    Unit: Logit, through the final norm with its scale held.
+
+    Cost: Two forward passes and one over random unit vectors per batch of prompts.
+
+    Null: None; compare with a head of random weights, or with the same on other prompts.
+
+    Not for: effects through later layers.
+
+    Reference: Kamath et al. 2025, "Tracing Attention Computation Through Feature Interactions".
+    """
+    chosen, given = asked_heads(model, heads), asked_prompts(model, prompts)
+    lengths = sorted({len(ids) for ids in given.ids})
+    if len(lengths) > 1:
+        raise OptionError(
+            f"the prompts have {lengths[0]} to {lengths[-1]} tokens, so their positions do not "
+            "correspond; give prompts of one length"
+        )
+    place = row_of(position, lengths[0])
+    right = None if target is None else token_id(model, target)
+    wrong = None if contrast is None else token_id(model, contrast)
+    rows: dict[tuple[int, int, str, str], Array] = {}
+    errors = {f"L{s.layer}H{h}": 0.0 for s, h in chosen}
+    for which, run in decomposed(model, given):
+        stream = StreamParts(run, dictionaries, features)
+        towards = _directions(run, place, right, wrong)
+        for site, head in chosen:
+            names, found, error = loadings_of(stream, site, head, place, towards)
+            name = f"L{site.layer}H{head}"
+            errors[name] = max(errors[name], error)
+            for j in range(found.shape[1]):
+                for w, writer in enumerate(names):
+                    key = (site.layer, head, str(j), writer)
+                    if key not in rows:
+                        rows[key] = np.zeros(len(given))
+                    rows[key][which] = found[:, j, w].cpu().numpy()
+    told = "top prediction" if target is None else str(target)
+    told += f" minus {contrast}" if contrast is not None else ""
+    made = model_provenance(model) | {
+        "made_by": "interp.circuits.head_loadings",
+        "options": {"heads": list(errors), "target": told, "position": place},
+        "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
+        "prompts_hash": given.hash,
+        "prompt_ids": list(given.prompt_ids),
+    }
+    return HeadLoadings(
+        model.name, tuple(k[0] for k in rows), tuple(k[1] for k in rows),
+        tuple(k[2] for k in rows), tuple(k[3] for k in rows), np.stack(list(rows.values())),
+        told, place, errors, given.clusters, made,
+    )  # fmt: skip
+
+
+def loadings_of(
+    stream: StreamParts, site: Site, head: int, query: int, towards: Float[Tensor, "batch d_model"]
+) -> tuple[tuple[str, ...], Float[Tensor, "batch source part"], float]:
+    """Return the parts of one head's output along a direction, and the error of their sum.
+
+    Args:
+        stream: The parts of the stream.
+        site: The attention layer.
+        head: The head.
+        query: The position at which it writes.
+        towards: The direction for each prompt.
+
+    Raises:
+        UnreadableAttention: The parts do not sum to the head's output.
+    """
+    parts = stream.before(site)
+    path = OutputPath(stream.scores, site, head)
+    found = path.read(parts.x, towards.double(), query)
+    whole = stream.scores.written[:, query, stream.scores.index[f"L{site.layer}H{head}"]].double()
+    error = path.error(parts.x, whole, query)
+    return parts.names, found, error
+
+
+class OutputPath:
+    """The path from the stream at each source through a head's values to what the head adds.
+
+    Raises:
+        UnreadableAttention: Values are not one matrix times the stream, or are gated.
+    """
+
+    def __init__(self, run: LinearScores, site: Site, head: int) -> None:
+        w, kv = run.weights[site], site.kv_head(head)
+        reading, self.name = w.layout.v, f"L{site.layer}H{head}"
+        w.require("ov")
+        assert isinstance(reading, ReadMatrix)
+        assert isinstance(w.layout.o, Writing)
+        if reading.own_norm is not None or site.gated:
+            raise UnreadableAttention(
+                f"{site.name} ({site.module}): values have a norm or a gate of their own, so they "
+                "are not one matrix times the stream"
+            )
+        self.model = run.model.name
+        self.factor = run.factor(site, reading).double()
+        self.W_V, self.b_V = w.W_V[kv].double(), w.b_V[kv].double()
+        self.pattern = run.cache["pattern", site.layer][:, head].double()
+        z = run.cache["z", site.layer][:, head].double()
+        plain = z @ w.added[head].double()
+        whole = run.written[:, :, run.index[self.name]].double()
+        size = (whole * plain).sum(-1) / plain.square().sum(-1).clamp_min(1e-30)
+        after = size if w.layout.o.after is not None else torch.ones_like(size)
+        self.after = after  # the scale of a norm after the output projection
+        self.W_O = w.added[head].double()
+
+    def read(
+        self, x: Float[Tensor, "batch pos part d_model"], towards: Tensor, query: int
+    ) -> Float[Tensor, "batch source part"]:
+        """Return what each part adds along a direction; the last part holds the values' bias."""
+        into = towards.double() @ self.W_O.T * self.after[:, query, None]  # [batch, d_v]
+        weight = self.pattern[:, query]
+        found = torch.einsum("bpwm,bm->bpw", x.double(), into @ self.W_V.T)
+        found = found * self.factor[..., None]
+        found[:, :, -1] += (into @ self.b_V)[:, None]
+        return found * weight[..., None]
+
+    def error(self, x: Tensor, whole: Float[Tensor, "batch d_model"], query: int) -> float:
+        """Return the difference of the sum of all parts from the head's output, relative to it.
+
+        Raises:
+            UnreadableAttention: It is larger than rounding error.
+        """
+        stream = x.sum(2).double() * self.factor[..., None]
+        values = stream @ self.W_V + self.b_V
+        out = (self.pattern[:, query, None] @ values)[:, 0] @ self.W_O * self.after[:, query, None]
+        error = float((out - whole).abs().max())
+        size = max(float(whole.abs().max()), 1e-12)
+        sums = float((self.pattern[:, query, :, None] * (values @ self.W_O).abs()).sum(1).max())
+        if error > _CLOSE * max(size, sums, 1e-6):
+            raise UnreadableAttention(
+                f"{self.model}: the parts of the output of {self.name} differ from it by "
+                f"{error:.2g}, with entries up to {size:.2g}; its values are not one matrix times "
+                "the stream, or the model is not in float32"
+            )
+        return error / size
+
+
+def _directions(
+    run: LinearScores, place: int, right: int | None, wrong: int | None
+) -> Float[Tensor, "batch d_model"]:
+    model = run.model
+    site = run.sites[-1]
+    last = capture(model, run.inputs, ("resid_post",), layers=[site.layer])
+    end = finish(model, last, site.stack)
+    logits, found = precise(last.logits), []
+    stream = precise(last["resid_post", site.layer])
+    for row in range(len(logits)):
+        size = logits.shape[-1]
+        direction = torch.zeros(size, dtype=torch.float64, device=logits.device)
+        if wrong is None:
+            direction -= 1 / size
+        else:
+            direction[wrong] -= 1.0
+        direction[int(logits[row, place].argmax()) if right is None else right] += 1.0
+        found.append(end.back(direction, stream[row, place])[0])
+    return torch.stack(found)

@@ -1,0 +1,114 @@
+"""Query and key positions that are explained: given, named by a predicate, or attended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.core.errors import OptionError, UnknownName
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float
+
+STRONGEST = "strongest"
+At = str | Callable[..., Any] | Sequence[tuple[int, int]]
+
+
+class Places:
+    """Rule that names (query, key) positions.
+
+    Args:
+        at: "strongest" (each query's most attended key), the name of a detector such as
+            "induction", a detector or a predicate of (query, key, tokens) or (query, key), or pairs
+            of positions, which may count from the end.
+
+    Raises:
+        OptionError, UnknownName: It is none of these.
+    """
+
+    def __init__(self, at: Any = STRONGEST) -> None:
+        self.pairs: tuple[tuple[int, int], ...] | None = None
+        self.predicate: Callable[..., Any] | None = None
+        self.label = at if isinstance(at, str) else ""
+        if isinstance(at, str):
+            if at != STRONGEST:
+                self.predicate = _detector(at)
+        elif hasattr(at, "predicate"):  # a declared detector
+            self.predicate, self.label = at.predicate, at.name
+        elif callable(at):
+            self.predicate, self.label = _of_function(at), getattr(at, "__name__", "predicate")
+        else:
+            self.pairs = _pairs(at)
+            self.label = " ".join(f"{q},{k}" for q, k in self.pairs)
+
+    def of(
+        self,
+        ids: Sequence[int],
+        seen: Bool[Tensor, "query key"],
+        pattern: Float[Tensor, "query key"],
+    ) -> list[tuple[int, int]]:
+        """Return the pairs of one prompt: visible ones alone.
+
+        Raises:
+            OptionError: A given pair is outside the prompt, or the query does not see the key.
+        """
+        n = len(ids)
+        if self.pairs is not None:
+            return [_inside(pair, n, seen) for pair in self.pairs]
+        if self.predicate is None:
+            return [(i, int(pattern[i].argmax())) for i in range(1, n) if bool(seen[i].any())]
+        place = torch.arange(n)
+        found = self.predicate(place[:, None], place[None, :], torch.tensor(list(ids)))
+        both = torch.as_tensor(found).expand(n, n) & seen.cpu()
+        return [(i, j) for i, j in both.nonzero().tolist()]
+
+
+def _detector(name: str) -> Callable[..., Any]:
+    from interp.core.declaration import parse_name
+    from interp.core.registry import METRICS
+    from interp.heads.declaration import bound
+
+    known = [n for n, entry in METRICS.items() if entry.kind == "detector"]
+    asked, _ = parse_name(name)
+    if asked not in known and not asked.endswith(".py"):
+        raise UnknownName("rule of positions", name, [STRONGEST, *known])
+    declared = bound(name)
+    options = declared.options
+
+    def predicate(query: Any, key: Any, tokens: Any) -> Any:
+        return declared.analysis.predicate(query, key, tokens, **options)
+
+    return predicate
+
+
+def _of_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    from inspect import signature
+
+    if len(signature(function).parameters) > 2:
+        return function
+    return lambda query, key, tokens: function(query, key)
+
+
+def _pairs(at: Any) -> tuple[tuple[int, int], ...]:
+    try:
+        found = tuple((int(q), int(k)) for q, k in at)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"at={at!r}; expected {STRONGEST!r}, the name of a detector, a predicate, or pairs of "
+            "(query, key) positions"
+        ) from error
+    if not found:
+        raise OptionError("at holds no pair of positions; give at least one")
+    return found
+
+
+def _inside(pair: tuple[int, int], n: int, seen: Tensor) -> tuple[int, int]:
+    if not all(-n <= x < n for x in pair):
+        raise OptionError(f"the pair {pair} lies outside a prompt of {n} tokens")
+    query, key = (x % n for x in pair)
+    if not bool(seen[query, key]):
+        raise OptionError(f"position {query} does not see position {key}; give a visible key")
+    return query, key

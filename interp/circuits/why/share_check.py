@@ -1,0 +1,338 @@
+"""Check of shares by ablation: predicted and measured changes when a writer is removed from a side.
+
+The prediction holds the scale of the norms, as the shares do. The measurement runs the model's own
+norm and projection on the stream without the writer, for one side of one head, and computes the
+attention pattern again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.circuits.linear_scores import LinearScores
+from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
+from interp.circuits.why.places import STRONGEST, Places
+from interp.circuits.why.qk_shares import qk_shares
+from interp.circuits.why.score_parts import ScoreParts, added_scores
+from interp.circuits.why.shares import QKShares
+from interp.circuits.why.stream_parts import BIAS, StreamParts
+from interp.core.clusters import cluster_summary
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.result import Result
+from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
+from interp.model.content import model_provenance
+from interp.model.given import takes_model
+from interp.model.hooks.calls import Call, precise
+from interp.model.hooks.inference import in_this_thread
+from interp.model.locate.find_sites import first_tensor
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from jaxtyping import Float
+
+    from interp.core.prompts import Prompts
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+Array = np.ndarray
+SIDES = ("query", "key")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShareCheck(Result):
+    """Changes of score and attention when one writer is removed from one side of a head.
+
+    The score of a row is the measured change of the attention score; `null` is the change when a
+    part of the same size and random direction is removed.
+
+    Args:
+        model: Name of the model.
+        layers, heads_of: The head of each row.
+        sides, writers: The side of the head, and the writer removed from it.
+        per_prompt: Measured change of the score, `[row, prompt]`; NaN for prompts that chose.
+        predicted: Predicted change of the score.
+        attention: Measured change of the attention weight.
+        attention_predicted: Predicted change of the attention weight.
+        random: Measured change of the score with a random direction in place of the writer.
+        correlations: Correlation of predicted and measured changes over rows and prompts, with its
+            interval over prompts, for "score" and "attention"; and for "random": of the prediction
+            with the change by the random direction.
+        clusters: A label per prompt.
+        made: Provenance.
+    """
+
+    model: str
+    layers: tuple[int, ...]
+    heads_of: tuple[int, ...]
+    sides: tuple[str, ...]
+    writers: tuple[str, ...]
+    per_prompt: Float[Array, "row prompt"] = field(repr=False)
+    predicted: Float[Array, "row prompt"] = field(repr=False)
+    attention: Float[Array, "row prompt"] = field(repr=False)
+    attention_predicted: Float[Array, "row prompt"] = field(repr=False)
+    random: Float[Array, "row prompt"] = field(repr=False)
+    correlations: Mapping[str, tuple[float, float, float]]
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("layer", "head", "side", "writer")
+    _by = "abs"
+    _per_row = (
+        "layers", "heads_of", "sides", "writers", "per_prompt", "predicted", "attention",
+        "attention_predicted", "random",
+    )  # fmt: skip
+
+    @property
+    def provenance(self) -> Mapping[str, Any]:  # type: ignore[override]
+        """The model, the prompts and the options."""
+        return self.made
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "change of the score without the writer", "unit": "attention score"}
+
+    def _rows(self) -> pd.DataFrame:
+        """Return a row per head, side and writer: measured and predicted changes."""
+        import pandas as pd
+
+        score = cluster_summary(self.per_prompt.T, self.clusters)
+        names = ("predicted", "attention", "attention_predicted", "random")
+        mean = {name: cluster_summary(getattr(self, name).T, self.clusters).score for name in names}
+        return pd.DataFrame(
+            {
+                "layer": self.layers, "head": self.heads_of, "side": self.sides,
+                "writer": self.writers, "score": score.score, "sem": score.sem,
+                "null": mean.pop("random"), "n": score.n, "clusters": score.clusters, **mean,
+            }
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        r, low, high = self.correlations["attention"]
+        s, below, above = self.correlations["score"]
+        return (
+            f"ShareCheck({self.model}: {len(self)} writers removed from one side, "
+            f"{int((~np.isnan(self.per_prompt)).any(0).sum())} held-out prompts; correlation of "
+            f"predicted and measured change: score {s:.3f} ({below:.3f} to {above:.3f}), "
+            f"attention {r:.3f} ({low:.3f} to {high:.3f}))"
+        )
+
+
+@takes_model
+def check_shares(
+    model: Model,
+    heads: Any,
+    prompts: Any,
+    *,
+    at: Any = STRONGEST,
+    top: int = 3,
+    seed: int = 0,
+) -> ShareCheck:
+    """Remove the writers of the largest shares from one side of each head, and measure the change.
+
+    Writers are chosen on every second prompt and judged on the others.
+
+    Args:
+        model: The model.
+        heads: One head or several.
+        prompts: At least four texts or lists of token ids.
+        at: Rule of the positions, as for `qk_shares`.
+        top: Number of writers for each side of each head: those with the largest absolute share
+            relative to the visible keys.
+        seed: Seed of the random directions and of the bootstrap.
+
+    Raises:
+        OptionError: There are fewer than four prompts, or `top` is below 1.
+        UnreadableAttention: As for `qk_shares`; or the stream of a block cannot be replaced.
+
+    Unit: Attention score; `attention` is a difference of weights.
+
+    Cost: A forward pass for each writer and one for each random direction.
+
+    Null: A random direction of the same length at each position in place of the writer.
+
+    Not for: effects on the output of the model.
+    """
+    given = asked_prompts(model, prompts)
+    if len(given) < 4:
+        raise OptionError(
+            f"{len(given)} prompts; a check needs at least 4: half choose the writers, and the "
+            "others judge them"
+        )
+    if top < 1:
+        raise OptionError(f"top={top} is not a number of writers; give 1 or more")
+    places, chosen = Places(at), asked_heads(model, heads)
+    choosing, judging = given.part(range(0, len(given), 2)), range(1, len(given), 2)
+    found = qk_shares(model, [(s.layer, h) for s, h in chosen], choosing, at=at, null="none")
+    rows = [
+        (site, head, side, writer)
+        for site, head in chosen
+        for side in SIDES
+        for writer in _largest(found, f"L{site.layer}H{head}", side, top)
+    ]
+    values = np.full((5, len(rows), len(given)), np.nan)
+    _measure(model, given, list(judging), places, rows, values, seed)
+    labels = given.clusters
+    correlations = {
+        name: _correlation(values[a], values[b], labels, seed)
+        for name, a, b in (("score", 1, 0), ("attention", 3, 2), ("random", 1, 4))
+    }
+    made = model_provenance(model) | {
+        "made_by": "interp.circuits.check_shares",
+        "options": {"at": places.label, "top": top, "seed": seed,
+                    "heads": [f"L{s.layer}H{h}" for s, h in chosen]},
+        "prompts": {"design": given.design, "n": len(given), "hash": given.hash},
+        "prompts_hash": given.hash, "prompt_ids": list(given.prompt_ids),
+    }  # fmt: skip
+    return ShareCheck(
+        model.name, tuple(s.layer for s, *_ in rows), tuple(h for _, h, *_ in rows),
+        tuple(x[2] for x in rows), tuple(x[3] for x in rows), values[0], values[1], values[2],
+        values[3], values[4], correlations, labels, made,
+    )  # fmt: skip
+
+
+def _largest(found: QKShares, head: str, side: str, top: int) -> list[str]:
+    frame: Any = found.of(head).side(side)
+    frame = frame[~frame["writer"].isin([BIAS, "position bias"])]
+    order = frame["relative"].abs().sort_values(ascending=False, kind="stable").index[:top]
+    return frame.loc[order, "writer"].tolist()
+
+
+def _measure(
+    model: Model, given: Prompts, judging: Sequence[int], places: Places,
+    rows: Sequence[tuple[Site, int, str, str]], values: Array, seed: int,
+) -> None:  # fmt: skip
+    generator = torch.Generator().manual_seed(seed)
+    for some, run in decomposed(model, given.part(judging)):
+        stream, added = StreamParts(run), added_scores(run)
+        known: dict[tuple[Site, int], ScoreParts] = {}
+        runs: dict[tuple[Site, str], list[tuple[Tensor, Tensor]]] = {}
+        for i, (site, head, side, writer) in enumerate(rows):
+            if (site, head) not in known:
+                known[site, head] = ScoreParts(stream, added[site], site, head)
+            parts, before = known[site, head], stream.before(site)
+            if writer not in before.names:
+                continue
+            if (site, writer) not in runs:
+                part = before.x[:, :, before.names.index(writer)]
+                noise = torch.randn(part.shape, generator=generator).to(part)
+                noise *= part.norm(dim=-1, keepdim=True) / noise.norm(dim=-1, keepdim=True)
+                runs[site, writer] = [_without(run, site, x) for x in (part, noise)]
+            changed = [_score(run, site, head, side, x) for x in runs[site, writer]]
+            w = parts.names.index(writer)
+            left, right = parts.q, parts.k
+            mine = left[:, w] @ right.sum(1).mT if side == "query" else left.sum(1) @ right[:, w].mT
+            predicted = parts.product - parts.scale * mine
+            for row, number in enumerate(some):
+                prompt = judging[number]
+                at = places.of(given.ids[prompt], parts.seen[row], parts.pattern[row])
+                if at:
+                    values[:, i, prompt] = _changes(
+                        parts, row, at, changed[0][row], predicted[row], changed[1][row]
+                    )
+
+
+def _changes(
+    parts: ScoreParts, row: int, at: Sequence[tuple[int, int]], measured: Tensor,
+    predicted: Tensor, random: Tensor,
+) -> list[float]:  # fmt: skip
+    q, k = torch.tensor(list(at)).unbind(1)
+    added, seen = parts.added, parts.seen[row][q]
+    base, found = parts.product[row], []
+    for new in (measured, predicted):
+        scores = added.capped(new[q]) + parts.bias[row][q]
+        weights = added.weights(parts.head, scores, seen)
+        change = weights[torch.arange(len(q)), k] - parts.pattern[row][q, k]
+        found += [float((new - base)[q, k].mean()), float(change.mean())]
+    found.append(float((random - base)[q, k].mean()))
+    return [found[0], found[2], found[1], found[3], found[4]]
+
+
+def _without(run: LinearScores, site: Site, part: Tensor) -> tuple[Tensor, Tensor]:
+    """Return queries and keys of a layer when a part is removed from the stream that it reads."""
+    found: dict[str, Tensor] = {}
+
+    def visit(at: Site, call: Call, real: Tensor) -> None:
+        if at == site:
+            assert call.q is not None
+            assert call.k is not None
+            found["q"], found["k"] = precise(call.q).double(), precise(call.k).double()
+
+    with torch.no_grad(), _reduced(run, site, part), run.model.visited(visit):
+        run.model.run(run.inputs)
+    return found["q"], found["k"]
+
+
+@contextmanager
+def _reduced(run: LinearScores, site: Site, part: Tensor) -> Iterator[None]:
+    stream = site.streams["resid_pre"]
+    if stream.side != "in" or stream.run:
+        raise UnreadableAttention(
+            f"{site.name} ({site.module}): the stream that it reads is not the input of a module, "
+            "so no writer can be removed from it"
+        )
+
+    def hook(_: Any, args: tuple, kwargs: dict) -> Any:
+        from interp.circuits.stream_hooks import replace_first
+
+        x = first_tensor(args)
+        x = first_tensor(kwargs) if x is None else x
+        assert x is not None
+        return replace_first((args, kwargs), x, (x - part.reshape(x.shape).to(x.dtype)))
+
+    module = run.model.module.get_submodule(stream.module)
+    handle = module.register_forward_pre_hook(in_this_thread(hook), with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _score(
+    run: LinearScores, site: Site, head: int, side: str, changed: tuple[Tensor, Tensor]
+) -> Float[Tensor, "batch query key"]:
+    q = run.cache["q", site.layer][:, head].double()
+    k = run.cache["k", site.layer][:, site.kv_head(head)].double()
+    q = changed[0][:, head] if side == "query" else q
+    k = changed[1][:, site.kv_head(head)] if side == "key" else k
+    return run.scale(site) * q @ k.mT
+
+
+def _correlation(
+    x: Array, y: Array, clusters: tuple[str, ...] | None, seed: int
+) -> tuple[float, float, float]:
+    """Return Pearson's correlation over rows and prompts, with its bootstrap interval."""
+    known = ~np.isnan(x) & ~np.isnan(y)
+    prompts = np.flatnonzero(known.any(0))
+    labels = [str(p) if clusters is None else clusters[p] for p in prompts]
+    groups = [np.flatnonzero(np.array(labels) == name) for name in dict.fromkeys(labels)]
+
+    def moments(which: Array) -> Array:
+        columns = prompts[which]
+        a, b = x[:, columns], y[:, columns]
+        here = ~np.isnan(a) & ~np.isnan(b)
+        a, b = a[here], b[here]
+        return np.array([len(a), a.sum(), b.sum(), a @ a, b @ b, a @ b])
+
+    def coefficient(m: Array) -> Array:
+        n, a, b, aa, bb, ab = np.moveaxis(m, -1, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return (ab / n - a * b / n**2) / np.sqrt(
+                np.maximum(aa / n - (a / n) ** 2, 0) * np.maximum(bb / n - (b / n) ** 2, 0)
+            )
+
+    each = np.stack([moments(group) for group in groups])
+    value = float(coefficient(each.sum(0)))
+    if len(groups) < 2:
+        return value, float("nan"), float("nan")
+    drawn = redraw(len(groups), DRAWS, np.random.default_rng(seed))
+    found = coefficient(each[drawn].sum(1))
+    low, high = percentile_interval(found[np.isfinite(found)], tails_of(0.95))
+    return value, float(low), float(high)
