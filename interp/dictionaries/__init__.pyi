@@ -1,6 +1,12 @@
 from .core_metrics import DictionaryScores, explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
+from .explained_attention import Monosemanticity, monosemanticity
+from .feature_effects import FeatureEffects, ablate_features
 from .folder import load_dictionary, save_dictionary
+from .lorsa import Lorsa
+from .lorsa_metrics import LorsaScores, score_lorsa
+from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
+from .profile import UnitProfile, profile_heads, score_features
 from .training import train_dictionary
 from .training_result import DictionaryTraining
 
@@ -9,9 +15,24 @@ __all__ = [
     "DictionaryMismatch",
     "DictionaryScores",
     "DictionaryTraining",
+    "FeatureEffects",
+    "Lorsa",
+    "LorsaScores",
+    "LorsaTraining",
+    "Monosemanticity",
+    "UnitProfile",
+    "ablate_features",
     "explained_variance",
     "load_dictionary",
+    "load_lorsa",
+    "monosemanticity",
+    "profile_heads",
+    "profile_lorsa",
     "save_dictionary",
+    "save_lorsa",
     "score_dictionary",
+    "score_features",
+    "score_lorsa",
     "train_dictionary",
+    "train_lorsa",
 ]

@@ -94,7 +94,7 @@ class Dictionary:
         d_out = self.W_dec.shape[1]
         found = {"W_dec": self.W_dec, "b_enc": self.b_enc, "b_dec": self.b_dec} | dict(self.parts)
         wanted = {"W_dec": (d_sae, d_out), "b_enc": (d_sae,), "b_dec": (d_out,)}
-        wanted |= {name: (d_sae,) for name in EXTRA[self.architecture]}
+        wanted |= dict.fromkeys(EXTRA[self.architecture], (d_sae,))
         if "W_skip" in self.parts:
             wanted["W_skip"] = (d_out, d_in)
         shapes = {name: tuple(x.shape) for name, x in found.items()}

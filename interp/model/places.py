@@ -59,7 +59,7 @@ def place_width(model: Transformer, name: str, site: Site) -> int:
 
 @contextmanager
 def watching(
-    model: Transformer, site: Site, sees: Mapping[str, See], shape: tuple[int, int]
+    model: Transformer, site: Site, sees: Mapping[str, See], shape: tuple[int, int] | None = None
 ) -> Iterator[None]:
     """Pass the tensors of places to functions, in runs of this thread inside the block.
 
@@ -67,7 +67,7 @@ def watching(
         model: the model.
         site: the attention layer.
         sees: by place, a function of the tensor `[batch, pos, width]`.
-        shape: prompts and positions of the run; some families flatten both into rows.
+        shape: prompts and positions of the run, for families that flatten both into rows.
 
     Raises:
         UnknownName: there is no place of this name.
@@ -97,13 +97,21 @@ def _of_heads(site: Site, see: See) -> Any:
     return visit
 
 
-def _hooked(module: nn.Module, where: Where, see: See, shape: tuple[int, int]) -> Any:
+def _hooked(module: nn.Module, where: Where, see: See, shape: tuple[int, int] | None) -> Any:
     runs = [-1]
 
     def seen(x: Tensor | None) -> Tensor | None:
         if x is None:
             raise UnreadableAttention(f"{where.module} has no tensor at its {where.side}put")
-        new = see(x.reshape(*shape, -1) * where.scale)
+        if x.dim() == 3:
+            new = see(x * where.scale)
+        elif shape is not None:
+            new = see(x.reshape(*shape, -1) * where.scale)
+        else:
+            raise UnreadableAttention(
+                f"{where.module} runs on positions of all prompts in one row, which this analysis "
+                "does not read"
+            )
         return None if new is None else (new / where.scale).reshape(x.shape).to(x.dtype)
 
     def before(_: nn.Module, args: tuple, kwargs: dict) -> Any:
@@ -122,9 +130,13 @@ def _hooked(module: nn.Module, where: Where, see: See, shape: tuple[int, int]) -
         new = seen(x)
         return None if new is None else _with(output, x, new)
 
+    def begin(_: nn.Module, args: tuple) -> None:
+        runs[0] = -1  # a module's runs are counted within one forward of the model
+
     target = module.get_submodule(where.module)
     handles = ExitStack()
     for handle in (
+        module.register_forward_pre_hook(in_this_thread(begin), prepend=True),
         target.register_forward_pre_hook(in_this_thread(before), with_kwargs=True),
         target.register_forward_hook(in_this_thread(after)),
     ):
