@@ -6,8 +6,9 @@ from .folder import load_dictionary, save_dictionary
 from .lorsa import Lorsa
 from .lorsa_metrics import LorsaScores, score_lorsa
 from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
+from .matching import FeatureMatch, match_features
 from .profile import UnitProfile, profile_heads, score_features
-from .training import train_dictionary
+from .training import fit_rows, train_dictionary
 from .training_result import DictionaryTraining
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "DictionaryScores",
     "DictionaryTraining",
     "FeatureEffects",
+    "FeatureMatch",
     "Lorsa",
     "LorsaScores",
     "LorsaTraining",
@@ -23,8 +25,10 @@ __all__ = [
     "UnitProfile",
     "ablate_features",
     "explained_variance",
+    "fit_rows",
     "load_dictionary",
     "load_lorsa",
+    "match_features",
     "monosemanticity",
     "profile_heads",
     "profile_lorsa",

@@ -77,7 +77,8 @@ class DictionaryScores(Result):
 
     def value(self, metric: str, kind: str = "trained") -> float:
         """Return one score."""
-        return float(self.values[list(zip(self.kinds, self.metrics, strict=True)).index((kind, metric))])
+        at = list(zip(self.kinds, self.metrics, strict=True)).index((kind, metric))
+        return float(self.values[at])
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
@@ -341,9 +342,7 @@ def linearised(
     return ratio, ratio + (part - ratio * whole) / whole.mean()
 
 
-def explained_variance(
-    x: Float[Tensor, "row d"], y: Float[Tensor, "row d"]
-) -> float:
+def explained_variance(x: Float[Tensor, "row d"], y: Float[Tensor, "row d"]) -> float:
     """Compute 1 - E|x - y|² / (E|x|² - |E x|²) in float64.
 
     The mean of x is per entry; a published implementation takes it of x² instead, which gives other

@@ -78,7 +78,8 @@ class Monosemanticity(Result):
         """
         mine = [i for i, k in enumerate(self.kinds) if k == kind]
         if not mine:
-            raise OptionError(f"no units {kind!r}; there are {', '.join(dict.fromkeys(self.kinds))}")
+            known = ", ".join(dict.fromkeys(self.kinds))
+            raise OptionError(f"no units {kind!r}; there are {known}")
         return mean_known(self.values[mine].T[None])[0][0]
 
     def groups(self) -> pd.DataFrame:
@@ -175,8 +176,8 @@ def monosemanticity(profiles: Mapping[str, UnitProfile], *, seed: int = 0) -> Mo
             values.append(row)
             names = profile.detectors
             chosen.append((names[best[0][unit]], names[best[1][unit]]))
-    about = {k: first.provenance.get(k) for k in
-             ("model", "model_id", "content_hash", "prompts", "prompts_hash", "n_prompts", "versions")}  # fmt: skip
+    kept = ("model", "model_id", "content_hash", "prompts", "prompts_hash", "n_prompts", "versions")
+    about = {name: first.provenance.get(name) for name in kept}
     about |= {"options": {"detectors": list(first.detectors)}, "seed": seed,
               "made_by": "interp.dictionaries.monosemanticity"}  # fmt: skip
     return Monosemanticity(tuple(kinds), tuple(labels), tuple(chosen), np.stack(values),

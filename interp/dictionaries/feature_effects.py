@@ -70,8 +70,10 @@ class FeatureEffects(Result):
         })  # fmt: skip
 
     def __repr__(self) -> str:
-        lines = [f"{len(self.features)} features, {self.provenance.get('task')}: "
-                 f"{self.unchanged:.4g} {self.unit} as it is; largest changes without one:"]  # fmt: skip
+        lines = [
+            f"{len(self.features)} features, {self.provenance.get('task')}: {self.unchanged:.4g} "
+            f"{self.unit} as it is; largest changes without one:"
+        ]
         for x in self.top(min(8, len(self.features))).to_pandas().to_dict("records"):
             lines.append(f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
                          f"{x['high']:+.4g}], random direction {x['null']:+.4g}")  # fmt: skip
@@ -122,9 +124,9 @@ def ablate_features(
         raise OptionError(f"features {list(chosen[:5])}; give some of 0 to {dictionary.d_sae - 1}")
     if not isinstance(task.prompts, Prompts):
         raise OptionError(f"task {task.name} has no prompts of tokens")
-    rows = dictionary.W_dec / dictionary.W_dec.norm(dim=1, keepdim=True) if dictionary.rescale else (
-        dictionary.W_dec
-    )  # fmt: skip
+    rows = dictionary.W_dec
+    if dictionary.rescale:
+        rows = rows / rows.norm(dim=1, keepdim=True)
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(len(chosen), dictionary.d_out, generator=generator)
     written = rows[list(chosen)]
@@ -164,7 +166,9 @@ def ablate_features(
         "made_by": "interp.dictionaries.ablate_features", "seed": seed,
         "options": {"dictionary": repr(dictionary), "features": list(chosen)},
     }  # fmt: skip
-    return FeatureEffects(chosen, *effects, task.unit, float(unchanged.mean()), task.clusters, made)
+    return FeatureEffects(
+        chosen, effects[0], effects[1], task.unit, float(unchanged.mean()), task.clusters, made
+    )
 
 
 def _read(

@@ -17,6 +17,7 @@ from interp.core.files import read_bytes, write_atomically
 from interp.dictionaries.dictionary import EXTRA, Dictionary, DictionaryMismatch
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+LAYOUT = "6.54.12"  # version of SAELens whose layout this is
 _HOOKS = {
     "z": "blocks.{}.attn.hook_z",
     "attn_out": "blocks.{}.hook_attn_out",
@@ -70,6 +71,7 @@ def _config(d: Dictionary) -> dict[str, Any]:
         architecture = "skip_transcoder" if skip else _TRANSCODERS[architecture]
     prompts = d.about.get("prompts", {})
     metadata: dict[str, Any] = {
+        "sae_lens_version": LAYOUT,  # without it, SAELens takes the keys for those before 6.0
         "model_name": d.model.get("name"),
         "hook_name": _HOOKS[d.site].format(d.layer),
         "hook_head_index": None,

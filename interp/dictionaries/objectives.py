@@ -73,6 +73,8 @@ class Trainable(nn.Module):
         generator: source of the initial directions.
     """
 
+    topk_threshold: Tensor
+
     def __init__(
         self,
         architecture: str,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
-from interp.dictionaries.activations import FIRST, ROWS, ActivationStream
+from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, Pair
+from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.objectives import TRAINED, Trainable
 from interp.dictionaries.training_result import DictionaryTraining
 from interp.model.content import result_provenance
@@ -116,9 +120,6 @@ def train_dictionary(
     (arXiv 2412.06410) for batch TopK; Rajamanoharan et al. 2024 for gated (arXiv 2404.16014) and
     JumpReLU (arXiv 2407.14435).
     """
-    for what, name, known in (("architecture", architecture, TRAINED), ("treatment", dead, DEAD)):
-        if name not in known:
-            raise UnknownName(f"{what} of dictionaries", name, known)
     given = Prompts.of(prompts, model)
     where = model.site(layer, stack)
     out = site_out or site
@@ -126,18 +127,10 @@ def train_dictionary(
         require_place(name, where)
     d_in, d_out = place_width(model, site, where), place_width(model, out, where)
     d_sae = 4 * d_in if d_sae is None else d_sae
-    numbers = {"steps": steps, "batch_rows": batch_rows, "k": k, "dead_after": dead_after}
-    wrong = [f"{name}={x}" for name, x in numbers.items() if x < 1]
-    if wrong or not 1 <= k <= d_sae or not rate > 0 or (sparsity is not None and sparsity < 0):
-        raise OptionError(
-            f"{', '.join(wrong) or f'k={k}, d_sae={d_sae}, rate={rate}, sparsity={sparsity}'}; "
-            "counts must be at least 1, k at most d_sae, the rate above 0, and the sparsity not "
-            "negative"
-        )
+    settings = _checked(architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae)
     stream = ActivationStream(
         model, given, where, (site, out), buffer_rows, first, batch_size, seed
     )
-    settings = _Settings(steps, batch_rows, rate, sparsity, dead, dead_after)
     options = {
         "layer": layer, "site": site, "site_out": out, "architecture": architecture,
         "d_sae": d_sae, "k": k, "sparsity": "steered to k" if sparsity is None else sparsity,
@@ -155,33 +148,121 @@ def train_dictionary(
             "hash": given.hash, "n": len(given), "longest": longest,
             "bos": bos is not None and all(ids[0] == bos for ids in given.ids)}},
     }  # fmt: skip
-    batches = stream.batches(batch_rows)
-    start = [next(batches) for _ in range(4)]
-    x, y = (torch.cat(each) for each in zip(*start, strict=True))
-    scale = {"in": _scale(x, model, where.name), "out": _scale(y, model, where.name)}
-    shape = (d_in, d_out, d_sae, k)
-    mean = y.mean(0) * scale["out"]
-    with torch.enable_grad():
-        trainable = Trainable(
-            architecture, *shape, mean, out != site, torch.Generator().manual_seed(seed)
-        )
-        calibrated = _calibrated(trainable, x * scale["in"], k)
-        untrained = calibrated.dictionary(*scale.values(), **about)
-        if architecture == "jumprelu":
-            trainable = calibrated
-        loop = _Loop(trainable, settings, scale, model.name, seed)
-        curve = loop.run(batches, progress)
+    found = _fitted(
+        stream.batches(batch_rows), architecture, (d_in, d_out, d_sae, k), settings,
+        f"{model.name}, {where.name}", seed, progress, out != site,
+    )  # fmt: skip
     return DictionaryTraining(
-        curve, trainable.dictionary(*scale.values(), **about), untrained,
+        found.curve, found.trained.dictionary(*found.scales, **about),
+        found.untrained.dictionary(*found.scales, **about),
         made | {"buffer_bytes": stream.memory_bytes},
     )  # fmt: skip
 
 
-def _scale(x: Tensor, model: Model, where: str) -> float:
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """Parameters before and after training, scales of the activations, and the curve."""
+
+    trained: Trainable
+    untrained: Trainable
+    scales: tuple[float, float]
+    curve: dict[str, list[float]]
+
+
+def _fitted(
+    batches: Iterator[Pair], architecture: str, shape: tuple[int, int, int, int],
+    settings: _Settings, name: str, seed: int, progress: Progress | None, transcoder: bool,
+) -> _Fitted:  # fmt: skip
+    start = [next(batches) for _ in range(4)]
+    x, y = (torch.cat(each) for each in zip(*start, strict=True))
+    scales = (_scale(x, name), _scale(y, name))
+    with torch.enable_grad():
+        trainable = Trainable(
+            architecture, *shape, y.mean(0) * scales[1], transcoder,
+            torch.Generator().manual_seed(seed),
+        )  # fmt: skip
+        untrained = _calibrated(trainable, x * scales[0], shape[3])
+        if architecture == "jumprelu":
+            trainable = copy.deepcopy(untrained)
+        loop = _Loop(trainable, settings, scales, name, seed)
+        curve = loop.run(batches, progress)
+    return _Fitted(trainable, untrained, scales, curve)
+
+
+def fit_rows(
+    rows: Float[Tensor, "row width"],
+    *,
+    architecture: str = "topk",
+    d_sae: int,
+    k: int = 8,
+    sparsity: float | None = None,
+    dead: Literal["auxk", "resample", "none"] = "auxk",
+    dead_after: int = 100,
+    steps: int = 1000,
+    batch_rows: int = 512,
+    rate: float = 2e-3,
+    seed: int = 0,
+) -> Dictionary:
+    """Train a dictionary on given activations, such as a planted data set, without a model.
+
+    Args:
+        rows: the activations.
+        architecture: as for `train_dictionary`, with all other options.
+        d_sae: number of features.
+        k: codes per row.
+        sparsity: a fixed coefficient of sparsity in place of one steered to k.
+        dead: what is done about dead features.
+        dead_after: steps without a code after which a feature is dead.
+        steps: number of steps.
+        batch_rows: rows per step.
+        rate: learning rate of Adam.
+        seed: seed of initial directions and order.
+
+    Raises:
+        UnknownName: the architecture or treatment of dead features does not exist.
+        OptionError: a number is out of range.
+        NonFiniteError: rows are not finite, or training diverges.
+    """
+    settings = _checked(architecture, dead, dead_after, steps, batch_rows, rate, sparsity, k, d_sae)
+    if len(rows) < 2 or not bool(torch.isfinite(rows).all()):
+        raise NonFiniteError("the rows must be at least two, without NaN and infinity")
+    rng = torch.Generator().manual_seed(seed)
+
+    def batches() -> Iterator[Pair]:
+        while True:
+            at = torch.randint(len(rows), (batch_rows,), generator=rng)
+            yield rows[at], rows[at]
+
+    width = rows.shape[1]
+    found = _fitted(
+        batches(), architecture, (width, width, d_sae, k), settings, "rows", seed, None, False
+    )
+    return found.trained.dictionary(*found.scales, site="z", layer=0, about={"made_of": "rows"})
+
+
+def _checked(
+    architecture: str, dead: str, dead_after: int, steps: int, batch_rows: int, rate: float,
+    sparsity: float | None, k: int, d_sae: int,
+) -> _Settings:  # fmt: skip
+    for what, name, known in (("architecture", architecture, TRAINED), ("treatment", dead, DEAD)):
+        if name not in known:
+            raise UnknownName(f"{what} of dictionaries", name, known)
+    numbers = {"steps": steps, "batch_rows": batch_rows, "k": k, "dead_after": dead_after}
+    wrong = [f"{name}={x}" for name, x in numbers.items() if x < 1]
+    if wrong or not 1 <= k <= d_sae or not rate > 0 or (sparsity is not None and sparsity < 0):
+        raise OptionError(
+            f"{', '.join(wrong) or f'k={k}, d_sae={d_sae}, rate={rate}, sparsity={sparsity}'}; "
+            "counts must be at least 1, k at most d_sae, the rate above 0, and the sparsity not "
+            "negative"
+        )
+    return _Settings(steps, batch_rows, rate, sparsity, dead, dead_after)
+
+
+def _scale(x: Tensor, name: str) -> float:
     """Return the factor to a mean squared norm of the width."""
     size = float(x.square().sum(1).mean())
     if not size > 0 or not math.isfinite(size):
-        raise NonFiniteError(f"{model.name}: the activations of {where} are all 0 or not finite")
+        raise NonFiniteError(f"{name}: the activations are all 0 or not finite")
     return math.sqrt(x.shape[1] / size)
 
 
@@ -192,8 +273,6 @@ def _calibrated(trainable: Trainable, x: Tensor, k: int) -> Trainable:
     An untrained dictionary with its initial thresholds would have far more codes than the trained
     one, and so would be no control of it.
     """
-    import copy
-
     found = copy.deepcopy(trainable)
     if found.architecture == "topk":
         return found
@@ -214,7 +293,7 @@ class _Loop:
     """Steps of Adam on one dictionary, with dead features revived and a learning curve."""
 
     def __init__(
-        self, trainable: Trainable, settings: _Settings, scale: dict[str, float], name: str,
+        self, trainable: Trainable, settings: _Settings, scale: tuple[float, float], name: str,
         seed: int,
     ) -> None:  # fmt: skip
         self.trained, self.settings, self.scale, self.name = trainable, settings, scale, name
@@ -235,7 +314,7 @@ class _Loop:
         curve: dict[str, list[float]] = {name: [] for name in names}
         for step in range(1, self.settings.steps + 1):
             x, y = next(batches)
-            x, y = x * self.scale["in"], y * self.scale["out"]
+            x, y = x * self.scale[0], y * self.scale[1]
             loss, codes, found = self._step(x, y, step)
             if self.settings.dead == "resample" and step in resampled:
                 self._resample(x, y, codes, found)

@@ -49,9 +49,9 @@ class DictionaryTraining(Result):
         import pandas as pd
 
         frame = pd.DataFrame({name: list(values) for name, values in self.curve.items()})
-        return frame.assign(
-            score=frame["explained_variance"], sem=np.nan, n=self.provenance["options"]["batch_rows"]
-        ).drop(columns="explained_variance")
+        n = self.provenance["options"]["batch_rows"]
+        frame = frame.assign(score=frame["explained_variance"], sem=np.nan, n=n)
+        return frame.drop(columns="explained_variance")
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot explained variance and dead share along the steps."""

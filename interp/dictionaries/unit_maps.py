@@ -44,7 +44,11 @@ class Units(Protocol):
     """Units with a map over query and key and a mask of the positions where they are active."""
 
     kind: str
-    labels: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the units."""
+        ...
 
     def maps(
         self, call: Call, real: Tensor
