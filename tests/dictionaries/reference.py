@@ -1,4 +1,4 @@
-"""Codes and reconstructions of every architecture, written again with numpy from the definitions."""
+"""Codes and reconstructions of every architecture, in numpy, from the definitions."""
 
 from __future__ import annotations
 

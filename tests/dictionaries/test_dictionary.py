@@ -112,12 +112,13 @@ def test_folders_of_others_are_refused_with_the_reason(tmp_path) -> None:
     model = interp.load("bundled:induction")
     d = drawn("topk", site="z", layer=1)
     save_dictionary(d, tmp_path)
-    with pytest.raises(DictionaryMismatch, match="6 entries at z, and .* has 128"):
+    with pytest.raises(DictionaryMismatch, match=r"6 entries at z, and .* has 128"):
         load_dictionary(tmp_path, model)
-    with pytest.raises(DictionaryMismatch, match="no such layer; it has decoder.0, decoder.1"):
+    with pytest.raises(DictionaryMismatch, match=r"no such layer; it has decoder\.0, decoder\.1"):
         drawn("topk", layer=7).site_in(model)
+    other = {"name": "other", "hash": "abc"}
     fitting = Dictionary("standard", torch.ones(128, 4), torch.ones(4, 128), torch.zeros(4),
-                         torch.zeros(128), "z", 1, model={"name": "other", "hash": "abc"})  # fmt: skip
+                         torch.zeros(128), "z", 1, model=other)  # fmt: skip
     save_dictionary(fitting, tmp_path / "fitting")
     with pytest.raises(DictionaryMismatch, match="other_weights=True"):
         load_dictionary(tmp_path / "fitting", model)
@@ -134,7 +135,7 @@ def test_folders_of_others_are_refused_with_the_reason(tmp_path) -> None:
     plain = {k: v for k, v in json.loads(good).items() if k != "interp"}
     plain["metadata"]["hook_name"] = "blocks.0.hook_pos"
     cfg.write_text(json.dumps(plain))
-    with pytest.raises(DictionaryMismatch, match="'blocks.0.hook_pos' is not supported"):
+    with pytest.raises(DictionaryMismatch, match=r"'blocks\.0\.hook_pos' is not supported"):
         load_dictionary(tmp_path)
     cfg.write_text("[]")
     with pytest.raises(StoreError, match="layout of SAELens"):
@@ -148,7 +149,7 @@ def test_two_files_that_do_not_belong_together_are_refused(tmp_path) -> None:
     file = tmp_path / "sae_weights.safetensors"
     held = load_file(file)
     save_file({k: v + 1 for k, v in held.items()}, file)
-    with pytest.raises(StoreError, match="is not the file that cfg.json was written for"):
+    with pytest.raises(StoreError, match=r"is not the file that cfg\.json was written for"):
         load_dictionary(tmp_path)
 
 

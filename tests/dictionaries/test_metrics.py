@@ -106,7 +106,9 @@ def test_losses_are_those_of_edits(model, held_out, trained) -> None:
     assert found.unchanged_loss == pytest.approx(clean, abs=1e-5)
     assert found.zero_loss == pytest.approx(zeros, abs=1e-5)
     assert found.mean_loss == pytest.approx(means, abs=1e-5)
-    assert found.value("loss_recovered") == pytest.approx((zeros - mine) / (zeros - clean), abs=1e-4)
+    assert found.value("loss_recovered") == pytest.approx(
+        (zeros - mine) / (zeros - clean), abs=1e-4
+    )
 
 
 def test_a_trained_dictionary_is_above_all_controls(model, held_out, trained) -> None:

@@ -93,7 +93,9 @@ def test_gradients_of_jumprelu_are_those_published() -> None:
 
 
 def test_batch_topk_keeps_k_per_row_on_average() -> None:
-    made = Trainable("batchtopk", 8, 8, 32, 4, torch.zeros(8), False, torch.Generator().manual_seed(0))
+    made = Trainable(
+        "batchtopk", 8, 8, 32, 4, torch.zeros(8), False, torch.Generator().manual_seed(0)
+    )
     codes = made.codes(made.pre(torch.randn(50, 8)))
     assert int((codes > 0).sum()) == 200
     assert len(set((codes > 0).sum(1).tolist())) > 1
