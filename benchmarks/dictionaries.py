@@ -1,8 +1,9 @@
-"""Sparse dictionaries and Lorsa heads beside their controls, on a bundled model and on a story model.
+"""Sparse dictionaries and Lorsa heads beside their controls, on a bundled and a story model.
 
     python benchmarks/dictionaries.py [MODEL TEXTS]
 
-Without arguments only the bundled model is measured. MODEL is a folder, TEXTS a .json list of texts.
+Without arguments only the bundled model is measured. MODEL is a folder, TEXTS a .json list of
+texts.
 Writes dictionaries.md and dictionaries.json beside this file.
 """
 
@@ -90,8 +91,8 @@ def written(rows: list[dict[str, Any]], groups: list[dict[str, Any]]) -> str:
         "not those that train. Intervals are 95 % over held-out prompts; a dead share is a count "
         "and has none. `untrained` and `random directions` have as many codes as the trained one.",
         "", f"Dictionaries: {SIZES}; Lorsa: {LORSA}; seed 0, one thread.", "",
-        "| model, layer | what | metric | trained | untrained | random directions | shuffled decoder "
-        "| prompts | training s |",
+        "| model, layer | what | metric | trained | untrained | random directions | "
+        "shuffled decoder | prompts | training s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]  # fmt: skip
     keys = list(dict.fromkeys((r["model"], r["layer"], r["what"], r["metric"]) for r in rows))

@@ -162,7 +162,7 @@ def reduce_units(
         attention = as_attention(made, real, tokens.to(real.device))
         asked = [r for b in bounds for r in b.reductions()]
         values = map_statistics(made, attention, asked)
-        keys = call.visible() & real[:, None, None, :]
+        keys = made.visible() & real[:, None, None, :]
         seen = keys.sum(-1).clamp_min(1)
         found = []
         for b in bounds:

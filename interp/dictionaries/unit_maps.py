@@ -37,7 +37,8 @@ class UnitCall(MapCall):
 
     def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
         """Return the mask of keys that the layer may attend to."""
-        return self.seen.visible(rows)
+        # recorded attention has a mask per head, all of them equal
+        return self.seen.visible(rows).any(1, keepdim=True)
 
 
 class Units(Protocol):

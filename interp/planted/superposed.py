@@ -29,8 +29,8 @@ class Superposed:
 def superposed(
     *,
     features: int = 48,
-    width: int = 24,
-    active: float = 2.0,
+    width: int = 32,
+    active: float = 1.5,
     rows: int = 8192,
     noise: float = 0.02,
     seed: int = 0,
