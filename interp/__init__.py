@@ -19,9 +19,9 @@
     pages, store      figures, self-contained pages, Parquet; the command line prints and writes
 
 Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
-bundled, model, lens, causal, attribution, heads, safety, syntax, circuits, report, cli. What needs
-the other direction is listed in `interp.core.doors`. Importing `interp` imports neither torch nor
-transformers.
+bundled, model, lens, causal, attribution, heads, safety, probes, syntax, dictionaries, circuits,
+report, cli. What needs the other direction is listed in `interp.core.doors`. Importing `interp`
+imports neither torch nor transformers.
 """
 
 import lazy_loader

@@ -54,6 +54,16 @@ from interp.circuits.why.share_check import ShareCheck, check_shares
 from interp.circuits.why.shares import QKShares
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
+from interp.dictionaries import (
+    ablate_features,
+    monosemanticity,
+    profile_heads,
+    score_dictionary,
+    score_lorsa,
+    train_dictionary,
+    train_lorsa,
+)
+from interp.dictionaries.training_result import DictionaryTraining
 from interp.heads import kv_cache, needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
@@ -132,6 +142,13 @@ def text_scores() -> TextScores:
 def probe() -> ProbeResult:
     features, y, where = made(documents=8, each=2)
     return train_probe(features, y.tolist(), where.tolist(), folds=2, permutations=3)
+
+
+@cache
+def dictionary() -> DictionaryTraining:
+    return train_dictionary(
+        model(), prompts(), layer=1, site="attn_out", d_sae=16, k=2, steps=4, batch_rows=16
+    )
 
 
 def differences() -> Differences:
@@ -340,6 +357,23 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
+    "interp.dictionaries.core_metrics.DictionaryScores": lambda: score_dictionary(
+        model(), dictionary(), prompts()
+    ),
+    "interp.dictionaries.explained_attention.Monosemanticity": lambda: monosemanticity(
+        {"head": profile_heads(model(), repeats(model(), n=4, longest=8), 1)}
+    ),
+    "interp.dictionaries.feature_effects.FeatureEffects": lambda: ablate_features(
+        model(), dictionary().dictionary, task(), [0, 1]
+    ),
+    "interp.dictionaries.lorsa_metrics.LorsaScores": lambda: score_lorsa(
+        model(), train_lorsa(model(), prompts(), layer=1, n_heads=8, steps=2, k=2), prompts()
+    ),
+    "interp.dictionaries.lorsa_training.LorsaTraining": lambda: train_lorsa(
+        model(), prompts(), layer=1, n_heads=8, steps=2, k=2
+    ),
+    "interp.dictionaries.profile.UnitProfile": lambda: profile_heads(model(), prompts(), 1),
+    "interp.dictionaries.training_result.DictionaryTraining": dictionary,
     "interp.heads.between_models.result.ModelDifferences": model_differences,
     "interp.heads.between_models.matches.HeadMatches": lambda: interp.match_heads(
         model(), "planted:bystander", prompts(), n_null=9, n_boot=9

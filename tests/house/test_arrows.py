@@ -20,7 +20,7 @@ from interp.core.doors import DOORS, behind
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "circuits", "report", "cli",
+    "safety", "probes", "syntax", "dictionaries", "circuits", "report", "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/doors.py": "the doors",

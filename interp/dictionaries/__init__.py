@@ -1,0 +1,5 @@
+"""Sparse dictionaries on heads: training, metrics beside controls, features scored as heads."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,42 @@
+from .core_metrics import DictionaryScores, explained_variance, score_dictionary
+from .dictionary import Dictionary, DictionaryMismatch
+from .explained_attention import Monosemanticity, monosemanticity
+from .feature_effects import FeatureEffects, ablate_features
+from .folder import load_dictionary, save_dictionary
+from .lorsa import Lorsa
+from .lorsa_metrics import LorsaScores, score_lorsa
+from .lorsa_training import LorsaTraining, load_lorsa, profile_lorsa, save_lorsa, train_lorsa
+from .matching import FeatureMatch, match_features
+from .profile import UnitProfile, profile_heads, score_features
+from .training import fit_rows, train_dictionary
+from .training_result import DictionaryTraining
+
+__all__ = [
+    "Dictionary",
+    "DictionaryMismatch",
+    "DictionaryScores",
+    "DictionaryTraining",
+    "FeatureEffects",
+    "FeatureMatch",
+    "Lorsa",
+    "LorsaScores",
+    "LorsaTraining",
+    "Monosemanticity",
+    "UnitProfile",
+    "ablate_features",
+    "explained_variance",
+    "fit_rows",
+    "load_dictionary",
+    "load_lorsa",
+    "match_features",
+    "monosemanticity",
+    "profile_heads",
+    "profile_lorsa",
+    "save_dictionary",
+    "save_lorsa",
+    "score_dictionary",
+    "score_features",
+    "score_lorsa",
+    "train_dictionary",
+    "train_lorsa",
+]

@@ -1,0 +1,183 @@
+"""Effect of single features on a task: their decoded part is subtracted, and a random one's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.importance import standard_error
+from interp.causal.task import Task
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
+from interp.core.result import Result
+from interp.dictionaries.dictionary import Dictionary
+from interp.model.content import model_provenance
+from interp.model.given import takes_model
+from interp.model.places import run_at
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureEffects(Result):
+    """Change of a task when one feature's contribution is subtracted at every position.
+
+    The score is the task without the feature minus the task as it is, in the task's unit. The null
+    is the same with a random direction of the same size in place of the feature's.
+
+    Args:
+        features: the features.
+        per_prompt: the change on every prompt.
+        random: the same for random directions.
+        unit: unit of the task.
+        unchanged: the task as it is, mean over prompts.
+        clusters: a label per prompt where prompts share something.
+    """
+
+    features: tuple[int, ...]
+    per_prompt: Float[Array, "feature prompt"] = field(repr=False)
+    random: Float[Array, "feature prompt"] = field(repr=False)
+    unit: str
+    unchanged: float
+    clusters: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("feature",)
+    _per_row = ("features", "per_prompt", "random")
+    _by = "abs"
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": f"effect on {self.provenance.get('task')}", "unit": self.unit}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.DataFrame({
+            "feature": self.features, "score": self.per_prompt.mean(1),
+            "sem": standard_error(self.per_prompt, self.clusters),
+            "null": self.random.mean(1), "n": self.per_prompt.shape[1],
+        })  # fmt: skip
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{len(self.features)} features, {self.provenance.get('task')}: {self.unchanged:.4g} "
+            f"{self.unit} as it is; largest changes without one:"
+        ]
+        for x in self.top(min(8, len(self.features))).to_pandas().to_dict("records"):
+            lines.append(f"  F{x['feature']}: {x['score']:+.4g} [{x['low']:+.4g}, "
+                         f"{x['high']:+.4g}], random direction {x['null']:+.4g}")  # fmt: skip
+        return "\n".join(lines)
+
+
+@takes_model
+def ablate_features(
+    model: Model,
+    dictionary: Dictionary,
+    task: Task,
+    features: Sequence[int],
+    *,
+    batch_size: int = 16,
+    seed: int = 0,
+    other_weights: bool = False,
+    progress: Progress | None = None,
+) -> FeatureEffects:
+    """Subtract each feature's decoded contribution from the activations, and measure a task.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        dictionary: the dictionary.
+        task: the task, of prompts of tokens.
+        features: the features, ablated one by one.
+        batch_size: prompts per forward pass.
+        seed: seed of the random directions.
+        other_weights: accept a model with other weights than the dictionary was trained on.
+        progress: see `Progress`.
+
+    Raises:
+        OptionError: a feature does not exist, or the task is not of tokens.
+        DictionaryMismatch: the dictionary belongs to another model, layer or width.
+
+    Unit: of the task.
+
+    Cost: Two forward passes of the prompts per feature, and one more.
+
+    Null: a random direction of the same norm, subtracted with the same codes.
+
+    Not for: features that share their work: each alone may be dispensable.
+
+    Reference: Kissane et al. 2024 (arXiv 2406.17759).
+    """
+    site = dictionary.site_in(model, other_weights=other_weights)
+    chosen = tuple(int(f) for f in features)
+    if not chosen or min(chosen) < 0 or max(chosen) >= dictionary.d_sae:
+        raise OptionError(f"features {list(chosen[:5])}; give some of 0 to {dictionary.d_sae - 1}")
+    if not isinstance(task.prompts, Prompts):
+        raise OptionError(f"task {task.name} has no prompts of tokens")
+    rows = dictionary.W_dec
+    if dictionary.rescale:
+        rows = rows / rows.norm(dim=1, keepdim=True)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(len(chosen), dictionary.d_out, generator=generator)
+    written = rows[list(chosen)]
+    drawn = drawn / drawn.norm(dim=1, keepdim=True) * written.norm(dim=1, keepdim=True)
+    effects = [np.zeros((len(chosen), len(task))) for _ in range(2)]
+    unchanged = np.zeros(len(task))
+    start = 0
+    for batch in model.batches(task.prompts, batch_size):
+        which = list(range(start, start + len(batch)))
+        start += len(batch)
+        seen: dict[str, Tensor] = {}
+
+        def keeper(name: str, seen: dict[str, Tensor] = seen):
+            def keep(x: Tensor) -> None:
+                seen[name] = x.clone()
+
+            return keep
+
+        names = {dictionary.site, dictionary.site_out}
+        logits, _ = run_at(model, batch, site, {n: keeper(n) for n in names})
+        clean = _read(logits, batch, task, which)
+        base = task.values(clean, which, clean).cpu().numpy()
+        unchanged[which] = base
+        codes = dictionary.encode(seen[dictionary.site].float().cpu())
+        for i, f in enumerate(chosen):
+            for out, direction in zip(effects, (written[i], drawn[i]), strict=True):
+                if not bool((codes[..., f] != 0).any()):
+                    continue
+                old = seen[dictionary.site_out]
+                new = old - (codes[..., f, None] * direction).to(old)
+                logits, _ = run_at(model, batch, site, {dictionary.site_out: lambda _, w=new: w})
+                value = task.values(_read(logits, batch, task, which), which, clean)
+                out[i, which] = value.cpu().numpy() - base
+        if progress is not None:
+            progress("features", start, len(task))
+    made = model_provenance(model) | task.about() | {
+        "made_by": "interp.dictionaries.ablate_features", "seed": seed,
+        "options": {"dictionary": repr(dictionary), "features": list(chosen)},
+    }  # fmt: skip
+    return FeatureEffects(
+        chosen, effects[0], effects[1], task.unit, float(unchanged.mean()), task.clusters, made
+    )
+
+
+def _read(
+    logits: Tensor, batch: Prompts, task: Task, which: Sequence[int]
+) -> Float[Tensor, "row d_vocab"]:
+    """Return the rows of logits that a task reads."""
+    first = batch.padded()[1].long().argmax(1).tolist()
+    rows = [
+        logits[i, first[i] + at] for i, prompt in enumerate(which) for at in task.positions[prompt]
+    ]
+    found = torch.stack(rows)
+    return found if task.vocabulary is None else found[:, list(task.vocabulary)]

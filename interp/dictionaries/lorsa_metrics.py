@@ -1,0 +1,166 @@
+"""Held-out explained variance of a Lorsa layer beside its untrained control."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.importance import standard_error
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+from interp.dictionaries.activations import FIRST, counted_rows
+from interp.dictionaries.core_metrics import linearised
+from interp.dictionaries.lorsa import Lorsa
+from interp.dictionaries.lorsa_training import LorsaTraining, lorsa_site
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+from interp.model.places import run_at
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+UNITS = {
+    "explained_variance": "share of the variance",
+    "loss_recovered": "share of the rise of the loss under zero ablation",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LorsaScores(Result):
+    """Explained variance and recovered loss of a Lorsa layer and of the untrained one.
+
+    Args:
+        kinds: "trained" or "untrained", per row.
+        metrics: the metric, per row.
+        values: the scores, ratios of sums over positions.
+        per_prompt: linearised values per prompt, whose mean is the score.
+        clusters: a label per prompt where prompts share something.
+    """
+
+    kinds: tuple[str, ...]
+    metrics: tuple[str, ...]
+    values: Float[Array, " row"] = field(repr=False)
+    per_prompt: Float[Array, "row prompt"] = field(repr=False)
+    clusters: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("layer_kind",)
+    _per_row = ("kinds", "metrics", "values", "per_prompt")
+
+    def value(self, metric: str, kind: str = "trained") -> float:
+        """Return one score."""
+        at = list(zip(self.kinds, self.metrics, strict=True)).index((kind, metric))
+        return float(self.values[at])
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        of = {(k, m): v for k, m, v in zip(self.kinds, self.metrics, self.values, strict=True)}
+        return pd.DataFrame({
+            "layer_kind": self.kinds, "metric": self.metrics, "score": self.values,
+            "sem": standard_error(self.per_prompt, self.clusters),
+            "null": [of.get(("untrained", m), np.nan) for m in self.metrics],
+            "n": self.per_prompt.shape[1], "unit": [UNITS[m] for m in self.metrics],
+        })  # fmt: skip
+
+    def __repr__(self) -> str:
+        lines = [f"Lorsa layer on {self.per_prompt.shape[1]} held-out prompts"]
+        for x in self.to_pandas().to_dict("records"):
+            lines.append(f"  {x['layer_kind']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
+                         f"{x['high']:.3f}]")  # fmt: skip
+        return "\n".join(lines)
+
+
+@takes_model
+def score_lorsa(
+    model: Model, lorsa: Lorsa | LorsaTraining, prompts: Any, *, batch_size: int = 8
+) -> LorsaScores:
+    """Measure a Lorsa layer on held-out prompts, beside the untrained one.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        lorsa: the layer, or the result of its training, whose untrained layer is the control.
+        prompts: texts, ids or `Prompts` that it was not trained on.
+        batch_size: prompts per forward pass.
+
+    Raises:
+        DictionaryMismatch: the layer belongs to another model.
+
+    Unit: explained_variance is 1 - E|y - y'|² / E|y - E y|², in float64; loss_recovered is (loss
+        with zeros - loss with the layer) / (loss with zeros - loss).
+
+    Cost: Three forward passes of the prompts, and one for the control.
+
+    Null: the untrained layer with as many heads per position.
+
+    Not for: whether heads do what the model's heads do; compare `profile_lorsa`.
+
+    Reference: He et al. 2025 (arXiv 2504.20938), whose code divides by the variance of the
+    reconstruction; here it is that of the output.
+    """
+    layers = {"trained": lorsa} if isinstance(lorsa, Lorsa) else {
+        "trained": lorsa.lorsa, "untrained": lorsa.untrained
+    }  # fmt: skip
+    site = lorsa_site(model, layers["trained"])
+    given = Prompts.of(prompts, model)
+    measured: list[dict[str, Array]] = []
+    ys, kepts, found = [], [], {name: [] for name in layers}
+    for batch in model.batches(given, batch_size):
+        seen: dict[str, Tensor] = {}
+
+        def keeper(name: str, seen: dict[str, Tensor] = seen):
+            def keep(x: Tensor) -> None:
+                seen[name] = x.clone()
+
+            return keep
+
+        logits, real = run_at(model, batch, site, {n: keeper(n) for n in ("attn_in", "attn_out")})
+        kept = counted_rows(real, FIRST)
+        y = seen["attn_out"]
+        sums = {"clean": _loss(batch, logits, kept)}
+        others = {"zero": torch.zeros_like(y)}
+        with torch.no_grad():
+            others |= {n: each(seen["attn_in"].float().cpu()).to(y) for n, each in layers.items()}
+        for name, value in others.items():
+            whole = torch.where(kept[..., None], value, y)
+            logits, _ = run_at(model, batch, site, {"attn_out": lambda _, w=whole: w})
+            sums[name] = _loss(batch, logits, kept)
+            if name in layers:
+                found[name].append((whole - y).double().square().sum(-1).sum(1).cpu().numpy())
+        measured.append(sums)
+        ys.append(y.double())
+        kepts.append(kept)
+    rows = sum(float(k.sum()) for k in kepts)
+    mean = torch.stack([y[k].sum(0) for y, k in zip(ys, kepts, strict=True)]).sum(0) / rows
+    variance = np.concatenate([
+        ((y - mean).square().sum(-1) * k).sum(1).cpu().numpy()
+        for y, k in zip(ys, kepts, strict=True)
+    ])  # fmt: skip
+    loss = {name: np.concatenate([m[name] for m in measured]) for name in measured[0]}
+    lines = []
+    for name in layers:
+        ev = linearised(variance - np.concatenate(found[name]), variance)
+        back = linearised(loss["zero"] - loss[name], loss["zero"] - loss["clean"])
+        lines += [(name, "explained_variance", *ev), (name, "loss_recovered", *back)]
+    return LorsaScores(
+        tuple(x[0] for x in lines), tuple(x[1] for x in lines), np.array([x[2] for x in lines]),
+        np.stack([x[3] for x in lines]), given.clusters,
+        result_provenance(model, "interp.dictionaries.score_lorsa", given,
+                          lorsa=repr(layers["trained"])),
+    )  # fmt: skip
+
+
+def _loss(batch: Prompts, logits: Tensor, kept: Tensor) -> Array:
+    """Return the summed loss per prompt of the tokens after counted positions."""
+    ids, real = batch.padded()
+    ids, real = ids.to(logits.device), real.to(logits.device)
+    nats = -logits.log_softmax(-1)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0].double()
+    return (nats * (kept[:, :-1] & real[:, 1:])).sum(1).cpu().numpy()

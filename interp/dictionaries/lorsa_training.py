@@ -1,0 +1,373 @@
+"""Training, scoring, files and profiles of Lorsa layers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.core.errors import NonFiniteError, OptionError, StoreError
+from interp.core.files import read_bytes, write_atomically
+from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
+from interp.core.result import Result
+from interp.dictionaries.activations import FIRST, ROWS, counted_rows
+from interp.dictionaries.dictionary import DictionaryMismatch
+from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
+from interp.dictionaries.profile import DETECTORS, UnitProfile, profile_units
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+from interp.model.places import require_place, run_at, watching
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+FORMAT = "interp lorsa 1"
+POINTS = 40
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LorsaTraining(Result):
+    """A trained Lorsa layer and its learning curve.
+
+    Rows are steps; the score is the explained variance of that step's batch. Files hold the curve;
+    `save_lorsa` writes the layer.
+
+    Args:
+        curve: by name, the values at each recorded step: step, loss, explained_variance and k.
+        lorsa: the trained layer; None if read from a file.
+        untrained: the layer that training began with, with the final k.
+    """
+
+    curve: Mapping[str, list[float]]
+    lorsa: Lorsa = field(repr=False)
+    untrained: Lorsa = field(repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "a step is a batch of prompts"
+    _units = ("step",)
+
+    def _stored(self) -> LorsaTraining:
+        return replace(self, lorsa=None, untrained=None)  # type: ignore[arg-type]
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "explained_variance", "unit": "share of the variance of a batch"}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        frame = pd.DataFrame({name: list(values) for name, values in self.curve.items()})
+        frame = frame.assign(score=frame["explained_variance"], sem=np.nan)
+        return frame.assign(n=self.provenance["options"]["batch_size"]).drop(
+            columns="explained_variance"
+        )
+
+    def __repr__(self) -> str:
+        last = {name: values[-1] for name, values in self.curve.items()}
+        return (
+            f"{self.lorsa!r}\n  after {last['step']:.0f} steps, on the last training batch: "
+            f"explained variance {last['explained_variance']:.3f}, {last['k']:.0f} heads per "
+            "position"
+        )
+
+
+@takes_model
+def train_lorsa(
+    model: Model,
+    prompts: Any,
+    *,
+    layer: int,
+    stack: str | None = None,
+    n_heads: int | None = None,
+    n_qk: int | None = None,
+    d_qk: int | None = None,
+    k: int = 8,
+    steps: int = 400,
+    rate: float = 4e-3,
+    window: int | None = None,
+    rows: int = ROWS,
+    batch_size: int = 8,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> LorsaTraining:
+    """Train a Lorsa layer to reconstruct the output of an attention layer.
+
+    The number of heads per position falls linearly from all to k over the first half of the steps.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        prompts: texts, ids or `Prompts` to train on.
+        layer: the attention layer, which must be causal.
+        stack: attention stack, where a layer number is not enough.
+        n_heads: number of Lorsa heads; by default the width of the stream.
+        n_qk: number of query-key heads; by default four times the heads of the layer, or n_heads
+            where that is smaller.
+        d_qk: size of queries and keys; by default that of the layer.
+        k: heads per position.
+        steps: number of steps.
+        rate: learning rate of Adam; it falls to 0 over the last fifth of the steps.
+        window: number of keys back that a query sees, where the layer has one.
+        rows: most positions that are held in memory; later prompts are left out.
+        batch_size: prompts per step.
+        seed: seed of initial weights and of the order.
+        progress: see `Progress`.
+
+    Raises:
+        OptionError: the layer is not causal, or numbers do not fit.
+        NonFiniteError: training diverges; nothing is written.
+
+    Unit: explained variance of a batch, along the steps.
+
+    Cost: One forward pass of the prompts, and `steps` steps on the layer.
+
+    Null: the untrained layer; see `score_lorsa`.
+
+    Not for: heads of a bidirectional layer, or positions that are neither learned nor rotary.
+
+    Reference: He et al. 2025, "Towards Understanding the Nature of Attention with Low-Rank Sparse
+    Decomposition" (arXiv 2504.20938).
+    """
+    site = model.site(layer, stack)
+    if not site.causal:
+        raise OptionError(f"{site.name} is not causal; Lorsa layers are")
+    for name in ("attn_in", "attn_out"):
+        require_place(name, site)
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    heads = model.d_model if n_heads is None else n_heads
+    shared = min(heads, 4 * site.n_heads) if n_qk is None else n_qk
+    size = site.d_head if d_qk is None else d_qk
+    if min(heads, shared, size, k, steps, batch_size) < 1 or k > heads or heads % shared:
+        raise OptionError(
+            f"n_heads={heads}, n_qk={shared}, d_qk={size}, k={k}, steps={steps}: all at least 1, k "
+            "at most n_heads, and n_heads a multiple of n_qk"
+        )
+    held = _held(model, given, site, batch_size, rows)
+    scale_in, scale_out, mean = _scales(held)
+    generator = torch.Generator().manual_seed(seed)
+    start = _initial(model.d_model, heads, shared, size, mean * scale_out, generator)
+    fixed: dict[str, Any] = {
+        "layer": site.layer, "stack": site.stack, "rotary": rotary_base(model), "window": window,
+        "model": {"name": model.name, "hash": model.content_hash},
+    }  # fmt: skip
+    options = {
+        "layer": layer, "n_heads": heads, "n_qk": shared, "d_qk": size, "k": k, "steps": steps,
+        "rate": rate, "window": window, "batch_size": batch_size, "seed": seed,
+        "positions_held": sum(int(kept.sum()) for *_, kept in held),
+    }  # fmt: skip
+    untrained = _unscaled(Lorsa(**start, k=k, **fixed), scale_in, scale_out)
+    with torch.enable_grad():
+        weights = {name: x.clone().requires_grad_() for name, x in start.items()}
+        curve = _descend(
+            Lorsa(**weights, k=k, **fixed), held, (scale_in, scale_out), steps, rate, seed,
+            model.name, progress,
+        )  # fmt: skip
+    trained = Lorsa(**{name: x.detach() for name, x in weights.items()}, k=k, **fixed)
+    made = result_provenance(model, "interp.dictionaries.train_lorsa", given, **options)
+    return LorsaTraining(curve, _unscaled(trained, scale_in, scale_out), untrained, made)
+
+
+Held = list[tuple[Tensor, Tensor, Tensor]]
+
+
+def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int) -> Held:
+    """Return input, output and counted positions of batches, until `rows` positions are held."""
+    found: Held = []
+    total = 0
+    for batch in model.batches(prompts, batch_size):
+        if total >= rows:
+            break
+        seen: dict[str, Tensor] = {}
+
+        def keeper(name: str, seen: dict[str, Tensor] = seen):
+            def keep(x: Tensor) -> None:
+                seen[name] = x.float().cpu()
+
+            return keep
+
+        _, real = run_at(
+            model, batch, site, {n: keeper(n) for n in ("attn_in", "attn_out")}, last=1
+        )
+        kept = counted_rows(real, FIRST).cpu()
+        total += int(kept.sum())
+        found.append((seen["attn_in"], seen["attn_out"], kept))
+    return found
+
+
+def _scales(held: Held) -> tuple[float, float, Tensor]:
+    """Return factors to a mean squared norm of the width, and the mean output."""
+    x = torch.cat([x[kept] for x, _, kept in held])
+    y = torch.cat([y[kept] for _, y, kept in held])
+    sizes = [float(v.square().sum(1).mean()) for v in (x, y)]
+    if not len(x) or not all(math.isfinite(s) and s > 0 for s in sizes):
+        raise NonFiniteError("the attention layer's input or output is all 0 or not finite")
+    return (x.shape[1] / sizes[0]) ** 0.5, (y.shape[1] / sizes[1]) ** 0.5, y.mean(0)
+
+
+def _initial(
+    width: int, heads: int, shared: int, size: int, mean: Tensor, generator: torch.Generator
+) -> dict[str, Tensor]:
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    out = draw(heads, width)
+    return {
+        "W_Q": draw(shared, width, size) * width**-0.5,
+        "W_K": draw(shared, width, size) * width**-0.5,
+        "W_V": draw(heads, width) * width**-0.5,
+        "W_O": out / out.norm(dim=1, keepdim=True),
+        "b_Q": torch.zeros(shared, size), "b_K": torch.zeros(shared, size),
+        "b_V": torch.zeros(heads), "b_O": mean.clone(),
+    }  # fmt: skip
+
+
+def _descend(
+    lorsa: Lorsa, held: Held, scales: tuple[float, float], steps: int, rate: float, seed: int,
+    name: str, progress: Progress | None,
+) -> dict[str, list[float]]:  # fmt: skip
+    adam = torch.optim.Adam([getattr(lorsa, w) for w in WEIGHTS], lr=rate)
+    rng = np.random.default_rng(seed)
+    curve: dict[str, list[float]] = {
+        n: [] for n in ("step", "loss", "explained_variance", "k")
+    }  # fmt: skip
+    order: list[int] = []
+    for step in range(1, steps + 1):
+        order = order or rng.permutation(len(held)).tolist()
+        x, y, kept = held[order.pop()]
+        share = min(1.0, step / max(1, steps // 2))
+        k = round(lorsa.n_heads + (lorsa.k - lorsa.n_heads) * share)
+        for group in adam.param_groups:
+            group["lr"] = rate * min(1.0, (steps - step + 1) / max(1, steps // 5))
+        wanted = (y * scales[1])[kept]
+        found = lorsa(x * scales[0], k)[kept]
+        loss = (found - wanted).square().sum(1).mean() / wanted.shape[1]
+        if not bool(torch.isfinite(loss)):
+            raise NonFiniteError(
+                f"{name}: training of the Lorsa layer diverges at step {step}; give a lower rate"
+            )
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        if step % max(1, steps // POINTS) == 0 or step == steps:
+            rest = float((found - wanted).detach().double().square().sum())
+            total = float((wanted - wanted.mean(0)).double().square().sum())
+            point = (step, float(loss.detach()), 1 - rest / max(total, 1e-30), k)
+            for key, value in zip(curve, point, strict=True):
+                curve[key].append(float(value))
+            if progress is not None:
+                progress("Lorsa", step, steps)
+    return curve
+
+
+def _unscaled(lorsa: Lorsa, scale_in: float, scale_out: float) -> Lorsa:
+    """Return the layer on activations that are not scaled."""
+    return replace(
+        lorsa, W_Q=lorsa.W_Q * scale_in, W_K=lorsa.W_K * scale_in, W_V=lorsa.W_V * scale_in,
+        W_O=lorsa.W_O / scale_out, b_O=lorsa.b_O / scale_out,
+    )  # fmt: skip
+
+
+@takes_model
+def profile_lorsa(
+    model: Model,
+    lorsa: Lorsa,
+    prompts: Any,
+    metrics: Iterable[Any] = DETECTORS,
+    *,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> UnitProfile:
+    """Score Lorsa heads by the detectors of heads, at the positions where they are among the k.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        lorsa: the layer.
+        prompts: texts, ids or `Prompts`, not those that it was trained on.
+        metrics: detectors by name or declaration.
+        batch_size: prompts per forward pass.
+        seed: seed of the shuffling.
+
+    Raises:
+        DictionaryMismatch: the layer belongs to another model.
+        OptionError: a metric is not a detector.
+    """
+    site = lorsa_site(model, lorsa)
+    now: dict[str, Tensor] = {}
+
+    def keep(x: Tensor) -> None:
+        now["x"] = x.float()
+
+    given = Prompts.of(prompts, model)
+    units = LorsaUnits(lorsa, lambda: now["x"])
+    with watching(model, site, {"attn_in": keep}):
+        return profile_units(
+            model, site, units, given, metrics, batch_size=batch_size, seed=seed,
+            made_by="interp.dictionaries.profile_lorsa",
+        )  # fmt: skip
+
+
+def lorsa_site(model: Model, lorsa: Lorsa) -> Site:
+    """Return the attention layer of a model that a Lorsa layer stands for.
+
+    Raises:
+        DictionaryMismatch: there is no such layer, or width or weights differ.
+    """
+    sites = {(s.stack, s.layer): s for s in model.sites}
+    site = sites.get((lorsa.stack, lorsa.layer))
+    if site is None or lorsa.W_V.shape[1] != model.d_model:
+        raise DictionaryMismatch(
+            f"{lorsa!r} reads {lorsa.W_V.shape[1]} entries of {lorsa.stack}.{lorsa.layer}, which "
+            f"{model.name} does not have"
+        )
+    mine = lorsa.model.get("hash")
+    if mine and mine != model.content_hash:
+        raise DictionaryMismatch(
+            f"{lorsa!r} was trained on {lorsa.model.get('name')} ({str(mine)[:12]}), and the "
+            f"weights of {model.name} ({model.content_hash[:12]}) differ; train it again"
+        )
+    return site
+
+
+def save_lorsa(lorsa: Lorsa, path: str | Path) -> None:
+    """Write a Lorsa layer as one safetensors file.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    from safetensors.torch import save
+
+    about = {f.name: getattr(lorsa, f.name) for f in fields(lorsa) if f.name not in WEIGHTS}
+    about = {"format": FORMAT} | about | {"model": dict(lorsa.model)}
+    tensors = {name: getattr(lorsa, name).detach().contiguous() for name in WEIGHTS}
+    write_atomically(Path(path), save(tensors, metadata={"interp": json.dumps(about)}))
+
+
+def load_lorsa(path: str | Path) -> Lorsa:
+    """Read a Lorsa layer.
+
+    Raises:
+        StoreError: the file cannot be read, or does not hold a Lorsa layer.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    content = read_bytes(Path(path))
+    try:
+        tensors = load(content)
+        size = int.from_bytes(content[:8], "little")
+        about = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["interp"])
+        if about.pop("format") != FORMAT:
+            raise ValueError("another format")
+        return Lorsa(**{name: tensors[name] for name in WEIGHTS}, **about)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} does not hold a Lorsa layer ({error}); train it again") from error

@@ -1,0 +1,365 @@
+"""Features, heads and Lorsa heads scored by the same detectors, beside their nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.importance import standard_error
+from interp.core.errors import OptionError
+from interp.core.prompts import Prompts, bos_id
+from interp.core.result import Result
+from interp.dictionaries.controls import random_directions
+from interp.dictionaries.dictionary import Dictionary
+from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, Units, unit_call
+from interp.heads.declaration import BoundAnalysis, bound
+from interp.heads.map_rows import map_statistics
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+from interp.model.hooks.kernel_call import as_attention
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.hooks.calls import Call
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+Array = np.ndarray
+DETECTORS = ("previous_token", "current_token", "duplicate_token", "induction")
+MOST = 256  # features that are scored unless they are named
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnitProfile(Result):
+    """Attention mass of units on the targets of detectors.
+
+    A row is a unit and a detector: the mean over prompts of the mass on the detector's targets, at
+    positions where the unit is active and has a target. `chance` is the mass of uniform attention
+    over the visible keys at the same positions, `null` the mass on shuffled tokens for detectors
+    that read tokens and that of the control units for others, and `p` the share of control units,
+    counting this one, that score at least as high.
+
+    Args:
+        kind: "feature", "head" or "lorsa".
+        labels: the units.
+        detectors: the detectors.
+        mass: mass on the targets; NaN in prompts without such a position.
+        chance: mass of uniform attention at the same positions.
+        shuffled: mass on shuffled tokens, scored on the targets of the original tokens; NaN for
+            detectors that do not read tokens.
+        control: mean mass of every control unit; no units for heads.
+        head: head that writes most of the unit, and its share; empty if not known.
+        clusters: a label per prompt where prompts share something.
+    """
+
+    kind: str
+    labels: tuple[str, ...] = field(repr=False)
+    detectors: tuple[str, ...]
+    mass: Float[Array, "unit detector prompt"] = field(repr=False)
+    chance: Float[Array, "unit detector prompt"] = field(repr=False)
+    shuffled: Float[Array, "unit detector prompt"] = field(repr=False)
+    control: Float[Array, "control detector"] = field(repr=False)
+    head: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("unit_name",)
+
+    @property
+    def per_prompt(self) -> Float[Array, "row prompt"]:  # type: ignore[override]
+        """Mass of every unit and detector on every prompt; NaN without a position."""
+        return self.mass.reshape(-1, self.mass.shape[2])
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        mean, n = mean_known(self.mass)
+        null, _ = mean_known(self.shuffled)
+        if len(self.control):
+            typical = mean_known(self.control.T[None])[0][0]
+            null = np.where(np.isnan(null), typical[None], null)
+        rows: dict[str, Any] = {
+            "unit_name": np.repeat(self.labels, len(self.detectors)),
+            "metric": np.tile(self.detectors, len(self.labels)),
+            "score": mean.ravel(),
+            "sem": self._sem(),
+            "null": null.ravel(),
+            "chance": mean_known(self.chance)[0].ravel(),
+            "p": self._p(mean).ravel(),
+            "n": n.ravel(),
+        }
+        if self.head:
+            rows["main_head"] = np.repeat([h for h, _ in self.head], len(self.detectors))
+            rows["head_share"] = np.repeat([s for _, s in self.head], len(self.detectors))
+        return pd.DataFrame(rows)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"unit": "attention mass"}
+
+    def _sem(self) -> Float[Array, " row"]:
+        found = []
+        for row in self.per_prompt:
+            known = ~np.isnan(row)
+            labels = None if self.clusters is None else [
+                c for c, k in zip(self.clusters, known, strict=True) if k
+            ]  # fmt: skip
+            one = standard_error(row[known][None], labels) if known.sum() > 1 else [np.nan]
+            found.append(float(one[0]))
+        return np.array(found)
+
+    def _p(self, mean: Float[Array, "unit detector"]) -> Float[Array, "unit detector"]:
+        if not len(self.control):
+            return np.full(mean.shape, np.nan)
+        above = (self.control[None] >= mean[:, None] - 1e-12).sum(1)
+        known = (~np.isnan(self.control)).sum(0)
+        return np.where(np.isnan(mean), np.nan, (1 + above) / (1 + known))
+
+    def __repr__(self) -> str:
+        best = self.top(min(8, len(self))).to_pandas()
+        lines = [f"{len(self.labels)} units ({self.kind}), {len(self.detectors)} detectors, "
+                 f"{self.mass.shape[2]} prompts; highest mass on targets:"]  # fmt: skip
+        for x in best.to_dict("records"):
+            lines.append(
+                f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
+                f"{x['high']:.3f}], null {x['null']:.3f}, chance {x['chance']:.3f}"
+                + (f", p {x['p']:.3g}" if x["p"] == x["p"] else "")
+                + (f", head {x['main_head']} ({x['head_share']:.0%})" if self.head else "")
+            )
+        return "\n".join(lines)
+
+
+def mean_known(x: Float[Array, "a b prompt"]) -> tuple[Array, Array]:
+    """Return the mean over prompts with a value, and their number; NaN without any."""
+    known = ~np.isnan(x)
+    n = known.sum(-1)
+    total = np.where(known, x, 0.0).sum(-1)
+    return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0), n
+
+
+def reduce_units(
+    model: Model,
+    site: Site,
+    units: Units,
+    bounds: Sequence[BoundAnalysis],
+    prompts: Prompts,
+    batch_size: int,
+) -> tuple[Float[Array, "unit detector prompt"], Float[Array, "unit detector prompt"]]:
+    """Return mass on targets, and that of uniform attention, per unit, detector and prompt."""
+    masses, chances = [], []
+
+    def visit(here: Site, call: Call, real: Tensor) -> None:
+        if (here.stack, here.layer) != (site.stack, site.layer):
+            return
+        model.require_finite(call, here)
+        rows, active = units.maps(call, real)
+        made = unit_call(call, rows, len(units.labels))
+        attention = as_attention(made, real, tokens.to(real.device))
+        asked = [r for b in bounds for r in b.reductions()]
+        values = map_statistics(made, attention, asked)
+        keys = made.visible() & real[:, None, None, :]
+        seen = keys.sum(-1).clamp_min(1)
+        found = []
+        for b in bounds:
+            mass, targets = (values[r.name] for r in b.reductions())
+            counted = (active & (targets > 0) & real[:, None]).double()
+            n = counted.sum(-1)
+            for x in (mass.double(), (targets.double() / seen).expand_as(counted)):
+                mean = (x * counted).sum(-1) / n.clamp_min(1)
+                found.append(torch.where(n > 0, mean, torch.nan).cpu())
+        both = torch.stack(found, -1).permute(1, 2, 0)  # unit, detector and kind, prompt
+        masses.append(both[:, ::2].numpy())
+        chances.append(both[:, 1::2].numpy())
+
+    for batch in model.batches(prompts, batch_size):
+        tokens, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
+        model.read(batch, visit, last=1)
+    return np.concatenate(masses, -1), np.concatenate(chances, -1)
+
+
+def bound_detectors(metrics: Iterable[Any]) -> list[BoundAnalysis]:
+    """Return detectors by name or declaration.
+
+    Raises:
+        OptionError: one of them is not a detector.
+    """
+    bounds = [bound(m) for m in metrics]
+    wrong = [b.label for b in bounds if b.analysis.kind != "detector"]
+    if wrong or not bounds:
+        raise OptionError(
+            f"{', '.join(wrong) or 'nothing'}: units are scored by detectors, such as "
+            f"{', '.join(DETECTORS)}"
+        )
+    return bounds
+
+
+def profile_units(
+    model: Model,
+    site: Site,
+    units: Units,
+    prompts: Prompts,
+    metrics: Iterable[Any] = DETECTORS,
+    *,
+    control: Units | None = None,
+    head: tuple[tuple[int, float], ...] = (),
+    batch_size: int = 8,
+    seed: int = 0,
+    made_by: str = "interp.dictionaries.profile_units",
+) -> UnitProfile:
+    """Score units of a layer by detectors, on prompts and on the same with shuffled tokens.
+
+    Args:
+        model: the model.
+        site: the attention layer.
+        units: features, heads or Lorsa heads of that layer.
+        prompts: the prompts.
+        metrics: detectors.
+        control: units of the same kind that learned nothing, for p and the null of detectors that
+            do not read tokens.
+        head: head that writes most of each unit, and its share.
+        batch_size: prompts per forward pass.
+        seed: seed of the shuffling.
+        made_by: function that is named in the provenance.
+    """
+    prompts.check(model)
+    bounds = bound_detectors(metrics)
+    mass, chance = reduce_units(model, site, units, bounds, prompts, batch_size)
+    first = bos_id(model)
+    keep = first is not None and all(ids[0] == first for ids in prompts.ids)
+    reading = [i for i, b in enumerate(bounds) if b.analysis.reads_tokens]
+    shuffled = np.full(mass.shape, np.nan)
+    if reading:
+        other = prompts.shuffled(seed, keep)
+        some = [bounds[i] for i in reading]
+        shuffled[:, reading] = reduce_units(model, site, units, some, other, batch_size)[0]
+    typical = np.zeros((0, len(bounds)))
+    if control is not None:
+        typical = mean_known(
+            reduce_units(model, site, control, bounds, prompts, batch_size)[0]
+        )[0]  # fmt: skip
+    made = result_provenance(
+        model, made_by, prompts, seed=seed, layer=site.layer, units=units.kind,
+        detectors=[b.label for b in bounds],
+    )  # fmt: skip
+    return UnitProfile(
+        units.kind, units.labels, tuple(b.label for b in bounds), mass, chance, shuffled, typical,
+        head, prompts.clusters, made,
+    )  # fmt: skip
+
+
+@takes_model
+def score_features(
+    model: Model,
+    dictionary: Dictionary,
+    prompts: Any,
+    metrics: Iterable[Any] = DETECTORS,
+    *,
+    features: Sequence[int] | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
+    other_weights: bool = False,
+) -> UnitProfile:
+    """Score features of a dictionary of attention outputs by the detectors of heads.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        dictionary: a dictionary of z or of the attention output.
+        prompts: texts, ids or `Prompts`, not those that it was trained on.
+        metrics: detectors by name or declaration.
+        features: the features; by default the 256 that have a code at most positions, without those
+            that have none.
+        batch_size: prompts per forward pass.
+        seed: seed of shuffling and of the control's directions.
+        other_weights: accept a model with other weights than the dictionary was trained on.
+
+    Raises:
+        OptionError: the dictionary reads something else, or a metric is not a detector.
+        DictionaryMismatch: the dictionary belongs to another model, layer or width.
+
+    Unit: attention mass: the absolute share of a feature's attribution on the targets.
+
+    Cost: Three forward passes of the prompts, and a map per feature and prompt.
+
+    Null: shuffled tokens, and as many random directions with as many codes.
+
+    Not for: what a feature does; ablate it with `ablate_features`.
+
+    Reference: Kissane et al. 2024 (arXiv 2406.17759) for direct feature attribution; detectors on
+    it are this project's.
+    """
+    site = dictionary.site_in(model, other_weights=other_weights)
+    given = Prompts.of(prompts, model)
+    number, positions = code_counts(model, dictionary, given, batch_size)
+    if features is None:
+        alive = np.argsort(-number, kind="stable")[:MOST]
+        features = sorted(int(f) for f in alive if number[f] > 0)
+        if not features:
+            raise OptionError("no feature has a code on these prompts; give other prompts")
+    units = FeatureUnits.of(model, dictionary, features, site)
+    units.require_same(model, next(model.batches(given, batch_size)), site)
+    k = max(1, min(dictionary.d_sae, round(float(number.sum()) / positions)))
+    other = random_directions(dictionary, k, torch.Generator().manual_seed(seed))
+    control = FeatureUnits.of(model, other, features, site)
+    head: tuple[tuple[int, float], ...] = ()
+    if dictionary.site == "z":
+        share = dictionary.to(torch.float64)
+        shares = share.head_share()[list(features)] if share.n_heads else None
+        if shares is not None:
+            best = shares.max(1)
+            head = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return profile_units(
+        model, site, units, given, metrics, control=control, head=head, batch_size=batch_size,
+        seed=seed, made_by="interp.dictionaries.score_features",
+    )  # fmt: skip
+
+
+@takes_model
+def profile_heads(
+    model: Model,
+    prompts: Any,
+    layer: int,
+    metrics: Iterable[Any] = DETECTORS,
+    *,
+    stack: str | None = None,
+    batch_size: int = 8,
+    seed: int = 0,
+) -> UnitProfile:
+    """Score the heads of a layer exactly as features are scored, for comparison with them.
+
+    Args:
+        model: a loaded model, or anything that `interp.load` accepts.
+        prompts: texts, ids or `Prompts`.
+        layer: the layer.
+        metrics: detectors by name or declaration.
+        stack: attention stack, where a layer number is not enough.
+        batch_size: prompts per forward pass.
+        seed: seed of the shuffling.
+
+    Raises:
+        OptionError: there is no such layer, or a metric is not a detector.
+    """
+    site = model.site(layer, stack)
+    return profile_units(
+        model, site, HeadUnits(site), Prompts.of(prompts, model), metrics, batch_size=batch_size,
+        seed=seed, made_by="interp.dictionaries.profile_heads",
+    )  # fmt: skip
+
+
+def code_counts(
+    model: Model, dictionary: Dictionary, prompts: Prompts, batch_size: int
+) -> tuple[Float[Array, " feature"], int]:
+    """Return the number of positions at which each feature has a code, and of all positions."""
+    from interp.dictionaries.activations import activation_rows
+
+    site = dictionary.site_in(model, other_weights=True)
+    number, positions = np.zeros(dictionary.d_sae), 0
+    for batch in model.batches(prompts, batch_size):
+        x, _ = activation_rows(model, batch, site, (dictionary.site, dictionary.site))
+        number += (dictionary.encode(x) != 0).sum(0).double().numpy()
+        positions += len(x)
+    return number, positions
