@@ -37,7 +37,7 @@ def negative_divergence(
     """Return a function of logits: minus KL(model || logits) in nats, mean over read positions.
 
     Args:
-        task: The pairs of prompts; its positions are read, and its vocabulary if it has one.
+        task: The pairs of prompts; its positions are read, with all tokens of the vocabulary.
         batch: The pairs of this batch.
         own: The logits of the unpatched model.
 
@@ -52,8 +52,6 @@ def negative_divergence(
     def read(logits: Tensor) -> Float[Tensor, "copy row d_vocab"]:
         logits = logits[:, None] if logits.dim() == 2 else logits
         found = logits.reshape(-1, size, *logits.shape[1:])[:, of, at]
-        if task.task.vocabulary is not None:
-            found = found[..., list(task.task.vocabulary)]
         if found.shape[-1] < 2:
             raise OptionError(
                 f"{task.name}: the model has one logit, which is not a distribution; use"
