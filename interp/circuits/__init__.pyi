@@ -6,6 +6,7 @@ from .evaluation import evaluate, evaluate_circuit
 from .find import find_circuit
 from .head_evaluation import Evaluation
 from .patched import Patched, patch_first
+from .path_patching import PathEffects, path_patching
 from .position_map import PatchingMap, patching_map
 from .published import Published, published
 from .published_comparison import PublishedComparison
@@ -25,6 +26,7 @@ __all__ = [
     "Found",
     "Patched",
     "PatchingMap",
+    "PathEffects",
     "Published",
     "PublishedComparison",
     "SetEvaluation",
@@ -38,6 +40,7 @@ __all__ = [
     "make_contrast",
     "patch_first",
     "patching_map",
+    "path_patching",
     "published",
     "signals",
     "smallest_set",

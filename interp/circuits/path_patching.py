@@ -4,9 +4,9 @@
     found.to_pandas(), found.plot()
 
 A route starts at a node, whose output is the corrupted one, and goes through readers (`4.3.q`,
-`mlp5`, `logits`). At every hop all other heads keep their clean outputs; what the reader's node then
-writes is carried to the next reader. A route that does not end at `logits` ends at inputs whose
-effect is followed through all later layers.
+`mlp5`, `logits`). At every hop all other heads keep their clean outputs; what the reader's node
+then writes is carried to the next reader. A route that does not end at `logits` ends at inputs
+whose effect is followed through all later layers.
 """
 
 from __future__ import annotations

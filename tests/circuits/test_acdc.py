@@ -93,7 +93,9 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
     assert kept == want
     assert 3 < len(kept) < len(found.edges) - 3
     removed = [row for row in found.tables["removals"] if row["decision"] == "removed"]
-    assert any(row["change"] < -scale for row in removed) == (rule == "increase" and metric == "task")
+    assert any(row["change"] < -scale for row in removed) == (
+        rule == "increase" and metric == "task"
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"rule": "absolute"}, {"metric": "kl"},

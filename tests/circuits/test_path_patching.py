@@ -36,6 +36,7 @@ def hooked(module, ids, *, z=None, attn=None):
     """Run with replaced inputs of output projections and outputs of q, k, v; record both."""
     seen, handles = {"z": {}, "qkv": {}}, []
     for i, block in enumerate(module.transformer.h):
+
         def on_z(_, args, i=i):
             x = args[0] if z is None or z.get(i) is None else z[i](args[0])
             seen["z"][i] = x.clone()

@@ -1,4 +1,4 @@
-"""Divergence of a patched run from the model's own output, as a measure of what patching changes."""
+"""Divergence of a patched run from the model's own output."""
 
 from __future__ import annotations
 

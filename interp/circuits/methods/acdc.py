@@ -83,8 +83,8 @@ def acdc(
     least = BASE + ENDS + SCREEN + 1
     if budget < 0 or 0 < budget < least:
         raise OptionError(
-            f"budget={budget}; the runs, the choice of edges and the result take {least - 1} passes;"
-            f" give at least {least}, or 0 for as many as there are edges"
+            f"budget={budget}; the runs, the choice of edges and the result take {least - 1}"
+            f" passes; give at least {least}, or 0 for as many as there are edges"
         )
     runs = PatchedRuns(model, task, budget or math.inf)
     graph = runs.graph
@@ -131,8 +131,8 @@ def _screen(search: Removal, budget: int) -> None:
     runs, graph = search.runs, search.graph
     if not budget and len(graph.edges) > MOST_EDGES:
         raise OptionError(
-            f"{graph.model.name} has {len(graph.edges):,} edges, and each needs a forward pass; give"
-            " a budget, with which gradients choose the edges to try, or use the level head"
+            f"{graph.model.name} has {len(graph.edges):,} edges, and each needs a forward pass;"
+            " give a budget, with which gradients choose the edges to try, or use the level head"
         )
     if runs.left - 1 >= len(graph.edges):  # the result takes one pass
         return
