@@ -318,7 +318,8 @@ def path_patching(
             for route in every:
                 rows.append(paths.effect(route))
                 advance()
-        return (*(x.double().cpu().numpy() for x in (torch.stack(rows), both)), paths.passes)
+        lost = torch.stack(rows).double().cpu().numpy()
+        return lost, both.double().cpu().numpy(), paths.passes
 
     with following(store, progress):
         task.gap(model)

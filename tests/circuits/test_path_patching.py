@@ -27,7 +27,7 @@ def hooked_gpt2():
     )  # fmt: skip
     model = interp.load(GPT2LMHeadModel(config).eval(), name="gpt2")
     pairs = induction_pairs(model, 24, length=5)
-    batch = pairs.some([i for i in range(0, 24, 2)])
+    batch = pairs.some(range(0, 24, 2))
     clean, corrupted = batch.values(model)
     return model, batch.some(np.flatnonzero(clean > corrupted).tolist())
 

@@ -83,7 +83,7 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
               help="Take the first N nodes as the set, instead of a share.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1), metavar="PASSES",
               help="Forward passes of the search over all pairs (verified_edges, acdc).  "
-                   "[default: as many as patching every node takes; acdc: one per edge]")  # fmt: skip
+                   "[default: as many as there are nodes; acdc: one per edge]")  # fmt: skip
 @click.option(
     "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
 )

@@ -56,7 +56,8 @@ def path(
     """
     loading.require_device()
     import_first(imports)
-    voice = Voice(quiet=quiet)
+    debug = bool(click.get_current_context().meta.get("interp.debug"))
+    voice = Voice(quiet=quiet, debug=debug)
     from interp.circuits.path_patching import path_patching
     from interp.circuits.tasks import known_task, make_contrast
 
