@@ -7,6 +7,7 @@ from .find import find_circuit
 from .head_evaluation import Evaluation
 from .made_pairs import MadePairs, make_pairs
 from .patched import Patched, patch_first
+from .path_patching import PathEffects, path_patching
 from .position_map import PatchingMap, patching_map
 from .published import Published, published
 from .published_comparison import PublishedComparison
@@ -36,6 +37,7 @@ __all__ = [
     "HeadLoadings",
     "Patched",
     "PatchingMap",
+    "PathEffects",
     "Published",
     "PublishedComparison",
     "QKShares",
@@ -56,6 +58,7 @@ __all__ = [
     "make_pairs",
     "patch_first",
     "patching_map",
+    "path_patching",
     "published",
     "qk_shares",
     "signals",

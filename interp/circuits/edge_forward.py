@@ -121,7 +121,7 @@ class EdgeForward:
             for k, v in self.inputs.items()
         }
         norms = self.hold_norms() if norm == "freeze" else {}
-        run = _Run(self, mask, norms)
+        run = EdgeRun(self, mask, norms)
         with torch.no_grad(), inference(self.model.module), run.hooked():
             logits = self.model.run(inputs)
         self.forwards += copies
@@ -166,14 +166,14 @@ class _Stop(Exception):
 
 
 @dataclass(eq=False)
-class _Group:
+class ReaderGroup:
     """Readers that read the same input."""
 
     mask: Float[Tensor, "copy writer"]
     readers: list[Reader]
 
 
-class _Run(Watch):
+class EdgeRun(Watch):
     """Forward pass under masks."""
 
     def __init__(
@@ -197,22 +197,22 @@ class _Run(Watch):
         self.mlps: dict[int, Tensor] = {}
         self.matrices: dict[int, Tensor] = {}
 
-    def _groups(self) -> dict[int, list[_Group]]:
-        found: dict[int, dict[bytes, _Group]] = defaultdict(dict)
+    def _groups(self) -> dict[int, list[ReaderGroup]]:
+        found: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
         for i, reader in enumerate(self.graph.readers):
             mask = self.mask[:, i, : reader.n_before]
             if bool((mask == 1).all()):
                 continue
             key = reader.kind.encode() + mask.cpu().contiguous().numpy().tobytes()
-            group = found[reader.order].setdefault(key, _Group(mask, []))
+            group = found[reader.order].setdefault(key, ReaderGroup(mask, []))
             group.readers.append(reader)
         return {order: list(groups.values()) for order, groups in found.items()}
 
     # --- inputs of groups -------------------------------------------------------------------------
 
     def _inputs(
-        self, groups: list[_Group], live: Tensor
-    ) -> Iterator[tuple[_Group, Float[Tensor, "row pos d_model"]]]:
+        self, groups: list[ReaderGroup], live: Tensor
+    ) -> Iterator[tuple[ReaderGroup, Float[Tensor, "row pos d_model"]]]:
         """Yield the input of each group, given the residual stream of this run."""
         if not groups:
             return

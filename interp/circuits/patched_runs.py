@@ -20,7 +20,7 @@ from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair
 from interp.circuits.methods._exact import effects_of_masks
 from interp.circuits.methods._gathered import helping
-from interp.circuits.methods._gradients import Passes
+from interp.circuits.methods._gradients import Passes, Value
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
 
@@ -98,17 +98,29 @@ class PatchedRuns:
         return self._held[i]
 
     def effects(
-        self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
+        self,
+        masks: Sequence[Float[Tensor, "reader writer"]],
+        stage: str,
+        *,
+        value: Callable[[int, ContrastBatch], Value] | None = None,
     ) -> Float[Array, "mask prompt"]:
-        """Measure what each pair loses under each mask, one forward pass each."""
+        """Measure what each pair loses under each mask, one forward pass each.
+
+        Args:
+            masks: The edges that carry clean values.
+            stage: Name of the stage.
+            value: From the number of a batch and the batch, the function of logits that is
+                measured; the task's own by default.
+        """
         found = np.zeros((len(masks), len(self.task)))
         if not len(masks):
             return found
         stacked = torch.stack(list(masks))
 
         def measured(i: int, batch: ContrastBatch) -> Array:
+            measure = helping(self.task, batch) if value is None else value(i, batch)
             with torch.no_grad():
-                lost = effects_of_masks(self.edges(i), helping(self.task, batch), stacked)
+                lost = effects_of_masks(self.edges(i), measure, stacked)
             return lost.double().cpu().numpy()
 
         with counted(stage, len(masks) * len(self.batches)) as done:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Edge = Callable[[str, str], bool]
+Edge = Callable[[str, str], Any]
 
 
 def forward(module: Any, ids: Tensor, live: Edge, other: dict[str, Tensor] | None = None):
-    """Logits and what every node writes; an edge that is not live carries `other`'s value."""
+    """Logits and what every node writes; an edge carries its share of this run, and of `other`."""
     body = module.transformer
     position = torch.arange(ids.shape[1])
     out = {"embed": body.wte(ids) + body.wpe(position)}
@@ -23,7 +23,9 @@ def forward(module: Any, ids: Tensor, live: Edge, other: dict[str, Tensor] | Non
     def read(reader: str) -> Tensor:
         total = sum(biases, torch.zeros_like(out["embed"]))
         for writer, value in out.items():
-            total = total + (value if live(writer, reader) else other[writer])
+            share = live(writer, reader)
+            given = value if other is None else share * value + (1 - share) * other[writer]
+            total = total + given
         return total
 
     for i, block in enumerate(body.h):

@@ -38,6 +38,7 @@ from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.made_pairs import MadePairs, make_pairs
 from interp.circuits.patched import Patched, patch_first
+from interp.circuits.path_patching import PathEffects, path_patching
 from interp.circuits.position_map import PatchingMap, patching_map
 from interp.circuits.published import Published
 from interp.circuits.published_comparison import PublishedComparison
@@ -238,6 +239,10 @@ def position_map() -> PatchingMap:
     return patching_map(model(), contrast(), "attention", by="position")
 
 
+def path_effects() -> PathEffects:
+    return path_patching(model(), contrast(), ["*>1.0.k", "0.3>1.0.k>logits"])
+
+
 def circuit() -> Circuit:
     return find_circuit(model(), contrast(), "exact_patching")
 
@@ -345,6 +350,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.patched.Patched": patched,
     "interp.causal.aggregation.HeadAggregation": aggregation,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
+    "interp.circuits.path_patching.PathEffects": path_effects,
     "interp.circuits.position_map.PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
     "interp.circuits.published_comparison.PublishedComparison": published_comparison,

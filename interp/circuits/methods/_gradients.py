@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.attribution.roles import find_roles
 from interp.attribution.rules import Rules, _pattern, _Scaled, as_is, ruled
+from interp.attribution.tracing import trust
 from interp.causal.gate_derivatives import frozen
 from interp.circuits.attention_parts import (
     AttentionTensors,
@@ -121,6 +122,7 @@ class Backward(Watch):
         with torch.enable_grad(), frozen(model.module), inference(model.module):
             with ExitStack() as stack:
                 run = None if plain else stack.enter_context(ruled(model, self.rules, roles))  # type: ignore[arg-type]
+                self._ruled = run
                 stack.enter_context(watched(self.graph, self))
                 stack.enter_context(model.visited(self._visit))
                 logits = model.run(inputs)
@@ -221,14 +223,18 @@ class Backward(Watch):
         scores, v = scores_of(model, site, call, parts), parts.v
         if rules == PLAIN:
             pattern = probabilities(call, scores)
+        elif rules.softmax == "freeze":
+            pattern = probabilities(call, scores).detach()
         else:
-            if rules.split and rules.softmax != "freeze":
+            if rules.split:
                 scores, v = _Scaled.apply(scores, 0.25), _Scaled.apply(v, 0.5)
             pattern = _pattern(call, scores, rules)
         if self._patterns is not None:
             self._patterns[self.graph.order_of(site)] = pattern  # type: ignore[assignment]
         z = mixed_parts(call, pattern, v)  # type: ignore[arg-type]
         check_computed(call, site, z)
+        if self._ruled is not None and rules.softmax == "freeze":
+            trust(z, [parts.v], self._ruled.trusted)
         call.z = as_is(call.z, z)
 
     # --- gradients of readers -------------------------------------------------------------------

@@ -82,8 +82,8 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 @click.option("--size", type=click.IntRange(1), metavar="N",
               help="Take the first N nodes as the set, instead of a share.")  # fmt: skip
 @click.option("--budget", type=click.IntRange(1), metavar="PASSES",
-              help="Forward passes of the search over all pairs (verified_edges).  [default: as "
-                   "many as patching every node takes]")  # fmt: skip
+              help="Forward passes of the search over all pairs (verified_edges, acdc).  "
+                   "[default: as many as there are nodes; acdc: one per edge]")  # fmt: skip
 @click.option(
     "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
 )
@@ -165,7 +165,8 @@ def circuit(
     Methods: verified_edges (nodes and edges chosen by gradients and measured by
     patching, within a budget of forward passes), screen_verify (heads, with a
     search for backups among all pairs), exact_patching, attribution_patching,
-    integrated_patching, gim_patching; svd_trace traces what makes heads
+    integrated_patching, gim_patching, relevance_patching; acdc removes edges
+    one by one, edge_masks trains masks; svd_trace traces what makes heads
     attend, then patches the heads it finds; codes finds heads whose output
     varies with the contrast, not heads that are causally needed: check its
     controls, printed below the scores. --list shows which methods score edges.
@@ -285,7 +286,7 @@ def _method(
     options = {option: found.options[option] for option in given}
     has = found.declaration.options
     if budget is not None and "budget" not in has:
-        raise OptionError(f"{name} has no budget; omit --budget, or use --method verified_edges")
+        raise OptionError(f"{name} has no budget; omit --budget, or use verified_edges or acdc")
     asked = {"faithful": faithful, "size": size, "budget": budget}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
     return found.declaration, more | options
