@@ -14,7 +14,13 @@ from interp.core.registry import CIRCUIT_METHODS
 
 ALL = sorted(CIRCUIT_METHODS)
 PLANTED = "planted:bystander"
-FAST = {"epochs": 30, "repeats": 1, "permutations": 20, "steps": 5, "restarts": 1}  # of methods that have such options
+FAST = {
+    "epochs": 30,
+    "repeats": 1,
+    "permutations": 20,
+    "steps": 5,
+    "restarts": 1,
+}  # of methods that have such options
 
 
 @pytest.fixture(scope="module")

@@ -28,8 +28,8 @@ class QKShares(Result):
 
     The score of a row is the mean over positions, then over prompts, of
     `scale * (query part of the one writer) . (key part of the other)`; the rows of a head sum to
-    its score before a soft-cap. `relative` is the same minus its mean over all visible keys, which is
-    what changes the attention: terms that are equal for all keys cancel in the softmax.
+    its score before a soft-cap. `relative` is the same minus its mean over all visible keys, which
+    is what changes the attention: terms that are equal for all keys cancel in the softmax.
 
     Args:
         model: Name of the model.
