@@ -50,7 +50,7 @@ def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
 
 def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
     rows, said = [], []
-    mixed = not {"softmax", ""} >= set(table.to_pandas()["kind"])
+    mixed = not {"softmax", "unknown"} >= set(table.to_pandas()["kind"])
     for metric in table.metrics:
         of = table.where(metric=metric)
         null = made[metric].get("null", "")
@@ -60,7 +60,7 @@ def _block(model: str, table: HeadTable, k: int, by: str, made: Mapping) -> str:
         lowest = (k + 1) // 2 if end == "both" and len(of) > k else -1
         for at, row in enumerate(best):
             head = f"L{row['layer']}H{row['head']}"
-            head += f" ({row['kind']})" if mixed and row["kind"] else ""
+            head += f" ({row['kind']})" if mixed else ""
             rows.append(
                 (
                     metric if at == 0 else "",

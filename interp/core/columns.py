@@ -31,7 +31,7 @@ COLUMNS: dict[str, type] = {
     "null_sd": float,
     "p": float,
     "unit": str,
-    "kind": str,  # of the layer's attention, such as "softmax"; empty where it is not known
+    "kind": str,  # of the layer's attention, such as "softmax"; "unknown" in older tables
 }
 # added after the first version, whose tables can still be read
 ADDED = ("clusters", "null_sd", "p", "kind")
@@ -79,7 +79,7 @@ def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
     missing = [name for name in ADDED if name not in frame.columns]
     if not missing or "n" not in frame.columns:
         return frame
-    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan, "kind": ""}
+    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan, "kind": "unknown"}
     return frame.assign(**{name: added[name] for name in missing})
 
 
@@ -206,7 +206,7 @@ _DEFAULTS = {
     "stack": "decoder",
     "n": 1,
     "unit": "",
-    "kind": "",
+    "kind": "unknown",
 } | dict.fromkeys(("sem", "null", "null_sem", "null_sd", "p"), math.nan)
 
 

@@ -90,7 +90,7 @@ def _blocks(
 ) -> Iterator[tuple[str, str, list[tuple[str, str, str, str]]]]:
     """Yield per metric its name, its unit, and position, score, null and n of each head."""
     several = len(table.models) > 1, len(table.stacks) > 1
-    mixed = not {"softmax", ""} >= set(table.to_pandas()["kind"])
+    mixed = not {"softmax", "unknown"} >= set(table.to_pandas()["kind"])
     for metric in table.metrics:
         of = table.where(metric=metric)
         best = of.top(FIRST) if asked is None else of  # a table that was cut is already in order
@@ -101,7 +101,7 @@ def _blocks(
                     [row["model"]] * several[0]
                     + [row["stack"]] * several[1]
                     + [f"L{row['layer']}H{row['head']}"]
-                    + [f"({row['kind']})"] * (mixed and bool(row["kind"]))
+                    + [f"({row['kind']})"] * mixed
                 ),
                 with_error(row["score"], row["sem"]),
                 with_error(row["null"], row["null_sem"]),

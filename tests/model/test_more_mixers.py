@@ -332,5 +332,5 @@ def test_a_table_without_kinds_is_still_read(tmp_path, tiny_mixer):
     stored = pyarrow.parquet.read_table(path)
     pyarrow.parquet.write_table(stored.drop_columns(["kind"]), path)
     old = interp.HeadTable.load(path).to_pandas()
-    assert set(old["kind"]) == {""}
+    assert set(old["kind"]) == {"unknown"}
     assert old.score.tolist() == table.to_pandas().score.tolist()

@@ -107,9 +107,9 @@ def _kinds(frames: Sequence[pd.DataFrame]) -> str:
     import pandas as pd
 
     rows: Any = pd.concat([frame[["layer", "kind"]] for frame in frames]).drop_duplicates()
-    if set(rows["kind"]) <= {"softmax", ""}:
+    if set(rows["kind"]) <= {"softmax", "unknown"}:
         return ""
-    named = rows[rows["kind"] != ""].groupby("kind")["layer"].apply(sorted)
+    named = rows[rows["kind"] != "unknown"].groupby("kind")["layer"].apply(sorted)
     return "; ".join(
         f"{kind}: layer{'s' * (len(layers) > 1)} {', '.join(map(str, layers))}"
         for kind, layers in named.items()
