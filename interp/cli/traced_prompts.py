@@ -44,7 +44,7 @@ def saved_in(out: Path | None, model: str, found: Result, stem: str, voice: Voic
     voice.note(f"{folder}: {', '.join(f'{stem}.{end}' for end in ends)}")
 
 
-def aligned(table: Sequence[Sequence[str]]) -> str:
+def aligned_table(table: Sequence[Sequence[str]]) -> str:
     """Format rows of cells as text with the first columns to the left and numbers to the right."""
     width = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     text = [

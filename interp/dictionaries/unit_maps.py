@@ -33,15 +33,15 @@ _CLOSE = 1e-3  # relative to the largest entry
 class UnitCall(MapCall):
     """Map of every unit in one run of an attention layer, with the mask of that layer."""
 
-    seen: Call
+    of_layer: Call
 
     def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
         """Return the mask of keys that the layer may attend to."""
         # recorded attention has a mask per head, all of them equal
-        return self.seen.visible(rows).any(1, keepdim=True)
+        return self.of_layer.visible(rows).any(1, keepdim=True)
 
 
-class Units(Protocol):
+class MappedUnits(Protocol):
     """Units with a map over query and key and a mask of the positions where they are active."""
 
     kind: str
@@ -65,7 +65,7 @@ def unit_call(call: Call, rows: Callable[[Tensor], Tensor], units: int) -> UnitC
         v=zero.expand(call.v.shape[0], 1, call.v.shape[2], 1),
         z=zero.expand(call.z.shape[0], units, call.z.shape[2], 1),
         kind="feature", of_rows=rows, to_projection=lambda z: z, signed=True, row_sum="any",
-        seen=call,
+        of_layer=call,
     )  # fmt: skip
 
 

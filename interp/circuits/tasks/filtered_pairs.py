@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.circuits.tasks.template_file import Filled, TemplateFile
+from interp.circuits.tasks.template_file import FilledTemplate, TemplateFile
 from interp.circuits.tasks.wording import prompt_ids
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
@@ -29,7 +29,7 @@ TRIES = 50  # candidates to draw for every pair that is asked for
 
 
 @dataclass(frozen=True)
-class Pair:
+class CandidatePair:
     """One candidate: both sides as tokens, its answers, and what the model does with it.
 
     Args:
@@ -60,7 +60,7 @@ class Pair:
 
 
 @dataclass
-class Kept:
+class KeptPairs:
     """Pairs that passed, and how many did not, by reason.
 
     Args:
@@ -70,7 +70,7 @@ class Kept:
         dropped: Number of candidates by the reason why they were left out.
     """
 
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[CandidatePair] = field(default_factory=list)
     measured: int = 0
     preferred: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
@@ -78,17 +78,17 @@ class Kept:
 
 def filtered(
     model: Model,
-    candidates: Iterator[Pair | str],
+    candidates: Iterator[CandidatePair | str],
     n: int,
     keep: str,
     least_probability: float,
     tell: Callable[[int], None] | None = None,
-) -> Kept:
+) -> KeptPairs:
     """Take candidates until n pairs have passed; a text is the reason why one was left out."""
-    kept, seen = Kept(), set[tuple[Any, ...]]()
+    kept, seen = KeptPairs(), set[tuple[Any, ...]]()
     left = True
     while left and len(kept.pairs) < n:
-        block: list[Pair] = []
+        block: list[CandidatePair] = []
         while len(block) < min(BATCH, n - len(kept.pairs)):
             pair = next(candidates, None)
             if pair is None:
@@ -114,7 +114,7 @@ def filtered(
     return kept
 
 
-def _fails(pair: Pair, keep: str, least_probability: float) -> str:
+def _fails(pair: CandidatePair, keep: str, least_probability: float) -> str:
     assert pair.answers is not None
     if pair.answers[0] == pair.answers[1]:
         return "answer and wrong answer are the same token"
@@ -127,7 +127,7 @@ def _fails(pair: Pair, keep: str, least_probability: float) -> str:
     return ""
 
 
-def _measured(model: Model, pairs: Sequence[Pair]) -> list[Pair]:
+def _measured(model: Model, pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
     """Run both sides of the pairs, complete missing answers, and measure the answers."""
     ends = [_last_logits(model, [pair.ids[side] for pair in pairs]) for side in (0, 1)]
     out = []
@@ -173,14 +173,16 @@ def _text(model: Model, token: int) -> str | int:
     return text if list(ids) == [token] else token
 
 
-def from_templates(model: Model, file: TemplateFile, n: int, seed: int) -> Iterator[Pair | str]:
+def from_templates(
+    model: Model, file: TemplateFile, n: int, seed: int
+) -> Iterator[CandidatePair | str]:
     """Draw candidates from a template file, at most 50 for each pair asked for."""
     rng = np.random.default_rng([seed, 61])
     for _ in range(TRIES * n):
         yield _tokens(model, file.draw(rng))
 
 
-def _tokens(model: Model, drawn: Filled) -> Pair | str:
+def _tokens(model: Model, drawn: FilledTemplate) -> CandidatePair | str:
     """Return a drawn pair as tokens, or the reason why its tokens do not allow it."""
     ids = prompt_ids(model, drawn.clean), prompt_ids(model, drawn.corrupted)
     answers = None
@@ -198,7 +200,7 @@ def _tokens(model: Model, drawn: Filled) -> Pair | str:
     why = _unfit(model, ids)
     if why:
         return why
-    return Pair(
+    return CandidatePair(
         str(drawn.template), drawn.clean, drawn.corrupted, ids, drawn.answer, drawn.wrong, answers,
         roles | {"end": len(ids[0]) - 1},
     )  # fmt: skip
@@ -223,7 +225,7 @@ def _unfit(model: Model, ids: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
     return ""
 
 
-def from_rows(model: Model, path: Path) -> Iterator[Pair | str]:
+def from_rows(model: Model, path: Path) -> Iterator[CandidatePair | str]:
     """Read candidates from a .jsonl file with prompt and corrupted, with answers or without.
 
     Raises:
@@ -254,7 +256,7 @@ def from_rows(model: Model, path: Path) -> Iterator[Pair | str]:
                 continue
             answers = single[0], single[1]
         why = _unfit(model, (ids[0], ids[1]))
-        yield why or Pair(
+        yield why or CandidatePair(
             str(row.get("cluster", "")), row["prompt"], row["corrupted"], (ids[0], ids[1]),
             row.get("answer"), row.get("wrong"), answers, dict(row.get("roles", {})),
         )  # fmt: skip

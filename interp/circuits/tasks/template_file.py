@@ -35,7 +35,7 @@ _KEYS = ("clean", "corrupted", "answer", "wrong", "roles")
 
 
 @dataclass(frozen=True)
-class Filled:
+class FilledTemplate:
     """A template with words in its slots.
 
     Args:
@@ -58,7 +58,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Template:
-    """One sentence with slots, with and without the behaviour; see `Filled`.
+    """One sentence with slots, with and without the behaviour; see `FilledTemplate`.
 
     Args:
         roles: Role -> (slot, number of its occurrence in the clean prompt, from 1).
@@ -85,7 +85,7 @@ class TemplateFile:
     slots: Mapping[str, str]
     templates: tuple[Template, ...]
 
-    def draw(self, rng: np.random.Generator) -> Filled:
+    def draw(self, rng: np.random.Generator) -> FilledTemplate:
         """Fill a random template with random words; slots of one list get different words."""
         number = int(rng.integers(len(self.templates)))
         chosen: dict[str, Word] = {}
@@ -226,7 +226,7 @@ def _check_field(path: Path, number: int, field: str, file: TemplateFile) -> Non
         raise PromptError(f"{path}: template {number} has {{{field}}}; write {known}")
 
 
-def _filled(number: int, template: Template, chosen: Mapping[str, Word]) -> Filled:
+def _filled(number: int, template: Template, chosen: Mapping[str, Word]) -> FilledTemplate:
     def value(field: str) -> str:
         name, _, key = field.partition(".")
         word = chosen[name]
@@ -248,4 +248,6 @@ def _filled(number: int, template: Template, chosen: Mapping[str, Word]) -> Fill
     clean, corrupted = fill(template.clean), fill(template.corrupted)
     assert clean is not None
     assert corrupted is not None
-    return Filled(number, clean, corrupted, fill(template.answer), fill(template.wrong), ends)
+    return FilledTemplate(
+        number, clean, corrupted, fill(template.answer), fill(template.wrong), ends
+    )

@@ -69,7 +69,7 @@ def asked_heads(model: Model, heads: Any) -> list[tuple[Site, int]]:
     Raises:
         OptionError: There is no such head, or none is named.
     """
-    given: Sequence[Any]
+    given: Any
     if hasattr(heads, "heads") and callable(heads.heads):  # a result whose rows are heads
         given = heads.heads()
     elif isinstance(heads, str):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
 STRONGEST = "strongest"
-At = str | Callable[..., Any] | Sequence[tuple[int, int]]
+AtPositions = str | Callable[..., Any] | Sequence[tuple[int, int]]
 
 
 class Places:

@@ -20,7 +20,7 @@ import torch
 from interp.circuits.why.batches import asked_heads, asked_prompts, decomposed
 from interp.circuits.why.places import STRONGEST, Places
 from interp.circuits.why.score_parts import ScoreParts, added_scores
-from interp.circuits.why.shares import ADDED, QKShares, joined
+from interp.circuits.why.shares import ADDED, QKShares, joined_shares
 from interp.circuits.why.stream_parts import MOST_FEATURES, StreamDictionary, StreamParts
 from interp.core.errors import OptionError, UnknownName
 from interp.model.content import model_provenance
@@ -124,14 +124,14 @@ def _shares(
                 at = places.of(given.ids[number], parts.seen[row], parts.pattern[row])
                 pairs[h][number] = len(at)
                 if at:
-                    terms[h][number] = terms_of(parts, row, at)
+                    terms[h][number] = score_terms(parts, row, at)
     if not any(terms):
         raise OptionError(
             f"no prompt has a position of the rule {places.label!r}; give prompts with such "
             "positions, or another rule"
         )
     capped = any(x[3] == x[3] for t in terms for one in t.values() for x in one.values())
-    return joined(
+    return joined_shares(
         [
             _of_head(model.name, site, head, t, n, error, places.label, given, capped)
             for (site, head), t, n, error in zip(chosen, terms, pairs, errors, strict=True)
@@ -139,7 +139,7 @@ def _shares(
     )
 
 
-def terms_of(
+def score_terms(
     parts: ScoreParts, row: int, at: Sequence[tuple[int, int]]
 ) -> dict[tuple[str, str], tuple[float, float, float, float]]:
     """Return the mean term, relative term, spread and capped term of each pair of writers."""

@@ -212,7 +212,7 @@ class QKShares(Result):
         )
 
 
-def joined(parts: Sequence[QKShares]) -> QKShares:
+def joined_shares(parts: Sequence[QKShares]) -> QKShares:
     """Return the shares of several heads on the same prompts as one result."""
     from dataclasses import replace
 

@@ -10,7 +10,7 @@ import click
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.traced_prompts import aligned, traced_prompts
+from interp.cli.traced_prompts import aligned_table, traced_prompts
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.wrong_models import checked_source
 
@@ -71,7 +71,7 @@ def graph(
     table = [("source", "target", "effect", "influence")]
     for r in frame.head(top).to_dict("records"):
         table.append((r["source"], r["target"], f"{r['score']:+.3f}", f"{r['influence']:.3f}"))
-    click.echo(aligned(table))
+    click.echo(aligned_table(table))
     if out is None:
         return
     from interp.cli.written import model_folder

@@ -9,7 +9,7 @@ import click
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.traced_prompts import aligned, saved_in, traced_prompts
+from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.wrong_models import checked_source
 
@@ -66,7 +66,7 @@ def loadings(
         error = f"{r['sem']:.4f}" if r["sem"] == r["sem"] else "one prompt"
         table.append((f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}",
                       error))  # fmt: skip
-    click.echo(aligned(table))
+    click.echo(aligned_table(table))
     saved_in(out, model.name, found, "loadings", voice)
 
 

@@ -10,7 +10,7 @@ import click
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.traced_prompts import aligned, saved_in, traced_prompts
+from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
@@ -102,7 +102,7 @@ def _told(found: QKShares, top: int) -> str:
     return (
         f"{name} of {found.model}: score {whole} at {found.at} positions of {n} prompts "
         f"({sum(found.pairs[name])} positions); the terms sum to it within "
-        f"{found.errors[name]:.1g}\n{aligned(table)}"
+        f"{found.errors[name]:.1g}\n{aligned_table(table)}"
     )
 
 
@@ -121,5 +121,5 @@ def _checked(found: ShareCheck) -> str:
     return (
         "Change when a writer is removed from one side, on held-out prompts (random: a random "
         "direction of the same length, change of the score):\n"
-        f"{aligned(table)}\n  correlation of predicted and measured: {', '.join(told)}"
+        f"{aligned_table(table)}\n  correlation of predicted and measured: {', '.join(told)}"
     )

@@ -26,20 +26,20 @@ class BandedCall(MapCall):
         v_global: values that global tokens take; None if there are none.
         at_global: marks global tokens.
         band: one side of the window.
-        seen: marks keys that are not padding.
+        unpadded: marks keys that are not padding.
     """
 
     v_global: Tensor | None
     at_global: Tensor
     band: int
-    seen: Tensor
+    unpadded: Tensor
 
     def visible(self, rows: RowIndex = ALL) -> Tensor:
         """Return the mask of keys in the window, global keys, and all keys for global queries."""
         index = self._index(rows)
         near = (torch.arange(self.v.shape[2], device=index.device) - index[:, None]).abs()
         seen = (near <= self.band) | self.at_global[:, None] | self.at_global[:, index, None]
-        return (seen & self.seen[:, None] & self.seen[:, index, None])[:, None]
+        return (seen & self.unpadded[:, None] & self.unpadded[:, index, None])[:, None]
 
     def mapped(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row d_v"]:
         """Compute the map times the values, which differ for global queries."""
@@ -102,6 +102,6 @@ class Banded(Mixer):
             v=v, z=scanned[:, :length].unflatten(-1, (inner.num_heads, -1)).transpose(1, 2),
             kind="banded softmax", of_rows=of_rows, to_projection=to_projection,
             signed=False, row_sum="1", v_global=of_global[2], at_global=flags,
-            band=inner.one_sided_attn_window_size, seen=seen,
+            band=inner.one_sided_attn_window_size, unpadded=seen,
         )  # fmt: skip
         return call

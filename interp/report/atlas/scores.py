@@ -130,7 +130,8 @@ def _places(frames: Sequence[pd.DataFrame]) -> tuple[list[Place], list[Stack]]:
         for s in order
     ]
     for stack in stacks:
-        kinds = _kinds([frame[frame["stack"] == stack["name"]] for frame in frames])
+        inside: Any = [frame[frame["stack"] == stack["name"]] for frame in frames]
+        kinds = _kinds(inside)
         if kinds:
             stack["kinds"] = kinds
     label = HeadNames(tuple(order))
