@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 ROWS = 2**16  # rows that the buffer holds at most
 FIRST = 1  # positions at the beginning of each prompt that are left out
-Pair = tuple[Float[Tensor, "row d_in"], Float[Tensor, "row d_out"]]
+RowPair = tuple[Float[Tensor, "row d_in"], Float[Tensor, "row d_out"]]
 
 
 def activation_rows(
     model: Model, prompts: Prompts, site: Site, names: tuple[str, str], first: int = FIRST
-) -> Pair:
+) -> RowPair:
     """Return the rows of one batch of prompts at two places, without padding and first tokens.
 
     Raises:
@@ -101,7 +101,7 @@ class ActivationStream:
         widths = {name: place_width(self.model, name, self.site) for name in self.names}
         return 4 * min(self.rows, self.total) * sum(widths.values())
 
-    def batches(self, size: int) -> Iterator[Pair]:
+    def batches(self, size: int) -> Iterator[RowPair]:
         """Yield batches of rows without end, each of `size` rows.
 
         Raises:
@@ -129,7 +129,7 @@ class ActivationStream:
                 yield x, y
             held = [r[used:].clone() for r in rows]
 
-    def _of_all(self, size: int) -> Iterator[Pair]:
+    def _of_all(self, size: int) -> Iterator[RowPair]:
         parts = [self._pair(batch) for batch in self.model.batches(self.prompts, self.batch_size)]
         x, y = (torch.cat(each) for each in zip(*parts, strict=True))
         order: list[int] = []
@@ -139,14 +139,14 @@ class ActivationStream:
             at, order = torch.tensor(order[:size]), order[size:]
             yield x[at], y[at]
 
-    def _chunks(self) -> Iterator[Pair]:
+    def _chunks(self) -> Iterator[RowPair]:
         """Yield the rows of one batch of prompts after another, in a new order each time."""
         while True:
             order = self.rng.permutation(len(self.prompts)).tolist()
             for batch in self.model.batches(self.prompts.part(order), self.batch_size):
                 yield self._pair(batch)
 
-    def _pair(self, batch: Prompts) -> Pair:
+    def _pair(self, batch: Prompts) -> RowPair:
         return activation_rows(self.model, batch, self.site, self.names, self.first)
 
 

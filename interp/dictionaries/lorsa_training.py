@@ -25,7 +25,7 @@ from interp.dictionaries.lorsa import WEIGHTS, Lorsa, LorsaUnits, rotary_base
 from interp.dictionaries.profile import DETECTORS, UnitProfile, profile_units
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.places import require_place, run_at, watching
+from interp.model.places import require_place, run_at, watched_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,12 +181,12 @@ def train_lorsa(
     return LorsaTraining(curve, _unscaled(trained, scale_in, scale_out), untrained, made)
 
 
-Held = list[tuple[Tensor, Tensor, Tensor]]
+HeldBatches = list[tuple[Tensor, Tensor, Tensor]]
 
 
-def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int) -> Held:
+def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int) -> HeldBatches:
     """Return input, output and counted positions of batches, until `rows` positions are held."""
-    found: Held = []
+    found: HeldBatches = []
     total = 0
     for batch in model.batches(prompts, batch_size):
         if total >= rows:
@@ -208,7 +208,7 @@ def _held(model: Model, prompts: Prompts, site: Site, batch_size: int, rows: int
     return found
 
 
-def _scales(held: Held) -> tuple[float, float, Tensor]:
+def _scales(held: HeldBatches) -> tuple[float, float, Tensor]:
     """Return factors to a mean squared norm of the width, and the mean output."""
     x = torch.cat([x[kept] for x, _, kept in held])
     y = torch.cat([y[kept] for _, y, kept in held])
@@ -236,8 +236,8 @@ def _initial(
 
 
 def _descend(
-    lorsa: Lorsa, held: Held, scales: tuple[float, float], steps: int, rate: float, seed: int,
-    name: str, progress: Progress | None,
+    lorsa: Lorsa, held: HeldBatches, scales: tuple[float, float], steps: int, rate: float,
+    seed: int, name: str, progress: Progress | None,
 ) -> dict[str, list[float]]:  # fmt: skip
     adam = torch.optim.Adam([getattr(lorsa, w) for w in WEIGHTS], lr=rate)
     rng = np.random.default_rng(seed)
@@ -313,7 +313,7 @@ def profile_lorsa(
 
     given = Prompts.of(prompts, model)
     units = LorsaUnits(lorsa, lambda: now["x"])
-    with watching(model, site, {"attn_in": keep}):
+    with watched_places(model, site, {"attn_in": keep}):
         return profile_units(
             model, site, units, given, metrics, batch_size=batch_size, seed=seed,
             made_by="interp.dictionaries.profile_lorsa",

@@ -17,7 +17,7 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.result import Result
 from interp.dictionaries.controls import random_directions
 from interp.dictionaries.dictionary import Dictionary
-from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, Units, unit_call
+from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, unit_call
 from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.map_rows import map_statistics
 from interp.model.content import result_provenance
@@ -149,7 +149,7 @@ def mean_known(x: Float[Array, "a b prompt"]) -> tuple[Array, Array]:
 def reduce_units(
     model: Model,
     site: Site,
-    units: Units,
+    units: MappedUnits,
     bounds: Sequence[BoundAnalysis],
     prompts: Prompts,
     batch_size: int,
@@ -205,11 +205,11 @@ def bound_detectors(metrics: Iterable[Any]) -> list[BoundAnalysis]:
 def profile_units(
     model: Model,
     site: Site,
-    units: Units,
+    units: MappedUnits,
     prompts: Prompts,
     metrics: Iterable[Any] = DETECTORS,
     *,
-    control: Units | None = None,
+    control: MappedUnits | None = None,
     head: tuple[tuple[int, float], ...] = (),
     batch_size: int = 8,
     seed: int = 0,

@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, UnknownName
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
-from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, Pair
+from interp.dictionaries.activations import FIRST, ROWS, ActivationStream, RowPair
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.objectives import TRAINED, Trainable
 from interp.dictionaries.training_result import DictionaryTraining
@@ -170,7 +170,7 @@ class _Fitted:
 
 
 def _fitted(
-    batches: Iterator[Pair], architecture: str, shape: tuple[int, int, int, int],
+    batches: Iterator[RowPair], architecture: str, shape: tuple[int, int, int, int],
     settings: _Settings, name: str, seed: int, progress: Progress | None, transcoder: bool,
 ) -> _Fitted:  # fmt: skip
     start = [next(batches) for _ in range(4)]
@@ -228,7 +228,7 @@ def fit_rows(
         raise NonFiniteError("the rows must be at least two, without NaN and infinity")
     rng = torch.Generator().manual_seed(seed)
 
-    def batches() -> Iterator[Pair]:
+    def batches() -> Iterator[RowPair]:
         while True:
             at = torch.randint(len(rows), (batch_rows,), generator=rng)
             yield rows[at], rows[at]
@@ -364,7 +364,9 @@ class _Loop:
         if not len(dead) or float(error.sum()) == 0:
             return
         weights = error.square() / error.square().sum()
-        some = torch.multinomial(weights + 1e-12, len(dead), generator=self.generator)
+        # the first arrivals of exponential clocks of these rates: draws without replacement
+        clocks = torch.empty_like(weights).exponential_(generator=self.generator)
+        some = (clocks / (weights + 1e-12)).argsort()[: len(dead)]
         alive = torch.ones(len(self.silent), dtype=torch.bool)
         alive[dead] = False
         size = trained.W_enc[:, alive].norm(dim=0).mean() if bool(alive.any()) else 1.0

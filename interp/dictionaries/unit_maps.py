@@ -41,7 +41,7 @@ class UnitCall(MapCall):
         return self.seen.visible(rows).any(1, keepdim=True)
 
 
-class Units(Protocol):
+class MappedUnits(Protocol):
     """Units with a map over query and key and a mask of the positions where they are active."""
 
     kind: str

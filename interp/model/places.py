@@ -58,7 +58,7 @@ def place_width(model: Transformer, name: str, site: Site) -> int:
 
 
 @contextmanager
-def watching(
+def watched_places(
     model: Transformer, site: Site, sees: Mapping[str, See], shape: tuple[int, int] | None = None
 ) -> Iterator[None]:
     """Pass the tensors of places to functions, in runs of this thread inside the block.
@@ -193,5 +193,5 @@ def run_at(
         inputs["logits_to_keep"] = last
     _, real = prompts.padded()
     shape = (real.shape[0], real.shape[1])
-    with torch.no_grad(), watching(model, site, sees, shape):
+    with torch.no_grad(), watched_places(model, site, sees, shape):
         return model.run(inputs), real.to(model.device)
