@@ -54,6 +54,7 @@ class DictionaryScores(Result):
         kinds: "trained" or the name of a control, per row.
         metrics: name of the metric, per row.
         values: the scores.
+        null: the score of the untrained dictionary, or without one of random directions.
         per_prompt: linearised values per prompt.
         unchanged_loss: nats per token of the model itself.
         zero_loss: with the reconstructed place replaced by zeros.
@@ -65,6 +66,7 @@ class DictionaryScores(Result):
     kinds: tuple[str, ...]
     metrics: tuple[str, ...]
     values: Float[Array, " row"] = field(repr=False)
+    null: Float[Array, " row"] = field(repr=False)
     per_prompt: Float[Array, "row prompt"] = field(repr=False)
     unchanged_loss: float
     zero_loss: float
@@ -73,7 +75,7 @@ class DictionaryScores(Result):
     clusters: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _units = ("dictionary",)
-    _per_row = ("kinds", "metrics", "values", "per_prompt")
+    _per_row = ("kinds", "metrics", "values", "null", "per_prompt")
 
     def value(self, metric: str, kind: str = "trained") -> float:
         """Return one score."""
@@ -83,15 +85,13 @@ class DictionaryScores(Result):
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        of = {(k, m): v for k, m, v in zip(self.kinds, self.metrics, self.values, strict=True)}
-        null = "untrained" if ("untrained", self.metrics[0]) in of else "random directions"
         return pd.DataFrame(
             {
                 "dictionary": self.kinds,
                 "metric": self.metrics,
                 "score": self.values,
                 "sem": standard_error(self.per_prompt, self.clusters),
-                "null": [of.get((null, m), np.nan) for m in self.metrics],
+                "null": self.null,
                 "n": self.per_prompt.shape[1],
                 "unit": [METRICS[m] for m in self.metrics],
             }
@@ -325,9 +325,12 @@ class _Measured:
                 else:
                     rows.append((kind, metric, *linearised(*ratios[metric])))
         tokens = float((self.scored - 1).sum())
+        of = {(r[0], r[1]): r[2] for r in rows}
+        null = "untrained" if "untrained" in found else "random directions"
         return DictionaryScores(
             tuple(r[0] for r in rows), tuple(r[1] for r in rows),
-            np.array([r[2] for r in rows]), np.stack([r[3] for r in rows]),
+            np.array([r[2] for r in rows]), np.array([of.get((null, r[1]), np.nan) for r in rows]),
+            np.stack([r[3] for r in rows]),
             float(self.clean.sum() / tokens), float(self.zero.sum() / tokens),
             float(self.by_mean.sum() / tokens), int(self.rows.sum()), self.prompts.clusters,
             dict(made),
@@ -337,7 +340,12 @@ class _Measured:
 def linearised(
     part: Float[Array, " prompt"], whole: Float[Array, " prompt"]
 ) -> tuple[float, Float[Array, " prompt"]]:
-    """Return a ratio of sums, and values per prompt whose mean it is (delta method)."""
+    """Return a ratio of sums, and values per prompt whose mean it is (delta method).
+
+    NaN where the whole is 0, such as the reconstruction's product with the input if it is zero.
+    """
+    if whole.sum() == 0:
+        return np.nan, np.full(len(whole), np.nan)
     ratio = float(part.sum() / whole.sum())
     return ratio, ratio + (part - ratio * whole) / whole.mean()
 

@@ -42,6 +42,7 @@ class LorsaScores(Result):
         kinds: "trained" or "untrained", per row.
         metrics: the metric, per row.
         values: the scores, ratios of sums over positions.
+        null: the score of the untrained layer; NaN without one.
         per_prompt: linearised values per prompt, whose mean is the score.
         clusters: a label per prompt where prompts share something.
     """
@@ -49,11 +50,12 @@ class LorsaScores(Result):
     kinds: tuple[str, ...]
     metrics: tuple[str, ...]
     values: Float[Array, " row"] = field(repr=False)
+    null: Float[Array, " row"] = field(repr=False)
     per_prompt: Float[Array, "row prompt"] = field(repr=False)
     clusters: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     _units = ("layer_kind",)
-    _per_row = ("kinds", "metrics", "values", "per_prompt")
+    _per_row = ("kinds", "metrics", "values", "null", "per_prompt")
 
     def value(self, metric: str, kind: str = "trained") -> float:
         """Return one score."""
@@ -63,11 +65,10 @@ class LorsaScores(Result):
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        of = {(k, m): v for k, m, v in zip(self.kinds, self.metrics, self.values, strict=True)}
         return pd.DataFrame({
             "layer_kind": self.kinds, "metric": self.metrics, "score": self.values,
             "sem": standard_error(self.per_prompt, self.clusters),
-            "null": [of.get(("untrained", m), np.nan) for m in self.metrics],
+            "null": self.null,
             "n": self.per_prompt.shape[1], "unit": [UNITS[m] for m in self.metrics],
         })  # fmt: skip
 
@@ -150,8 +151,10 @@ def score_lorsa(
         ev = linearised(variance - np.concatenate(found[name]), variance)
         back = linearised(loss["zero"] - loss[name], loss["zero"] - loss["clean"])
         lines += [(name, "explained_variance", *ev), (name, "loss_recovered", *back)]
+    of = {(x[0], x[1]): x[2] for x in lines}
     return LorsaScores(
         tuple(x[0] for x in lines), tuple(x[1] for x in lines), np.array([x[2] for x in lines]),
+        np.array([of.get(("untrained", x[1]), np.nan) for x in lines]),
         np.stack([x[3] for x in lines]), given.clusters,
         result_provenance(model, "interp.dictionaries.score_lorsa", given,
                           lorsa=repr(layers["trained"])),

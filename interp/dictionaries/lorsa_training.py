@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -58,7 +59,10 @@ class LorsaTraining(Result):
     _units = ("step",)
 
     def _stored(self) -> LorsaTraining:
-        return replace(self, lorsa=None, untrained=None)  # type: ignore[arg-type]
+        found = copy.copy(self)  # with the rows that `top` chose
+        for name in ("lorsa", "untrained"):
+            object.__setattr__(found, name, None)
+        return found
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "explained_variance", "unit": "share of the variance of a batch"}

@@ -74,6 +74,10 @@ class UnitProfile(Result):
     @property
     def per_prompt(self) -> Float[Array, "row prompt"]:  # type: ignore[override]
         """Mass of every unit and detector on every prompt; NaN without a position."""
+        rows = self._all_rows()
+        return rows if self._kept is None else rows[list(self._kept)]
+
+    def _all_rows(self) -> Float[Array, "row prompt"]:
         return self.mass.reshape(-1, self.mass.shape[2])
 
     def _rows(self) -> pd.DataFrame:
@@ -104,7 +108,7 @@ class UnitProfile(Result):
 
     def _sem(self) -> Float[Array, " row"]:
         found = []
-        for row in self.per_prompt:
+        for row in self._all_rows():
             known = ~np.isnan(row)
             labels = None if self.clusters is None else [
                 c for c, k in zip(self.clusters, known, strict=True) if k

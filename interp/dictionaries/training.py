@@ -30,7 +30,7 @@ DEAD = ("auxk", "resample", "none")
 POINTS = 40  # points of the learning curve
 PACE = 0.02  # step of the logarithm of the coefficient that holds the number of codes at k
 THRESHOLD_RATE = 5  # learning rate of the logarithm of thresholds, in that of the rest
-REVIVED = 0.2  # norm of the encoder of a resampled feature, in that of the alive ones
+REVIVED = 0.2  # encoder of a resampled feature, in norms of the alive ones; 1 where k are kept
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,9 @@ class _Loop:
         read = x[some] if trained.transcoder else written
         read = read / read.norm(dim=1, keepdim=True).clamp_min(1e-8)
         trained.W_dec[dead] = written
-        trained.W_enc[:, dead] = read.T * size * REVIVED
+        # a small encoder would never be among the k largest
+        share = 1.0 if trained.architecture in ("topk", "batchtopk") else REVIVED
+        trained.W_enc[:, dead] = read.T * size * share
         trained.b_enc[dead] = 0
         if trained.architecture == "gated":
             trained.b_mag[dead] = 0

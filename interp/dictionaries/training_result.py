@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,10 @@ class DictionaryTraining(Result):
     _units = ("step",)
 
     def _stored(self) -> DictionaryTraining:
-        return replace(self, dictionary=None, untrained=None)  # type: ignore[arg-type]
+        found = copy.copy(self)  # with the rows that `top` chose
+        for name in ("dictionary", "untrained"):
+            object.__setattr__(found, name, None)
+        return found
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "explained_variance", "unit": "share of the variance of a batch"}

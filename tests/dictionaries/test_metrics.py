@@ -20,19 +20,16 @@ from interp.model.edits import mean, set_z, zero
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
-    return interp.load("bundled:induction")
+def held_out(bundled_induction) -> interp.Prompts:
+    return interp.repeats(bundled_induction, n=10, longest=12, seed=9)
 
 
 @pytest.fixture(scope="module")
-def held_out(model) -> interp.Prompts:
-    return interp.repeats(model, n=10, longest=12, seed=9)
-
-
-@pytest.fixture(scope="module")
-def trained(model):
-    prompts = interp.repeats(model, n=60, longest=12)
-    return train_dictionary(model, prompts, layer=1, d_sae=128, steps=150, batch_rows=256)
+def trained(bundled_induction):
+    prompts = interp.repeats(bundled_induction, n=60, longest=12)
+    return train_dictionary(
+        bundled_induction, prompts, layer=1, d_sae=128, steps=150, batch_rows=256
+    )
 
 
 def exact(model, **about) -> Dictionary:
@@ -58,27 +55,31 @@ def test_explained_variance_is_that_of_the_definition_off_centre() -> None:
     assert explained_variance(*far) == pytest.approx(0.91, abs=0.01)
 
 
-def test_an_exact_dictionary_scores_one_and_an_empty_one_what_zeros_do(model, held_out) -> None:
-    found = score_dictionary(model, exact(model), held_out)
+def test_an_exact_dictionary_scores_one_and_an_empty_one_what_zeros_do(
+    bundled_induction, held_out
+) -> None:
+    found = score_dictionary(bundled_induction, exact(bundled_induction), held_out)
     for metric in ("loss_recovered", "loss_recovered_mean", "kl_score", "explained_variance"):
         assert found.value(metric) == pytest.approx(1, abs=1e-4)
     assert found.value("reconstruction_bias") == pytest.approx(1, abs=1e-5)
     assert found.value("l0") == pytest.approx(128, abs=0.5)  # one of each pair
     nothing = Dictionary("standard", torch.zeros(128, 4), torch.ones(4, 128), torch.zeros(4),
                          torch.zeros(128), "z", 1)  # fmt: skip
-    empty = score_dictionary(model, nothing, held_out, controls=False)
+    empty = score_dictionary(bundled_induction, nothing, held_out, controls=False)
     assert empty.value("loss_recovered") == pytest.approx(0, abs=1e-6)
     assert empty.value("kl_score") == pytest.approx(0, abs=1e-6)
     assert empty.value("dead_share") == 1
     assert empty.value("l0") == 0
 
 
-def test_losses_are_those_of_edits(model, held_out, trained) -> None:
+def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None:
     """Zero and mean ablation by `model.edited`, one prompt at a time, without padding."""
-    found = score_dictionary(model, trained, held_out, controls=False)
+    found = score_dictionary(bundled_induction, trained, held_out, controls=False)
     heads = [f"L1H{h}" for h in range(8)]
     later = slice(1, None)
-    seen = [model.capture([ids], ["z"], layers=1)["z", 1][:, :, 1:] for ids in held_out.ids]
+    seen = [
+        bundled_induction.capture([ids], ["z"], layers=1)["z", 1][:, :, 1:] for ids in held_out.ids
+    ]
     middle = torch.cat([z[0] for z in seen], 1).mean(1)
     d = trained.dictionary
 
@@ -86,7 +87,7 @@ def test_losses_are_those_of_edits(model, held_out, trained) -> None:
         total, n = 0.0, 0
         for ids in held_out.ids:
             with torch.no_grad():
-                logits = model.run([ids], edits=[] if edit is None else [edit(ids)])[0]
+                logits = bundled_induction.run([ids], edits=[] if edit is None else [edit(ids)])[0]
             nats = torch.nn.functional.cross_entropy(
                 logits[1:-1].double(), torch.tensor(ids[2:]), reduction="sum"
             )  # fmt: skip
@@ -94,7 +95,7 @@ def test_losses_are_those_of_edits(model, held_out, trained) -> None:
         return total / n
 
     def rebuilt(ids):
-        z = model.capture([ids], ["z"], layers=1)["z", 1]
+        z = bundled_induction.capture([ids], ["z"], layers=1)["z", 1]
         new = d(z.transpose(1, 2).flatten(2)).unflatten(2, (8, -1)).transpose(1, 2)
         return set_z(heads, new, positions=later)
 
@@ -111,8 +112,8 @@ def test_losses_are_those_of_edits(model, held_out, trained) -> None:
     )
 
 
-def test_a_trained_dictionary_is_above_all_controls(model, held_out, trained) -> None:
-    found = score_dictionary(model, trained, held_out)
+def test_a_trained_dictionary_is_above_all_controls(bundled_induction, held_out, trained) -> None:
+    found = score_dictionary(bundled_induction, trained, held_out)
     frame = found.to_pandas().set_index(["dictionary", "metric"])
     others = {k for k in found.kinds if k != "trained"}
     assert others == {"untrained", "shuffled decoder", "shuffled codes", "random directions"}
@@ -123,26 +124,26 @@ def test_a_trained_dictionary_is_above_all_controls(model, held_out, trained) ->
             assert mine["low"] > control["high"], (metric, other)
             same = abs(frame.loc[(other, "l0"), "score"] - frame.loc[("trained", "l0"), "score"])
             assert same < 0.5
-    np.testing.assert_allclose(np.nanmean(found.per_prompt, 1)[:3], found.values[:3])
+    np.testing.assert_allclose(found.per_prompt[:3].mean(1), found.values[:3])
     assert "loss_recovered: trained" in repr(found)
 
 
-def test_too_few_prompts_and_a_layer_without_effect_are_refused(model, trained) -> None:
+def test_too_few_prompts_are_refused(bundled_induction, trained) -> None:
     with pytest.raises(OptionError, match="give at least 2"):
-        score_dictionary(model, trained, [[1, 2, 3]])
+        score_dictionary(bundled_induction, trained, [[1, 2, 3]])
 
 
-def test_a_feature_that_is_subtracted_is_its_contribution(model) -> None:
+def test_a_feature_that_is_subtracted_is_its_contribution(bundled_induction) -> None:
     """A dictionary with one feature per head's direction: without it, z loses that part."""
-    task = causal.repeats_task(model, n=6)
-    d = exact(model)
-    found = ablate_features(model, d, task, [3, 131, 5])
+    task = causal.repeats_task(bundled_induction, n=6)
+    d = exact(bundled_induction)
+    found = ablate_features(bundled_induction, d, task, [3, 131, 5])
     prompts = task.prompts
-    z = model.capture(prompts, ["z"], layers=1)["z", 1].clone()
+    z = bundled_induction.capture(prompts, ["z"], layers=1)["z", 1].clone()
     with torch.no_grad():
-        clean = model.run(prompts)
+        clean = bundled_induction.run(prompts)
         z[:, 0, :, 3] = z[:, 0, :, 3].clamp_max(0)  # feature 3 is the positive part of entry 3
-        logits = model.run(prompts, [set_z([f"L1H{h}" for h in range(8)], z)])
+        logits = bundled_induction.run(prompts, [set_z([f"L1H{h}" for h in range(8)], z)])
 
     def values(x):
         rows = torch.stack([x[i, p] for i, at in enumerate(task.positions) for p in at])
@@ -152,4 +153,4 @@ def test_a_feature_that_is_subtracted_is_its_contribution(model) -> None:
     assert np.abs(found.per_prompt[0]).max() > 0
     assert found.to_pandas()["null"].notna().all()
     with pytest.raises(OptionError, match="0 to 255"):
-        ablate_features(model, d, task, [256])
+        ablate_features(bundled_induction, d, task, [256])

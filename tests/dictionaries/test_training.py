@@ -15,12 +15,6 @@ from interp.dictionaries.objectives import TRAINED, Trainable
 from interp.planted import build
 from interp.planted.superposed import superposed
 
-
-@pytest.fixture(scope="module")
-def model() -> interp.Model:
-    return interp.load("bundled:induction")
-
-
 SLOW = [a if a == "topk" else pytest.param(a, marks=pytest.mark.slow) for a in TRAINED]
 
 
@@ -114,7 +108,7 @@ def test_the_same_seed_gives_the_same_dictionary_and_scale_does_not_matter() -> 
     torch.testing.assert_close(large(rows * 1000), one(rows) * 1000, rtol=1e-3, atol=1e-1)
 
 
-def test_divergence_is_an_error(model) -> None:
+def test_divergence_is_an_error(bundled_induction) -> None:
     rows = superposed(rows=600).rows
     with pytest.raises(NonFiniteError, match="diverges at step"):
         fit_rows(rows, d_sae=32, k=2, steps=50, rate=1e30)
@@ -127,25 +121,27 @@ def test_divergence_is_an_error(model) -> None:
         with pytest.raises(UnknownName):
             fit_rows(rows, d_sae=32, **wrong)
     with pytest.raises(UnknownName, match="place"):
-        train_dictionary(model, interp.repeats(model, n=2), layer=0, site="mlp_in")
+        train_dictionary(
+            bundled_induction, interp.repeats(bundled_induction, n=2), layer=0, site="mlp_in"
+        )
     with pytest.raises(PromptError, match="give longer ones"):
-        train_dictionary(model, [[1], [2]], layer=0)
+        train_dictionary(bundled_induction, [[1], [2]], layer=0)
 
 
-def test_the_buffer_holds_no_more_rows_than_stated_and_loses_none(model) -> None:
-    prompts = interp.repeats(model, n=12, longest=10, seed=4)
-    site = model.site(1)
-    z = model.capture(Prompts(prompts.ids[:1]), ["z"], layers=1)["z", 1]
-    stream = ActivationStream(model, prompts, site, ("z", "z"), rows=60, batch_size=1)
+def test_the_buffer_holds_no_more_rows_than_stated_and_loses_none(bundled_induction) -> None:
+    prompts = interp.repeats(bundled_induction, n=12, longest=10, seed=4)
+    site = bundled_induction.site(1)
+    z = bundled_induction.capture(Prompts(prompts.ids[:1]), ["z"], layers=1)["z", 1]
+    stream = ActivationStream(bundled_induction, prompts, site, ("z", "z"), rows=60, batch_size=1)
     assert stream.memory_bytes == 4 * 60 * 2 * 128 // 2
     batches = stream.batches(16)
     rows = torch.cat([next(batches)[0] for _ in range(3 * stream.total // 16)])
     mine = z[0].transpose(0, 1).flatten(1)[1:]
-    gaps = torch.cdist(mine, rows).min(1).values
+    gaps = torch.cdist(mine.double(), rows.double()).min(1).values
     assert float(gaps.max()) < 1e-4  # every position of a prompt comes, but the first
     first = z[0].transpose(0, 1).flatten(1)[:1]
     assert float(torch.cdist(first, rows).min()) > 1e-2
-    whole = ActivationStream(model, prompts, site, ("z", "z"))
+    whole = ActivationStream(bundled_induction, prompts, site, ("z", "z"))
     x, _ = next(whole.batches(whole.total))
     assert len(torch.unique(x, dim=0)) == whole.total  # one round without repetition
     with pytest.raises(OptionError, match="buffer of at least 2000"):

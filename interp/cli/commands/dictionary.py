@@ -52,7 +52,7 @@ GROUP = "Heads"
 @click.option("-k", "k", default=8, show_default=True, type=click.IntRange(1),
               help="Codes, or Lorsa heads, per position.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps of training.")
-@click.option("-n", "n", default=256, show_default=True, type=click.IntRange(10), metavar="N",
+@click.option("-n", "n", default=256, show_default=True, type=click.IntRange(20), metavar="N",
               help="Number of prompts in all.")  # fmt: skip
 @click.option("--longest", default=64, show_default=True, type=click.IntRange(4), metavar="N",
               help="Tokens per prompt at most.")  # fmt: skip
@@ -125,8 +125,8 @@ def _prompts(
         )
     given = cut_texts(from_file(texts, model), longest)
     n = min(n, len(given))
-    if n < 10:
-        raise OptionError(f"{texts} has {n} texts; at least 10 are needed to train and to score")
+    if n < 20:
+        raise OptionError(f"{texts} has {n} texts; at least 20 are needed to train and to score")
     return given.part(range(n * 4 // 5)), given.part(range(n * 4 // 5, n))
 
 
