@@ -130,7 +130,7 @@ def attention_only(module: nn.Module, *, relu_sharpness: float = RELU_SHARPNESS)
 def _parts(module: nn.Module) -> tuple[nn.Module, Callable[[Tensor], Tensor], nn.Module] | None:
     """Return both linear maps and the activation of an MLP, if its output is made of them alone."""
     linear = [m for m in module.children() if _widths(m) is not None]
-    acts: list[Callable[[Tensor], Tensor]] = [
+    acts: list[Any] = [
         act
         for name in ("act", "act_fn", "activation", "activation_fn")
         if callable(act := getattr(module, name, None))
