@@ -267,7 +267,7 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     two = run(*args[:5], "--size", 2, "--random", 2, "--budget", 40).stdout
     assert "of 40 forward passes" in two
     told = errors(*args[:5], "--method", "codes", "--budget", 40)[1][0]
-    assert "codes has no budget; omit --budget, or use --method verified_edges" in told
+    assert "codes has no budget; omit --budget, or use verified_edges or acdc" in told
 
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:
