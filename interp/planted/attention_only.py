@@ -23,8 +23,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
 GELU_SHARPNESS = 1.77  # least maximal error, found by search; see the tests
 GELU_ERROR = 0.0142
@@ -59,36 +57,6 @@ class NeuronHeads(nn.Module):
         """Attend, and project the heads' outputs."""
         a = self.in_proj(x)
         return self.out_proj(self.weights(a) * a)
-
-
-@register_mixer
-class NeuronReader(Mixer):
-    """Maps of neurons: diagonal, with a row sum below 1, because the bias token writes nothing."""
-
-    classes = ("NeuronHeads",)
-    needs = ("in_proj", "sharpness")
-    projection = "out_proj"
-    watched = ("in_proj",)
-
-    def read(self, module: Any, forward: Forward) -> MapCall:
-        """Return the map of each neuron."""
-        a = forward.returned["in_proj"]
-        weight = module.weights(a).mT  # batch neuron pos
-
-        def of_rows(rows: Tensor) -> Tensor:
-            own = torch.zeros(*weight.shape[:2], len(rows), weight.shape[2]).to(weight)
-            own[:, :, torch.arange(len(rows), device=rows.device), rows] = weight[:, :, rows]
-            return own
-
-        return MapCall(
-            v=a.mT[..., None],
-            z=(weight * a.mT)[..., None],
-            kind="neurons",
-            of_rows=of_rows,
-            to_projection=lambda z: z[..., 0].mT.contiguous(),
-            signed=False,
-            row_sum="below 1",
-        )
 
 
 def attention_only(module: nn.Module, *, relu_sharpness: float = RELU_SHARPNESS) -> nn.Module:

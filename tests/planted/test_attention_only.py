@@ -99,19 +99,21 @@ def test_explicit_matrices_with_a_bias_token_give_the_same() -> None:
 def test_neurons_are_heads_of_layers_of_their_own() -> None:
     module = gpt2("silu")
     model = interp.load(attention_only(module), name="converted")
-    assert [(site.kind, site.n_heads) for site in model.sites] == [
-        ("softmax", 4), ("neurons", 20), ("softmax", 4), ("neurons", 20),
+    found = [(site.stack, site.layer, site.kind, site.n_heads) for site in model.sites]
+    assert found == [
+        ("decoder", 0, "softmax", 4), ("mlp", 0, "neurons", 20), ("decoder", 1, "softmax", 4),
+        ("mlp", 1, "neurons", 20),
     ]  # fmt: skip
-    cache = model.capture(PROMPTS[:1], ["map", "v", "z"], layers=1)
-    assert torch.allclose(cache["map", 1] @ cache["v", 1], cache["z", 1], atol=1e-6)
-    off = cache["map", 1] - torch.diag_embed(cache["map", 1].diagonal(dim1=-2, dim2=-1))
+    cache = model.capture(PROMPTS[:1], ["map", "v", "z"], layers=0, stack="mlp")
+    assert torch.allclose(cache["map", 0] @ cache["v", 0], cache["z", 0], atol=1e-6)
+    off = cache["map", 0] - torch.diag_embed(cache["map", 0].diagonal(dim1=-2, dim2=-1))
     assert off.abs().max() == 0
 
 
 def test_ablation_of_a_neuron_head_is_that_of_the_neuron() -> None:
     module = gpt2("silu")
     model = interp.load(attention_only(module), name="converted")
-    got = model.run(PROMPTS[:1], edits=[interp.zero(["L1H7"])])
+    got = model.run(PROMPTS[:1], edits=[interp.zero([(0, 7)], stack="mlp")])
     mlp: Any = module.transformer.h[0].mlp
     with torch.no_grad():
         mlp.c_proj.weight[7] = 0
@@ -123,8 +125,8 @@ def test_ablation_of_every_neuron_head_equals_that_of_the_neuron() -> None:
     module = gpt2("silu")
     model = interp.load(attention_only(module), name="converted")
     task = causal.logit_difference(model, PROMPTS, [4, 9], [11, 2])
-    frame = interp.ablate(model, task, kind="zero").to_pandas()
-    got = frame[frame["layer"] == 3].sort_values("head")["score"].to_numpy()
+    frame = interp.ablate(model, task, kind="zero", stack="mlp").to_pandas()
+    got = frame[frame["layer"] == 1].sort_values("head")["score"].to_numpy()
 
     def value() -> float:
         with torch.no_grad():

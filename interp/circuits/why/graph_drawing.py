@@ -11,14 +11,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from interp.circuits.why.graph_edges import GraphNode
-    from interp.circuits.why.graph_result import AttributionGraph
+    from interp.circuits.why.graph_face import PrunedGraph
 
 _SHAPES = {"embedding": "square", "head": "circle", "mlp": "diamond", "feature": "hexagon",
            "error": "x", "logit": "star"}  # fmt: skip
 _WIDE, _HIGH, _MARGIN = 90, 90, 70  # pixels of the static picture
 
 
-def graph_places(graph: AttributionGraph) -> dict[str, tuple[float, float]]:
+def graph_places(graph: PrunedGraph) -> dict[str, tuple[float, float]]:
     """Return the place of each node: its token, and its layer with heads below the MLP."""
     cells: dict[tuple[int, float], list[str]] = {}
     for x in graph.nodes:
@@ -33,11 +33,11 @@ def graph_places(graph: AttributionGraph) -> dict[str, tuple[float, float]]:
     }
 
 
-def _first(graph: AttributionGraph, k: int) -> AttributionGraph:
+def _first(graph: PrunedGraph, k: int) -> PrunedGraph:
     return graph.top(k) if len(graph) > k else graph
 
 
-def _title(graph: AttributionGraph, shown: AttributionGraph) -> str:
+def _title(graph: PrunedGraph, shown: PrunedGraph) -> str:
     if len(shown) < len(graph):
         return (
             f"{graph.model}: the first {len(shown)} of {len(graph)} edges by influence; the graph "
@@ -46,12 +46,12 @@ def _title(graph: AttributionGraph, shown: AttributionGraph) -> str:
     return f"{graph.model}: {len(graph)} edges that carry {graph.shares[1]:.0%} of the influence"
 
 
-def _ends(shown: AttributionGraph) -> list[GraphNode]:
+def _ends(shown: PrunedGraph) -> list[GraphNode]:
     used = {*shown.sources, *shown.targets}
     return [x for x in shown.nodes if x.name in used or x.kind in ("embedding", "logit")]
 
 
-def drawn_figure(graph: AttributionGraph, k: int) -> go.Figure:
+def drawn_figure(graph: PrunedGraph, k: int) -> go.Figure:
     """Return an interactive figure of the first k edges."""
     import plotly.graph_objects as go
 
@@ -86,7 +86,7 @@ def drawn_figure(graph: AttributionGraph, k: int) -> go.Figure:
     return figure
 
 
-def drawn_svg(graph: AttributionGraph, k: int) -> str:
+def drawn_svg(graph: PrunedGraph, k: int) -> str:
     """Return a static picture of the first k edges."""
     shown, places = _first(graph, k), graph_places(graph)
     width = 2 * _MARGIN + _WIDE * len(graph.tokens)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp.circuits.why.graph_edges import GraphNode
-    from interp.circuits.why.graph_result import AttributionGraph
+    from interp.circuits.why.graph_face import PrunedGraph
 
 DICTIONARY_ERROR = 2**31
 
@@ -38,7 +38,7 @@ def feature_number(node: GraphNode, n_layers: int, n_heads: int) -> int:
     return n_layers + place
 
 
-def tracer_document(graph: AttributionGraph, slug: str = "") -> dict[str, Any]:
+def tracer_document(graph: PrunedGraph, slug: str = "") -> dict[str, Any]:
     """Return the document as plain data: metadata, qParams, nodes and links."""
     ids = {x.name: _id(graph, x) for x in graph.nodes}
     if len(set(ids.values())) != len(ids):
@@ -83,7 +83,7 @@ def _is_mlp_error(node: GraphNode) -> bool:
     return node.kind == "error" and node.number == 0
 
 
-def _id(graph: AttributionGraph, node: GraphNode) -> str:
+def _id(graph: PrunedGraph, node: GraphNode) -> str:
     if node.kind == "embedding":
         return f"E_{node.number}_{node.position}"
     if node.kind == "logit":
@@ -93,7 +93,7 @@ def _id(graph: AttributionGraph, node: GraphNode) -> str:
     return f"{node.layer}_{feature_number(node, graph.n_layers, graph.n_heads)}_{node.position}"
 
 
-def _node(graph: AttributionGraph, node: GraphNode, name: str, influence: float) -> dict[str, Any]:
+def _node(graph: PrunedGraph, node: GraphNode, name: str, influence: float) -> dict[str, Any]:
     layer, number = str(node.layer), -1
     kind = "cross layer transcoder"
     told = graph.described(node)

@@ -10,6 +10,7 @@ from interp.model.mixers import (
     gated_recurrence,
     lightning,
     mamba,
+    neurons,
     receptance,
     state_space,
     talking_heads,
@@ -18,5 +19,5 @@ from interp.model.mixers import (
 
 BUILT_IN = (
     banded, block_sparse, differential, gated_delta, gated_recurrence, lightning, mamba,
-    receptance, state_space, talking_heads, variant,
+    neurons, receptance, state_space, talking_heads, variant,
 )  # fmt: skip
