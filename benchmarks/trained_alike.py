@@ -152,8 +152,8 @@ def reading(runs: dict[str, dict[str, float]], chance: float) -> str:
         apart += [form.replace("_", " ")] if low[1] > 0 else []
     return (
         f"Forms whose best head has an induction score above twice that of even attention "
-        f"(whole interval): {', '.join(above) or 'none'}. Forms where ablating this head costs more "
-        f"than ablating another (interval of the paired difference over seeds): "
+        f"(whole interval): {', '.join(above) or 'none'}. Forms where ablating this head costs "
+        f"more than ablating another (interval of the paired difference over seeds): "
         f"{', '.join(apart) or 'none'}. No correction for the number of forms."
     )
 
@@ -165,9 +165,9 @@ def report(runs: dict[str, Any]) -> str:
     chance = np.mean([1 / (i + 1) for i in range(PERIOD + 1, 2 * PERIOD)])
     return f"""# Trained alike with different attention
 
-Two layers of four heads, width 64, {STEPS} steps of {TEXT} rows of text and {COPIES} rows of repeated
-random tokens ({LENGTH} tokens each), {len(SEEDS)} seeds; within a seed all forms see the same rows in
-the same order. Mean of the seeds ± half width of the 95 % t interval. Held-out:
+Two layers of four heads, width 64, {STEPS} steps of {TEXT} rows of text and {COPIES} rows of
+repeated random tokens ({LENGTH} tokens each), {len(SEEDS)} seeds; within a seed all forms see the
+same rows in the same order. Mean of the seeds ± half width of the 95 % t interval. Held-out:
 {TESTED} rows of text, {TESTED} rows `<s> r r`. The induction head is chosen on {TESTED} other rows
 than it is judged on. Even attention would give it {chance:.2f}. Entropy, first token and induction
 are of absolute shares |M| / sum |M| of each row; *sum of a row* is of the map itself. *Ablating* is
@@ -183,8 +183,8 @@ seven others. Largest relative error of map times values against the recurrence 
 
 ## What it does not say
 
-- It is no ranking of forms. Of a few settings (steps, rows, learning rate, with and without MLPs), the
-  one was kept with which softmax had learned to copy with seed 0; no other form was tuned.
+- It is no ranking of forms. Of a few settings (steps, rows, learning rate, with and without MLPs), the one
+  was kept with which softmax had learned to copy with seed 0; no other form was tuned.
 - A high induction score is no effect: compare the last two columns.
 - *First token* is the largest of eight heads, chosen on the rows that it is measured on.
 - Shares of signed maps spread over all entries, so a low induction score of a signed form can stand
