@@ -183,8 +183,8 @@ seven others. Largest relative error of map times values against the recurrence 
 
 ## What it does not say
 
-- It is no ranking of forms. Of a few settings (steps, rows, learning rate, with and without MLPs), the one
-  was kept with which softmax had learned to copy with seed 0; no other form was tuned.
+- It is no ranking of forms. Of a few settings (steps, rows, learning rate, with and without MLPs),
+  the one was kept with which softmax had learned to copy with seed 0; no other form was tuned.
 - A high induction score is no effect: compare the last two columns.
 - *First token* is the largest of eight heads, chosen on the rows that it is measured on.
 - Shares of signed maps spread over all entries, so a low induction score of a signed form can stand
