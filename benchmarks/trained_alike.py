@@ -152,8 +152,8 @@ def reading(runs: dict[str, dict[str, float]], chance: float) -> str:
         apart += [form.replace("_", " ")] if low[1] > 0 else []
     return (
         f"Forms whose best head has an induction score above twice that of even attention "
-        f"(whole interval): {', '.join(above) or 'none'}. Forms where ablating this head costs"
-        f" more than ablating another (interval of the paired difference over seeds): "
+        f"(whole interval): {', '.join(above) or 'none'}. Forms where ablating this head costs "
+        f"more than ablating another (interval of the paired difference over seeds): "
         f"{', '.join(apart) or 'none'}. No correction for the number of forms."
     )
 

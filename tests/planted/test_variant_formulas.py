@@ -37,7 +37,8 @@ def threshold(power: float) -> Row:
         def weights(tau: float) -> np.ndarray:
             return np.maximum(s - tau, 0) ** (1 / (power - 1))
 
-        return weights(brentq(lambda t: weights(t).sum() - 1, s.max() - 2, s.max(), xtol=1e-14))
+        tau: Any = brentq(lambda t: weights(t).sum() - 1, s.max() - 2, s.max(), xtol=1e-14)
+        return weights(tau)
 
     return row
 
@@ -136,7 +137,7 @@ def entry_linear(rule: Any, state: Any, h: int, i: int, j: int) -> float:
         return np.where(x.numpy() > 0, x.numpy() + 1, np.exp(x.numpy()))
 
     products = [phi(state.q[0, h, i]) @ phi(state.k[0, h, m]) for m in range(i + 1)]
-    return products[j] / (sum(products) + 1e-6)
+    return float(products[j] / (sum(products) + 1e-6))
 
 
 def entry_cosformer(rule: Any, state: Any, h: int, i: int, j: int) -> float:
