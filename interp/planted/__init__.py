@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         zoo,
     )
     from interp.planted.declining import refusal
+    from interp.planted.neuron_heads import attention_only
     from interp.planted.selective import selective_induction
 
 PLANTED: dict[str, str] = {
@@ -49,6 +50,7 @@ PLANTED: dict[str, str] = {
 __all__ = [
     "PLANTED",
     "Planted",
+    "attention_only",
     "backup",
     "build",
     "bystander",
@@ -84,6 +86,10 @@ def __getattr__(name: str) -> Any:
     # Builders are imported on first use, so that listing the names does not import torch.
     if name in PLANTED:
         return _builder(name)
+    if name == "attention_only":
+        from interp.planted.neuron_heads import attention_only
+
+        return attention_only
     if name == "Planted":
         from interp.planted.assemble import Planted
 

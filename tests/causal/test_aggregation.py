@@ -14,32 +14,32 @@ from interp.core.errors import OptionError
 
 
 @pytest.fixture(scope="module")
-def found(planted_bystander):
+def aggregated(planted_bystander):
     task = causal.repeats_task(planted_bystander, n=8, longest=10)
     return head_aggregation(planted_bystander, task, steps=20)
 
 
-def test_rows_equal_edits_of_the_model(planted_bystander, found) -> None:
+def test_rows_equal_edits_of_the_model(planted_bystander, aggregated) -> None:
     """The factor of a head is an edit that scales it."""
     model = planted_bystander
     task = causal.repeats_task(model, n=8, longest=10)
     held = halves(task, 0)[1]
-    assert found.per_prompt.shape[1] == len(held) < 8
-    for row in (0, 1, 3, len(found) - 2):
+    assert aggregated.per_prompt.shape[1] == len(held) < 8
+    for row in (0, 1, 3, len(aggregated) - 2):
         edits = [
             interp.gate([label], float(w))
-            for label, w in zip(found.heads_of, found.weights[row], strict=True)
+            for label, w in zip(aggregated.heads_of, aggregated.weights[row], strict=True)
         ]
         want = []
         for i in held:
             ids = list(task.prompts.ids[i])
             logits = model.run([ids], edits=edits)[0].detach().double().log_softmax(-1)
             want.append(-np.mean([float(logits[p, ids[p + 1]]) for p in task.positions[i]]))
-        assert found.per_prompt[row] == pytest.approx(want, abs=1e-4), found.labels[row]
+        assert aggregated.per_prompt[row] == pytest.approx(want, abs=1e-4), aggregated.labels[row]
 
 
-def test_induction_needs_its_heads_together(found) -> None:
-    rows = found.wide().set_index("part")
+def test_induction_needs_its_heads_together(aggregated) -> None:
+    rows = aggregated.wide().set_index("part")
     none, full = rows.loc["none", "score"], rows.loc["full", "score"]
     alone = [x for x in rows.index if x.endswith(" alone") and x != "best alone"]
     assert len(alone) == 8
@@ -47,14 +47,14 @@ def test_induction_needs_its_heads_together(found) -> None:
     assert (rows.loc[alone, "score"] > 0.9 * none).all()  # no head can do it alone
     assert rows.loc["best alone", "lost_low"] > 0
     assert rows.loc["full", "lost"] == 0
-    weight = dict(zip(found.heads_of, found.weights[list(found.labels).index("learned weights")],
-                      strict=True))  # fmt: skip
+    learned = aggregated.weights[list(aggregated.labels).index("learned weights")]
+    weight = dict(zip(aggregated.heads_of, learned, strict=True))
     assert weight["L1H0"] > 1.2  # the copying head is wanted more
     assert rows.loc["learned weights", "score"] < full
 
 
-def test_top_keeps_what_is_lost(found) -> None:
-    first = found.top(2, by="lowest")
+def test_top_keeps_what_is_lost(aggregated) -> None:
+    first = aggregated.top(2, by="lowest")
     assert len(first) == 2
     assert first.wide()["lost"].max() <= 0
 

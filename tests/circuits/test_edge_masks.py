@@ -18,7 +18,7 @@ from interp.model.locate.probe import probe
 
 
 @pytest.fixture(scope="module")
-def small_bystander():
+def short_bystander():
     built = planted.build("bystander", vocab=20, context=16)
     model = probe(built.model, "planted:bystander")
     return built, model, contrast(model, built, n=8)
@@ -30,8 +30,8 @@ def gates_of(graph):
 
 
 @pytest.mark.slow
-def test_the_built_in_edges_stay_open(small_bystander) -> None:
-    built, model, task = small_bystander
+def test_the_built_in_edges_stay_open(short_bystander) -> None:
+    built, model, task = short_bystander
     found = find_circuit(model, task, "edge_masks", steps=160, restarts=1)
     chosen = chosen_of(found)
     heads = {e for e in chosen.edges if e[0][0] == "L" and e[1] != "logits"}
@@ -45,8 +45,8 @@ def test_the_built_in_edges_stay_open(small_bystander) -> None:
     assert np.mean([gates[e] < 0.5 for e in gates if e not in chosen.edges]) > 0.95
 
 
-def test_a_short_training_leaves_every_gate_open(small_bystander) -> None:
-    _, model, task = small_bystander
+def test_a_short_training_leaves_every_gate_open(short_bystander) -> None:
+    _, model, task = short_bystander
     found = edge_masks(model, task, steps=2, restarts=2)
     assert found.columns == "restarts"
     assert found.edges_per_prompt.shape == (len(found.edges), 2)
@@ -59,16 +59,16 @@ def test_a_short_training_leaves_every_gate_open(small_bystander) -> None:
     assert heads.per_prompt.shape == (len(heads.nodes), 1)
 
 
-def test_the_same_seed_gives_the_same_gates(small_bystander) -> None:
-    _, model, task = small_bystander
+def test_the_same_seed_gives_the_same_gates(short_bystander) -> None:
+    _, model, task = short_bystander
     one, two, other = (edge_masks(model, task, steps=3, restarts=1, seed=s) for s in (0, 0, 1))
     np.testing.assert_array_equal(one.edges_per_prompt, two.edges_per_prompt)
     assert (one.edges_per_prompt != other.edges_per_prompt).any()
 
 
 @pytest.mark.parametrize("metric", ["kl", "task"])
-def test_the_loss_is_0_for_the_model_and_1_for_the_corrupted_run(small_bystander, metric) -> None:
-    _, model, task = small_bystander
+def test_the_loss_is_0_for_the_model_and_1_for_the_corrupted_run(short_bystander, metric) -> None:
+    _, model, task = short_bystander
     graph = ResidualGraph.of(model)
     objective = MaskObjective(graph, task, gates_of(graph), metric)
     for value, want in ((1.0, 0.0), (0.0, 1.0)):
@@ -79,8 +79,8 @@ def test_the_loss_is_0_for_the_model_and_1_for_the_corrupted_run(small_bystander
     assert float(objective.loss(0, gates.double())) == pytest.approx(0, abs=0.02)
 
 
-def test_divergence_is_an_error(small_bystander, monkeypatch) -> None:
-    _, model, task = small_bystander
+def test_divergence_is_an_error(short_bystander, monkeypatch) -> None:
+    _, model, task = short_bystander
     graph = ResidualGraph.of(model)
     objective = MaskObjective(graph, task, gates_of(graph), "kl")
     plain = objective.loss
@@ -89,8 +89,8 @@ def test_divergence_is_an_error(small_bystander, monkeypatch) -> None:
         fit_mask(objective, len(graph.edges), Training(0.05, 5, 0.1, "kl"), 0)
 
 
-def test_options_out_of_range_are_refused(small_bystander) -> None:
-    _, model, task = small_bystander
+def test_options_out_of_range_are_refused(short_bystander) -> None:
+    _, model, task = short_bystander
     for options, said in (
         ({"target": 1.0}, r"target=1\.0; the share of open gates"),
         ({"steps": 0}, "steps=0, restarts=2"),

@@ -63,14 +63,14 @@ def guesses():
 
 
 @pytest.fixture
-def file(tmp_path):
+def copy_file(tmp_path):
     path = tmp_path / "copy.toml"
     path.write_text(INDUCTION)
     return path
 
 
-def test_words_of_one_list_differ_and_roles_are_found(speaks, file) -> None:
-    made = make_pairs(speaks, file, n=20)
+def test_words_of_one_list_differ_and_roles_are_found(speaks, copy_file) -> None:
+    made = make_pairs(speaks, copy_file, n=20)
     assert len(made) == 20
     for (clean, corrupted), roles, answer in zip(made.ids, made.roles, made.answers, strict=True):
         assert clean[roles["first"]] == clean[roles["second"]] == clean[-1]
@@ -79,13 +79,13 @@ def test_words_of_one_list_differ_and_roles_are_found(speaks, file) -> None:
         assert roles["end"] == len(clean) - 1 == len(corrupted) - 1
         assert sum(a != b for a, b in zip(clean, corrupted, strict=True)) == 1
     assert set(made.templates) == {"0", "1"}
-    again = make_pairs(speaks, file, n=20)
+    again = make_pairs(speaks, copy_file, n=20)
     assert again.prompts == made.prompts
-    assert make_pairs(speaks, file, n=20, seed=1).prompts != made.prompts
+    assert make_pairs(speaks, copy_file, n=20, seed=1).prompts != made.prompts
 
 
-def test_a_planted_model_prefers_every_answer(speaks, file) -> None:
-    made = make_pairs(speaks, file, n=20, keep="preferred")
+def test_a_planted_model_prefers_every_answer(speaks, copy_file) -> None:
+    made = make_pairs(speaks, copy_file, n=20, keep="preferred")
     assert made.preferred == made.measured == len(made) == 20
     share, low, high = made.preferred_share
     assert share == high == 1
@@ -95,22 +95,22 @@ def test_a_planted_model_prefers_every_answer(speaks, file) -> None:
     assert made.clean[0] == pytest.approx(float(logits[right] - logits[wrong]), abs=1e-4)
     assert made.probability[0] == pytest.approx(float(logits.softmax(-1)[right]), abs=1e-5)
     middle = float(np.median(made.probability))
-    likely = make_pairs(speaks, file, n=20, least_probability=middle)
+    likely = make_pairs(speaks, copy_file, n=20, least_probability=middle)
     assert (likely.probability >= middle).all()
     assert likely.dropped[f"the answer's probability is below {middle:g}"] > 0
 
 
-def test_a_random_model_prefers_half(guesses, file) -> None:
-    made = make_pairs(guesses, file, n=200)
+def test_a_random_model_prefers_half(guesses, copy_file) -> None:
+    made = make_pairs(guesses, copy_file, n=200)
     _, low, high = made.preferred_share
     assert low < 0.5 < high
-    picked = make_pairs(guesses, file, n=60, keep="preferred")
+    picked = make_pairs(guesses, copy_file, n=60, keep="preferred")
     assert (picked.clean > 0).all()
     assert picked.measured == len(picked) + picked.dropped["the model does not prefer the answer"]
 
 
-def test_own_completions_are_the_planted_answers(speaks, file, tmp_path) -> None:
-    given = make_pairs(speaks, file, n=12, keep="first")
+def test_own_completions_are_the_planted_answers(speaks, copy_file, tmp_path) -> None:
+    given = make_pairs(speaks, copy_file, n=12, keep="first")
     lines = [
         {"prompt": a, "corrupted": b} for a, b in zip(given.prompts, given.corrupted, strict=True)
     ]
@@ -125,8 +125,8 @@ def test_own_completions_are_the_planted_answers(speaks, file, tmp_path) -> None
     assert (made.contrast <= 0).all()
 
 
-def test_the_file_of_pairs_is_read_back(speaks, file, tmp_path) -> None:
-    made = make_pairs(speaks, file, n=24)
+def test_the_file_of_pairs_is_read_back(speaks, copy_file, tmp_path) -> None:
+    made = make_pairs(speaks, copy_file, n=24)
     made.save(tmp_path / "copy2.jsonl")
     task, read = made.task(speaks), make_contrast(speaks, str(tmp_path / "copy2.jsonl"), n=24)
     assert read.clean.ids == task.clean.ids
@@ -139,15 +139,15 @@ def test_the_file_of_pairs_is_read_back(speaks, file, tmp_path) -> None:
     assert MadePairs.load(tmp_path / "copy.json").task(speaks).clean.ids == task.clean.ids
 
 
-def test_a_template_file_is_a_task(speaks, file) -> None:
-    plan = Plan(str(file), 16, 0)
+def test_a_template_file_is_a_task(speaks, copy_file) -> None:
+    plan = Plan(str(copy_file), 16, 0)
     mine, held = plan.pairs(speaks), plan.fresh(speaks)
     assert set(mine.templates).isdisjoint(held.templates)  # a template is held out
     assert mine.gap(speaks)[0] > 1
 
 
-def test_another_tokenizer_is_refused(speaks, file) -> None:
-    made = make_pairs(speaks, file, n=6)
+def test_another_tokenizer_is_refused(speaks, copy_file) -> None:
+    made = make_pairs(speaks, copy_file, n=6)
     other = word_tokenizer([f"v{(i + 1) % 40}" for i in range(40)])
     with pytest.raises(PromptError, match="other tokens"):
         made.task(probe(speaks.module, "other", other))
@@ -200,13 +200,13 @@ def test_words_in_tables_stay_together(tmp_path) -> None:
     }  # fmt: skip
 
 
-def test_refusals(speaks, planted_induction, file, tmp_path) -> None:
+def test_refusals(speaks, planted_induction, copy_file, tmp_path) -> None:
     with pytest.raises(UnknownName, match="filter of pairs"):
-        make_pairs(speaks, file, keep="some")
+        make_pairs(speaks, copy_file, keep="some")
     with pytest.raises(OptionError, match="give 6 pairs"):
-        make_pairs(speaks, file, n=2)
+        make_pairs(speaks, copy_file, n=2)
     with pytest.raises(PromptError, match="no tokenizer"):
-        make_pairs(planted_induction, file)
+        make_pairs(planted_induction, copy_file)
     with pytest.raises(OptionError, match="neither a template file"):
         make_pairs(speaks, tmp_path / "x.csv")
     path = tmp_path / "one.jsonl"
@@ -216,7 +216,7 @@ def test_refusals(speaks, planted_induction, file, tmp_path) -> None:
     path.write_text('{"prompt": "v1 v2", "answer": "v1", "corrupted": "v2 v2"}\n')
     with pytest.raises(PromptError, match="line 1 has only one of answer and wrong"):
         make_pairs(speaks, path)
-    made = make_pairs(speaks, file, n=6)
+    made = make_pairs(speaks, copy_file, n=6)
     lines = [json.loads(line) for line in made._jsonl().splitlines()]
     lines[3]["roles"] = {"first": 99}
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -224,26 +224,26 @@ def test_refusals(speaks, planted_induction, file, tmp_path) -> None:
         make_contrast(speaks, str(path))
 
 
-def test_pages_escape_the_prompts(speaks, file) -> None:
-    made = make_pairs(speaks, file, n=6)
+def test_pages_escape_the_prompts(speaks, copy_file) -> None:
+    made = make_pairs(speaks, copy_file, n=6)
     marked = replace(made, prompts=("<script>", *made.prompts[1:]))
     points: Any = marked.plot().data[0]
     assert "<script>" not in str(points.text)
     assert "&lt;script&gt;" in str(points.text)
 
 
-def test_the_command_prints_and_writes(run, errors, speaks, file, tmp_path) -> None:
+def test_the_command_prints_and_writes(run, errors, speaks, copy_file, tmp_path) -> None:
     folder = tmp_path / "spoken"
     speaks.module.save_pretrained(folder)
     speaks.tokenizer.save_pretrained(folder)
     out = tmp_path / "copy.jsonl"
-    result = run("pairs", folder, file, "-n", 12, "--keep", "preferred", "-o", out)
+    result = run("pairs", folder, copy_file, "-n", 12, "--keep", "preferred", "-o", out)
     assert result.exit_code == 0, result.stderr
     assert "12 of 12 candidates: 100.0% [75.8%, 100.0%]" in result.stdout
     assert "selected by the model's success" in result.stdout
     assert len(out.read_text().splitlines()) == 12
     assert run("circuit", out, folder, "--method", "attribution-patching").exit_code == 0
-    code, lines = errors("pairs", folder, file, "-o", tmp_path / "x.doc")
+    code, lines = errors("pairs", folder, copy_file, "-o", tmp_path / "x.doc")
     assert code != 0
     assert "file format of pairs" in lines[0]
 

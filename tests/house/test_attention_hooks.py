@@ -16,6 +16,7 @@ ALLOWED = {
     "attribution/methods/value_zeroing.py": "edit: one token's value is set to zero",
     "attribution/rules.py": "gradient: the rules of a backward pass",
     "attribution/streamed_gradients.py": "gradient: by every head's output, kept in the graph",
+    "circuits/why/share_check.py": "edit: one writer's part is removed from a head's input",
     "causal/game/chain.py": "edit: a run with gated heads, which keeps z for the next one",
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
     "causal/gate_derivatives.py": "gradient: by the gate of every head",
@@ -25,7 +26,7 @@ ALLOWED = {
     "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
 }
-SITES = 14
+SITES = 15
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 import interp
 from interp import causal
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.planted.attention_only import GELU_ERROR, RELU_ERROR, NeuronHeads, attention_only
+from interp.planted.neuron_heads import GELU_ERROR, RELU_ERROR, NeuronHeads, attention_only
 
 PROMPTS = [[3, 7, 9, 3, 7, 1], [5, 5, 2, 8]]
 

@@ -40,6 +40,14 @@ class PrunedGraph(Protocol):
     @property
     def shares(self) -> tuple[float, float]: ...  # noqa: D102
     def __len__(self) -> int: ...
-    def top(self, k: int) -> Self: ...  # noqa: D102
-    def described(self, node: GraphNode) -> str: ...  # noqa: D102
-    def groups(self, by: str = "head") -> dict[str, tuple[str, ...]]: ...  # noqa: D102
+    def top(self, k: int) -> Self:
+        """Return the graph with its first k edges."""
+        ...
+
+    def described(self, node: GraphNode) -> str:
+        """Return a node's name with the text of its token."""
+        ...
+
+    def groups(self, by: str = "head") -> dict[str, tuple[str, ...]]:
+        """Return the names of the nodes of each group."""
+        ...

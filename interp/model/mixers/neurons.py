@@ -1,4 +1,4 @@
-"""Neurons as heads of width 1, see `interp.planted.attention_only`.
+"""Neurons as heads of width 1, see `interp.planted.neuron_heads`.
 
 M is diagonal: a neuron attends to its own position with the weight sigmoid(k a) of its
 pre-activation a, and to a bias token, which writes nothing, with the rest.
