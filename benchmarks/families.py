@@ -42,6 +42,7 @@ from interp.planted import variants  # noqa: E402
 
 LENGTH, SECONDS = 16, 90  # tokens (block-sparse code needs 15); the longest of one family
 IDS = torch.randint(8, 60, (2, LENGTH), generator=torch.Generator().manual_seed(3))
+REASON = 100  # characters of a reason in the table; families.json holds more
 Made = tuple[nn.Module, Mapping[str, Tensor]]
 SAFE = (bool, int, float, str, type(None), tuple)
 
@@ -176,6 +177,7 @@ def report(rows: Mapping[str, Mapping[str, Any]]) -> str:
     unconfigured = {k: r for k, r in rows.items() if r["outcome"] == "not configured"}
     altered = [k for k, r in rows.items() if r.get("changed") or r.get("own_change", 0) > 1e-6]
     kinds = sorted({kind for r in read.values() for kind in r["kinds"]})
+    most = max((r["logits"] for r in read.values()), default=0.0)
     lines = [
         "# Families of attention",
         "",
@@ -183,43 +185,53 @@ def report(rows: Mapping[str, Mapping[str, Any]]) -> str:
         f"{len(kinds)} kinds. Tiny models of random weights in float32, {LENGTH} tokens, "
         f"transformers {transformers.__version__}. *map*: largest error of map (or pattern) times "
         "values against the module's own z; *results*: of the sum of head results against the "
-        "attention's output; *logits*: of the observed forward against the model's own. All are "
-        "relative to the largest entry. *seconds*: loading with its checks. Made by "
-        "`python benchmarks/families.py`.",
+        "attention's output. Logits of the observed forward differ from the model's own by at most "
+        f"{size(most)} (all errors: relative to the largest entry). *seconds*: loading with its "
+        "checks. Made by `python benchmarks/families.py`.",
         "",
         "Models whose own output or attributes differ after loading: "
         + (", ".join(f"`{k}`" for k in altered) + "." if altered else "none."),
         "",
-        "| family | class | layers by kind | map | results | logits | seconds |",
-        "|---|---|---|---|---|---|---|",
+        "| family | layers by kind | map | results | seconds |",
+        "|---|---|---|---|---|",
     ]
     for name, r in read.items():
         made = ", ".join(f"{n} {kind}" for kind, n in r["kinds"].items())
         made += f"; not read: {len(r['unread'])} modules" if r["unread"] else ""
-        results = f"{r['results']:.0e}" if r["projected"] else "none"
+        results = size(r["results"]) if r["projected"] else "none"
         lines.append(
-            f"| {name} | {r['class']} | {made} | {r['identity']:.0e} | {results} "
-            f"| {r['logits']:.0e} | {r['seconds']:.1f} |"
+            f"| {short(name)} | {made} | {size(r['identity'])} | {results} | {r['seconds']:.1f} |"
         )
-    lines += ["", "## Refused", "", "| family | class | reason |", "|---|---|---|"]
-    lines += [f"| {k} | {r['class']} | {cell(r['reason'])} |" for k, r in refused.items()]
+    lines += ["", "## Refused", "", "| family | reason |", "|---|---|"]
+    lines += [f"| {short(k)} | {cell(r['reason'])} |" for k, r in refused.items()]
     failed = {k: r for k, r in rows.items() if r["outcome"] == "failed"}
     if failed:
         lines += ["", "## Failed, neither read nor refused", "", "| family | error |", "|---|---|"]
         lines += [f"| {k} | {cell(r['reason'])} |" for k, r in failed.items()]
-    names = ", ".join(k.partition("/")[2] for k in unconfigured)
     lines += [
         "",
         f"{len(unconfigured)} further classes of transformers do not run with small sizes that "
-        f"were not chosen for them, so nothing is said about them: {names}.",
+        "were not chosen for them, so nothing is said about them; families.json names them.",
         "",
     ]
     return "\n".join(lines)
 
 
+def size(error: float) -> str:
+    """Return one digit and the power of ten of an error."""
+    return f"{error:.0e}".replace("e-0", "e-") if error else "0"
+
+
+def short(name: str) -> str:
+    """Return the last word of a family's name: a variant, a model, or a class of transformers."""
+    part, _, rest = name.partition("/")
+    return f"variant:{rest}" if part == "variants" else rest.split()[-1]
+
+
 def cell(text: str) -> str:
-    """Return text for a cell of a table."""
-    return " ".join(text.replace("|", "/").split())
+    """Return the start of a text for a cell of a table."""
+    text = " ".join(text.replace("|", "/").removeprefix("family: ").split())
+    return text if len(text) <= REASON else text[:REASON].rsplit(" ", 1)[0] + " ..."
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ from interp.planted import variants
 FILE = Path(__file__).parent / "assets" / "attention_variants.svg"
 BLOCK, COLUMNS, SIDE, GAP, TEXT = 8, 8, 96, 14, 30
 IDS = [0, *range(10, 10 + BLOCK), *range(10, 10 + BLOCK)]
+STEPS = 7  # shades of each colour
 SHARP = 3.0  # factor of the matrix of queries and keys
 
 
@@ -47,11 +48,13 @@ def same_token_head(name: str) -> Any:
 def pixels(rows: np.ndarray) -> str:
     """Return a map as a PNG: white is zero, full colour the largest absolute entry."""
     share = rows / max(float(np.abs(rows).max()), 1e-12)
-    fade = (1 - np.abs(share))[..., None]
-    colour = np.where(share[..., None] >= 0, (0, 84, 166), (178, 24, 43))
-    picture = (fade * 255 + (1 - fade) * colour).round().astype(np.uint8)
+    level = np.rint(share * STEPS).astype(int) + STEPS
+    share = np.arange(-STEPS, STEPS + 1)[:, None] / STEPS
+    colours = 255 + np.abs(share) * (np.where(share < 0, (178, 24, 43), (0, 84, 166)) - 255)
+    picture = Image.fromarray(level.astype(np.uint8), "P")
+    picture.putpalette(colours.round().astype(np.uint8).tobytes())
     out = io.BytesIO()
-    Image.fromarray(picture).save(out, "PNG", optimize=True)
+    picture.save(out, "PNG", optimize=True)
     return b64encode(out.getvalue()).decode()
 
 
@@ -67,18 +70,17 @@ def drawn() -> str:
         x, y = (i % COLUMNS) * (SIDE + GAP) + GAP, (i // COLUMNS) * (SIDE + TEXT + GAP) + GAP
         parts.append(
             f'<text x="{x}" y="{y + 9}">{name.replace("_", " ")}</text>'
-            f'<text x="{x}" y="{y + 22}" fill="#666">same token {score:.2f}</text>'
+            f'<text x="{x}" y="{y + 22}" class="s">same token {score:.2f}</text>'
             f'<image x="{x}" y="{y + TEXT}" width="{SIDE}" height="{SIDE}" '
-            f'href="data:image/png;base64,{pixels(rows)}" '
-            'style="image-rendering:pixelated"/>'
-            f'<rect x="{x}" y="{y + TEXT}" width="{SIDE}" height="{SIDE}" fill="none" '
-            'stroke="#ccc"/>'
+            f'href="data:image/png;base64,{pixels(rows)}"/><use href="#b" x="{x}" y="{y + TEXT}"/>'
         )
     width = COLUMNS * (SIDE + GAP) + GAP
     height = -(-len(names) // COLUMNS) * (SIDE + TEXT + GAP) + GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" font-family="sans-serif" font-size="9.5">'
+        "<style>image{image-rendering:pixelated}.s{fill:#666}</style>"
+        f'<defs><path id="b" d="M0 0h{SIDE}v{SIDE}h-{SIDE}z" fill="none" stroke="#ccc"/></defs>'
         f'<rect width="{width}" height="{height}" fill="white"/>' + "\n".join(parts) + "</svg>\n"
     )
 
