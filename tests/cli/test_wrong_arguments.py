@@ -117,6 +117,16 @@ circuit induction {MODEL} --size 0            | 0 is not in the range x>=1
 circuit induction {MODEL} --map pos           | 'pos' is not one of
 circuit induction {MODEL} --truth nosuch      | 'nosuch'
 circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
+path induction planted:nosuch --route '0.0>1.0' | unknown planted model 'nosuch'
+path induction {MODEL}                        | --route
+path induction {MODEL} --route '0.0>1.0.w'    | 0.0>1.0.w
+qk-shares planted:nosuch L0H0                 | unknown planted model 'nosuch'
+loadings planted:nosuch L0H0                  | unknown planted model 'nosuch'
+graph planted:nosuch 'a b'                    | unknown planted model 'nosuch'
+dictionary planted:nosuch --layer 0           | unknown planted model 'nosuch'
+dictionary {MODEL}                            | --layer
+dictionary {MODEL} --load nowhere             | nowhere
+qk-shares {MODEL} x                           | 'x'
 attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'
 attribute 'a b' --model {MODEL} -m nosuch     | 'nosuch'
 attribute --model {MODEL}                     | give one TEXT, or --file

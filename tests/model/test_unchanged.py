@@ -9,7 +9,13 @@ import pytest
 import torch
 import zoo
 from torch import nn
-from transformers import BigBirdConfig, BigBirdForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BigBirdConfig,
+    BigBirdForCausalLM,
+    BigBirdForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 import interp
 from interp.core.errors import InterpError, UnreadableAttention
@@ -71,7 +77,7 @@ def test_load_and_score_leave_the_callers_model_alone(family, attention):
         assert torch.equal(zoo.output(module(**inputs)), logits)
 
 
-def big_bird(attention: str) -> nn.Module:
+def big_bird(attention: str, kind: type[nn.Module] = BigBirdForMaskedLM) -> nn.Module:
     config = BigBirdConfig(
         vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=32, max_position_embeddings=256, block_size=4, num_random_blocks=2,
@@ -79,14 +85,22 @@ def big_bird(attention: str) -> nn.Module:
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return BigBirdForMaskedLM(config).eval()
+        return kind(config).eval()  # type: ignore[call-arg]
 
 
 def test_a_model_that_exchanges_its_attention_is_refused_and_left_as_it_was():
-    module = big_bird("block_sparse")
+    module = big_bird("block_sparse", BigBirdForCausalLM)
     before = looks(module)
     with pytest.raises(UnreadableAttention, match=r"replaces its own modules .*original_full"):
         interp.load(module)
+    assert module.bert.attention_type == "block_sparse"
+    assert_same(before, looks(module))
+
+
+def test_a_block_sparse_encoder_is_read_and_keeps_its_attention():
+    module = big_bird("block_sparse")
+    before = looks(module)
+    assert {site.kind for site in interp.load(module).sites} == {"block sparse softmax"}
     assert module.bert.attention_type == "block_sparse"
     assert_same(before, looks(module))
     model = interp.load(big_bird("original_full"))

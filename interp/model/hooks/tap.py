@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -237,6 +237,7 @@ def tapped(
     fused: bool = False,
     streamable: Mapping[nn.Module, int | None] | None = None,
     derive: bool = False,
+    among: Container[nn.Module] | None = None,
 ) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
 
@@ -249,10 +250,12 @@ def tapped(
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
         streamable: modules with code of their own whose pattern is not kept; see `watching`.
         derive: see `watching`.
+        among: mixers to read; by default all. Others are not computed, whatever their inputs.
     """
     known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
     mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}
     inside = {part for mixer in mixers for part in mixer.modules()}
+    mixers = {m: mixer for m, mixer in mixers.items() if among is None or m in among}
     tap = _Tap(frozenset(set(model.modules()) - inside), visit, fused, watch, mixers)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
@@ -301,11 +304,7 @@ def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> 
     given = dict(zip(signature.parameters, args, strict=False)) | kwargs
     cache: Any = given.get("past_key_values")
     past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
-    return _Forward(
-        given.get("attention_mask"),
-        given.get("decoder_attention_mask"),
-        past,
-    )
+    return _Forward(given.get("attention_mask"), given.get("decoder_attention_mask"), past)
 
 
 @contextmanager
@@ -359,7 +358,7 @@ def visiting(
     try:
         with tapped(
             module, show, watch=any(own.values()), fused=fused,
-            streamable=streamable if fused or streamed else None,
+            streamable=streamable if fused or streamed else None, among=by_module,
         ):  # fmt: skip
             yield
     finally:
