@@ -119,7 +119,6 @@ circuit induction {MODEL} --truth nosuch      | 'nosuch'
 circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
 path induction planted:nosuch --route '0.0>1.0' | unknown planted model 'nosuch'
 path induction {MODEL}                        | --route
-path induction {MODEL} --route '0.0>1.0.w'    | 0.0>1.0.w
 qk-shares planted:nosuch L0H0                 | unknown planted model 'nosuch'
 loadings planted:nosuch L0H0                  | unknown planted model 'nosuch'
 graph planted:nosuch 'a b'                    | unknown planted model 'nosuch'

@@ -108,6 +108,8 @@ def recorded(
         runs[module] += 1
 
     def leave(module: nn.Module, args: tuple, output: object) -> None:
+        if not open_events[module]:
+            return  # another hook raised before it was entered
         event = open_events[module].pop()
         with torch._C.DisableTorchFunction():
             event.returned = copied(first_tensor(output))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from interp.core.errors import LoadError, UnreadableAttention
+from interp.core.errors import LoadError, PromptError, UnreadableAttention
 from interp.model.hooks.inference import inference, unchanged
 from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
 from interp.model.locate.find_sites import Event, calls_of_one_forward, find_sites, recorded
@@ -63,6 +63,10 @@ def probe_run(
     ):
         try:
             module(**inputs, **cached)
+        except PromptError as error:  # its longest prompt is too short for its own attention
+            raise UnreadableAttention(
+                f"{type(module).__name__} cannot be checked on prompts that it takes: {error}"
+            ) from error
         except _FAILURES as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
             raise LoadError(
