@@ -95,13 +95,13 @@ class ImportName(click.ParamType):
         return value
 
 
-class HeadNames(click.ParamType):
+class HeadList(click.ParamType):
     """Heads separated by commas, such as `L1H0,L1H3`; read before a model is loaded."""
 
     name = "text"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
-        """Raises OptionError if a name is not one of a head."""
+        """Return the text; raise OptionError if a name is not one of a head."""
         for each in value.split(","):
             Head.parse(each.strip())
         return value
@@ -110,4 +110,4 @@ class HeadNames(click.ParamType):
 DEVICE = DeviceName()
 OUT_FOLDER = OutFolder()
 IMPORT = ImportName()
-HEADS = HeadNames()
+HEADS = HeadList()
