@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -94,7 +95,20 @@ def probe_inputs(
             f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound "
             "to try it with"
         )
+    inputs |= answer_marks(model, inputs.get("input_ids"))
     return {name: x.to(device or first.device) for name, x in inputs.items()}
+
+
+def answer_marks(model: nn.Module, ids: Tensor | None) -> dict[str, Tensor]:
+    """Return the input that marks a text as written by the model, where the family has one.
+
+    PaliGemma reads the prefix of a prompt in both directions and its answer causally; without the
+    mark, what it computes depends on the attention implementation. A text alone is an answer.
+    """
+    kind = str(getattr(getattr(model, "config", None), "model_type", ""))
+    if ids is None or not kind.startswith("paligemma") or "token_type_ids" not in takes(model):
+        return {}
+    return {"token_type_ids": torch.ones_like(ids)}
 
 
 def least_length(config: Any) -> int:
@@ -195,6 +209,18 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
     ids, context = given.get("input_ids"), context_length(module)
     try:
         return module(**given)
+    except ValueError as error:
+        if re.search("(?i)image size .* doesn't match", str(error)):
+            raise PromptError(
+                f"{name}: the pictures have another size than it was made for ({error}); use the "
+                "processor that was saved with it"
+            ) from error
+        if "do not match" not in str(error) or "features" not in str(error):
+            raise
+        raise PromptError(
+            f"{name}: the pictures do not fill the placeholders of the text ({error}); give each "
+            "picture its own run of placeholders, and no picture that is all zeros"
+        ) from error
     except (IndexError, RuntimeError) as error:
         length = 0 if ids is None else ids.shape[-1]
         if context is None or length <= context or ran_out(error):

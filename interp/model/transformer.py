@@ -64,6 +64,9 @@ class Transformer:
     # for a model spread over processes: sites count the heads in this process
     ranks: Ranks | None = None
     left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.softmax_view`
+    joint_sites: tuple[Site, ...] = ()  # of a run on pictures inside text; see `joint_view`
+    processor: Any = None  # of pictures and sound; that beside the weights unless one is given
+    unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
     @property
@@ -103,7 +106,8 @@ class Transformer:
             return "encoder-decoder"
         if not self.takes_text:
             return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
-        return "causal" if all(site.causal for site in self.sites) else "encoder"
+        own = [s for s in self.sites if not (self.joint_sites and s.of_tower)]
+        return "causal" if all(site.causal or site.prefix for site in own) else "encoder"
 
     @property
     def n_layers(self) -> int:
@@ -188,17 +192,16 @@ class Transformer:
 
     def __repr__(self) -> str:
         return (
-            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x "
-            f"{self.n_heads} heads "
-            f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
+            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x {self.n_heads} "
+            f"heads ({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, "
+            f"{self.dtype})"
         )
 
     def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
         """Return the module's inputs: ids and mask of prompts, or given tensors unchanged."""
         if isinstance(prompts, Mapping):
-            return {
-                k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
-            }
+            given = prompts.items()
+            return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in given}
         if "input_ids" not in takes(self.module):
             raise PromptError(
                 f"{self.name} ({self.kind}) reads no tokens; give its tensors by the names of its "
@@ -285,11 +288,8 @@ class Transformer:
                 if layer == head.layer and edit.stack in (None, stack)
             ]
             if not counts or head.head >= max(counts):
-                have = (
-                    f"{max(counts)} heads in layer {head.layer}"
-                    if counts
-                    else f"layers {sorted({s.layer for s in self.sites})}"
-                )
+                have = f"layers {sorted({s.layer for s in self.sites})}"
+                have = f"{max(counts)} heads in layer {head.layer}" if counts else have
                 raise OptionError(f"{self.name} has no head {head}; it has {have}")
             if edit.stack is None and len(counts) > 1:
                 raise OptionError(
@@ -325,8 +325,8 @@ class Transformer:
         Args:
             prompts: prompts, or input tensors by name.
             visit: function called with site, call and real positions; see `visited`.
-            last: number of last positions whose logits are needed, where the model can omit the
-                others: the logits of a long prompt need more memory than everything else.
+            last: number of last positions whose logits are needed, which saves memory where the
+                model can omit the others.
             fused: the visitor computes z; see `visited`.
             streamed: the visitor needs no stored pattern; see `visited`.
             run: a function of the input tensors that replaces the forward pass, such as generation.
@@ -363,13 +363,12 @@ class Transformer:
         Raises:
             NonFiniteError: names the layer and the heads.
         """
-        # a finite sum has finite terms; one that is not may have overflowed
+        # a finite sum has finite terms; another one may have overflowed
         if not bool(torch.isfinite(call.z.sum())) and not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
             raise NonFiniteError(
                 f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
-                f"{site.layer} "
-                f"(module {site.module}, heads {bad}); "
+                f"{site.layer} (module {site.module}, heads {bad}); "
                 f"the activations overflow in {self.dtype} or the weights are damaged"
             )
 
