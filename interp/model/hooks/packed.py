@@ -43,7 +43,7 @@ class Stretches:
         """Add a call; return the joint call once all are there."""
         self.calls.append(call)
         self.outputs.append(out)
-        return joined(self.calls) if len(self.calls) == self.expected else None
+        return as_batch(self.calls) if len(self.calls) == self.expected else None
 
     def write(self, z: Tensor) -> None:
         """Replace the outputs of all calls by those of an edited joint call."""
@@ -52,7 +52,7 @@ class Stretches:
             out.copy_(mine.to(out.dtype).transpose(1, 2).reshape(out.shape))
 
 
-def joined(calls: Sequence[ComputedCall]) -> ComputedCall:
+def as_batch(calls: Sequence[ComputedCall]) -> ComputedCall:
     """Return calls over stretches of one row as one call, `[stretch, head, pos, d]`."""
     lengths = [call.q.shape[2] for call in calls]
     first, longest = calls[0], max(lengths)
