@@ -93,6 +93,6 @@ def test_several_pictures_and_padding_are_taken_apart():
     assert torch.equal(first["pixel_values"], pixels[:2])
     assert torch.equal(second["pixel_values"], pixels[2:])
     assert torch.equal(second["input_ids"], ids[1:, 16:])
-    with pytest.raises(PromptError, match="2 pictures do not fill .* which hold 32, 16"):
+    with pytest.raises(PromptError, match=r"2 pictures do not fill .* which hold 32, 16"):
         one_by_one(model, {"input_ids": ids, "pixel_values": pixels[:2]})
     assert len(apart(model, ids)[0].unique()) == len(ids[0].unique()) - 1 + 32

@@ -22,7 +22,7 @@ def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
 
     Options:
         segment: keys whose mass is added: text, image, audio, special or register.
-        queries: rows to average over: all, or those of one segment.
+        queries: rows to average over: all, the last one, or those of one segment.
     """
     import torch
 
@@ -33,6 +33,8 @@ def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
     labels = layer.segments
     mass = layer.reduce(SegmentMass(labels, len(SEGMENTS)))[..., number(segment)].double()
     rows = torch.ones(mass.shape[0], 1, mass.shape[2], dtype=torch.bool, device=mass.device)
-    if queries != "all":
+    if queries == "last":
+        mass, rows = mass[..., -1:], rows[..., -1:]
+    elif queries != "all":
         rows = (labels == number(queries))[:, None]
     return torch.where(rows.expand_as(mass), mass, torch.nan).nanmean(-1)
