@@ -24,10 +24,10 @@ from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import as_attention
 from interp.model.hooks.tap import tap_is_open
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import TOWERS, Site
 from interp.model.mixers.map_call import MapCall
-from interp.model.one_by_one import apart, one_by_one, pictured
 from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.single_prompts import apart, pictured, single_prompts
 from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
@@ -78,7 +78,9 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
         from interp.heads.measuring import lacking
 
         return lacking(bound.analysis.requires, site, model) is None
-    if bound.analysis.reads_tokens and (not model.takes_text or site.of_tower):
+    if bound.analysis.reads_tokens and (
+        not model.takes_text or site.stack.partition("_")[0] in TOWERS
+    ):
         return False
     positional = bound.analysis.kind == "detector" or any(
         isinstance(r, Distance) for r in bound.reductions()
@@ -265,7 +267,7 @@ def batches(
 ) -> list[Prompts | Mapping[str, Tensor]]:
     """Split prompts into batches; given input tensors are one batch, or one each with pictures."""
     if isinstance(prompts, Mapping):
-        return [*one_by_one(model, prompts)] if pictured(model, prompts) else [prompts]
+        return [*single_prompts(model, prompts)] if pictured(model, prompts) else [prompts]
     prompts.check(model)
     return list(model.batches(prompts, size))
 

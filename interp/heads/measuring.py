@@ -16,9 +16,9 @@ from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site, softmax_sites
-from interp.model.one_by_one import one_by_one, pictured
+from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
-from interp.model.spans import labels_of
+from interp.model.spans import segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -105,7 +105,7 @@ def measure_layers(
     needs = {x for m in metrics for x in m.analysis.requires}
     whole = prompts if isinstance(prompts, Prompts) else None
     size = len(whole) if whole else len(next(iter(prompts.values())))  # type: ignore[union-attr]
-    alone = [] if whole or not pictured(model, prompts) else one_by_one(model, prompts)  # type: ignore[arg-type]
+    alone = [] if whole or not pictured(model, prompts) else single_prompts(model, prompts)  # type: ignore[arg-type]
     size = len(alone) or size
     written = _written(model) if "ov" in needs else {}
     longest = max(map(len, whole.ids)) if whole else 0
@@ -132,7 +132,7 @@ def measure_layers(
             turns = {p: turning[site, p] for p in ("q", "k") if (site, p) in turning}
             layer = LayerCall(site, call, engine, before, written.get(site), turns)
             if "segments" in needs:
-                labels = labels_of(model, inputs, site, call.v.shape[0], call.v.shape[2])
+                labels = segment_labels(model, inputs, site, call.v.shape[0], call.v.shape[2])
                 layer.segments = labels.to(call.v.device)
             for metric in asked[site]:
                 values = metric.measured(layer).detach().cpu()

@@ -27,7 +27,7 @@ from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
-from interp.model.one_by_one import one_by_one, pictured
+from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -291,8 +291,8 @@ class PatternRun:
             bounds: metrics with their options.
             what: name of the pass, for the progress and for kept pieces.
         """
-        model = view_for(model, prompts)
-        kept = self.pieces and self.pieces.whole(what, bounds, self.model)
+        model = view_for(model, prompts) if model.joint_sites else model
+        kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
         if kept is not None and self.pieces is not None:
             self.masks |= self.pieces.masks(what) if what == SCORING else {}
             return kept
@@ -352,7 +352,7 @@ class PatternRun:
         rows = len(next(iter(self.prompts.values())))
         one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
         pictures = pictured(self.model, self.prompts)
-        parts = one_by_one(self.model, self.prompts) if pictures else one
+        parts = single_prompts(self.model, self.prompts) if pictures else one
         return tuple(tensors_hash(each)[:16] for each in parts)
 
     def about(self) -> dict[str, Any]:

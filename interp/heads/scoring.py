@@ -270,7 +270,8 @@ def _each(
         if isinstance(given, Prompts):
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
-        run = PatternRun(view_for(model, given), given, seed, batch_size, chosen, tell, pieces)
+        seen = view_for(model, given) if model.joint_sites else model
+        run = PatternRun(seen, given, seed, batch_size, chosen, tell, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":

@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from interp.core.errors import PromptError, UnreadableAttention
+from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
 
 PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
@@ -19,6 +22,10 @@ PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
 
 # torch has no exception class for out-of-memory errors of CPU allocators
 _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")
+
+
+PICTURES = ("pixel_values", "pixel_values_videos")
+SOUNDS = ("input_features", "input_values")
 
 
 def text_config(config: Any) -> Any:
@@ -126,6 +133,27 @@ def _generates(model: nn.Module) -> bool:
     return bool(can()) if callable(can) else False
 
 
+def image_token(config: Any) -> int | None:
+    """Return the token that stands for a part of a picture, or None if the config names none."""
+    for name in ("image_token_id", "image_token_index"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return None
+
+
+def reads_pictures_in_text(module: nn.Module) -> bool:
+    """Return True if pictures enter the model's own text, at placeholder tokens."""
+    config: Any = getattr(module, "config", None)
+    there = image_token(config) is not None and hasattr(config, "vision_config")
+    return there and {"pixel_values", "input_ids"} <= takes(module)
+
+
+def holds_pictures(inputs: Any) -> bool:
+    """Return True if inputs of a model hold pictures."""
+    return isinstance(inputs, Mapping) and any(inputs.get(name) is not None for name in PICTURES)
+
+
 def position_limit(model: nn.Module) -> int | None:
     """Return the longest prompt of the position table, or None where positions are computed."""
     config = text_config(model.config)
@@ -229,3 +257,57 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
             f"a prompt has {length} tokens; {name} was made for {context} and does not run beyond "
             f"them ({error})"
         ) from error
+
+
+@dataclass(frozen=True)
+class ForwardInputs:
+    """Inputs of a forward of the whole model that separate tokens from padding."""
+
+    mask: Tensor | None
+    decoder_mask: Tensor | None
+    past: int | None  # tokens in the cache; None without a cache
+
+
+def forward_inputs(
+    signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]
+) -> ForwardInputs:
+    """Return the inputs of a forward, from its arguments."""
+    given = dict(zip(signature.parameters, args, strict=False)) | kwargs
+    cache: Any = given.get("past_key_values")
+    past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
+    return ForwardInputs(
+        given.get("attention_mask"),
+        given.get("decoder_attention_mask"),
+        past,
+    )
+
+
+def positions_of_tokens(
+    forward: ForwardInputs | None, call: Call, target: bool
+) -> tuple[Bool[Tensor, "batch query_pos"], Int[Tensor, "batch"] | None]:
+    """Return the mask of a call's queries that are tokens, and the number of cached tokens."""
+    batch, queries, device = call.z.shape[0], call.z.shape[2], call.z.device
+    square = queries == call.v.shape[2]
+    every = torch.ones(batch, queries, dtype=torch.bool, device=device)
+    if forward is None:
+        return (_seen(call) if square else every), None
+    past = forward.past
+    before = None if past is None else torch.full((batch,), past, device=device)
+    mask = forward.decoder_mask if target else forward.mask
+    if mask is None:
+        return every, before
+    if mask.dim() == 2 and mask.shape[0] == batch:
+        real = mask.to(device).bool()
+        unmasked = square and isinstance(call, ComputedCall) and call.mask is None
+        if real.shape[1] == queries and not (unmasked and not bool(real.all())):
+            return real, before
+        if past is not None and real.shape[1] == past + queries:
+            return real[:, past:], real[:, :past].sum(1)
+    return (_seen(call) if square else every), before
+
+
+def _seen(call: Call) -> Tensor:
+    """Return the mask of positions visible to some query: padding is visible to none."""
+    if isinstance(call, ComputedCall) and call.mask is None:
+        return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
+    return call.visible().any(2).any(1)

@@ -14,33 +14,10 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.model.hooks.inference import inference
-from interp.model.inputs import PROBE_BATCH, answer_marks, takes, vocabulary
+from interp.model.inputs import PROBE_BATCH, answer_marks, image_token, takes, vocabulary
 
-PICTURES = ("pixel_values", "pixel_values_videos")
-SOUNDS = ("input_features", "input_values")
 TEXT_BEFORE, TEXT_AFTER = 2, 4
 SUFFIX = 2  # tokens that a prefix decoder writes itself
-
-
-def image_token(config: Any) -> int | None:
-    """Return the token that stands for a part of a picture, or None if the config names none."""
-    for name in ("image_token_id", "image_token_index"):
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value >= 0:
-            return value
-    return None
-
-
-def reads_pictures_in_text(module: nn.Module) -> bool:
-    """Return True if pictures enter the model's own text, at placeholder tokens."""
-    config: Any = getattr(module, "config", None)
-    there = image_token(config) is not None and hasattr(config, "vision_config")
-    return there and {"pixel_values", "input_ids"} <= takes(module)
-
-
-def holds_pictures(inputs: Any) -> bool:
-    """Return True if inputs of a model hold pictures."""
-    return isinstance(inputs, Mapping) and any(inputs.get(name) is not None for name in PICTURES)
 
 
 def joint_probe_inputs(

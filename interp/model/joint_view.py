@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.core.errors import UnreadableAttention
-from interp.model.joint_inputs import holds_pictures, reads_pictures_in_text
+from interp.model.inputs import holds_pictures, reads_pictures_in_text
 from interp.model.locate.sites import Site
 from interp.model.transformer import Transformer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from interp.core.errors import OptionError, PromptError
+from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.model.capture import ActivationCache, capture
 from interp.model.edits import Edit
@@ -13,7 +13,6 @@ from interp.model.generation import Generation, generate
 from interp.model.joint_view import joint_view, view_for
 from interp.model.locate.sites import Site
 from interp.model.locate.weights import HeadWeights, head_weights
-from interp.model.processing import processed
 from interp.model.transformer import Inputs, Transformer
 
 
@@ -28,37 +27,6 @@ class Model(Transformer):
             UnreadableAttention: it does not read pictures inside text, or its tower is not read.
         """
         return joint_view(self)
-
-    def inputs(
-        self,
-        prompts: Prompts | Inputs | str | Sequence | None = None,
-        *,
-        text: str | Sequence[str] | None = None,
-        images: Any = None,
-        audio: Any = None,
-        sampling_rate: int | None = None,
-    ) -> dict[str, Any]:
-        """Return the module's inputs: of prompts, or of text with pictures or sound.
-
-        Args:
-            prompts: prompts of text, or input tensors by name, which are returned unchanged.
-            text: texts of prompts with pictures or sound; see `interp.model.processing`.
-            images: paths, PIL images or arrays, which the model's own processor reads.
-            audio: paths of .wav files, or arrays of samples.
-            sampling_rate: samples per second of arrays.
-
-        Raises:
-            PromptError: the model does not read these inputs.
-            LoadError: it has no processor for them.
-        """
-        if images is None and audio is None:
-            given = text if prompts is None else prompts
-            if given is None:
-                raise PromptError("no prompts given")
-            return super().inputs(given)
-        if prompts is not None:
-            raise PromptError("give the text of prompts with pictures or sound as text=")
-        return processed(self, text, images, audio, sampling_rate)
 
     def capture(
         self,

@@ -9,24 +9,54 @@ from __future__ import annotations
 import wave
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from interp.core.errors import LoadError, OptionError, PromptError
-from interp.model.inputs import is_encoder_decoder, takes
-from interp.model.joint_inputs import PICTURES, SOUNDS, reads_pictures_in_text
+from interp.model.inputs import (
+    PICTURES,
+    SOUNDS,
+    is_encoder_decoder,
+    reads_pictures_in_text,
+    takes,
+)
 
-if TYPE_CHECKING:
-    from interp.model.transformer import Transformer
+
+class ReadsInputs(Protocol):
+    """What is needed of a model to make its inputs."""
+
+    module: Any
+    tokenizer: Any
+    revision: str | None
+    processor: Any
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def kind(self) -> str: ...  # noqa: D102
+
+    @property
+    def config(self) -> Any: ...  # noqa: D102
+
+    @property
+    def device(self) -> torch.device: ...  # noqa: D102
+
+    @property
+    def dtype(self) -> torch.dtype: ...  # noqa: D102
+
+    def inputs(self, prompts: Any) -> dict[str, Tensor]: ...  # noqa: D102
+
 
 _ORDER = ("input_ids", "attention_mask", "decoder_input_ids")
 
 
 def processed(
-    model: Transformer,
+    model: ReadsInputs,
+    *,
     text: str | Sequence[str] | None = None,
     images: Any = None,
     audio: Any = None,
@@ -65,13 +95,15 @@ def processed(
         sounds, rate = _sounds(model, audio, sampling_rate)
         given["audio"] = sounds
     if not given:
-        raise PromptError("give images= or audio=; a text alone needs no processor")
+        if texts is None:
+            raise PromptError("no prompts given")
+        return model.inputs(texts)
     made = _made(model, texts, given, rate)
     kinds = {k: model.dtype if x.is_floating_point() else x.dtype for k, x in made.items()}
     return {k: x.to(model.device, kinds[k]) for k, x in made.items()}
 
 
-def processor_of(model: Transformer) -> Any:
+def processor_of(model: ReadsInputs) -> Any:
     """Return the processor of a model: the one it was given, else that of its folder or hub id.
 
     Raises:
@@ -150,7 +182,7 @@ def _picture(x: Any, number: int) -> Any:
 
 
 def _with_placeholders(
-    model: Transformer, texts: list[str] | None, pictures: list[list[Any]]
+    model: ReadsInputs, texts: list[str] | None, pictures: list[list[Any]]
 ) -> list[str] | None:
     """Return the texts with one placeholder per picture; checked where a text holds its own."""
     if texts is None:
@@ -182,11 +214,11 @@ def _with_placeholders(
 
 
 def _sounds(
-    model: Transformer, audio: Any, sampling_rate: int | None
+    model: ReadsInputs, audio: Any, sampling_rate: int | None
 ) -> tuple[list[np.ndarray], int | None]:
     """Return sounds as arrays, and their samples per second."""
     one = isinstance(audio, (str, Path)) or (np.ndim(audio) == 1 and not _paths(audio))
-    listed = [audio] if one else list(audio)
+    listed: list[Any] = [audio] if one else list(audio)  # type: ignore[arg-type]
     expected = getattr(_feature_extractor(model), "sampling_rate", None)
     found = []
     for i, each in enumerate(listed):
@@ -216,7 +248,7 @@ def _paths(audio: Any) -> bool:
     return isinstance(audio, (list, tuple)) and all(isinstance(x, (str, Path)) for x in audio)
 
 
-def _feature_extractor(model: Transformer) -> Any:
+def _feature_extractor(model: ReadsInputs) -> Any:
     processor = processor_of(model)
     return getattr(processor, "feature_extractor", processor)
 
@@ -243,7 +275,7 @@ def read_wav(path: Path) -> tuple[np.ndarray, int]:
 
 
 def _made(
-    model: Transformer, texts: list[str] | None, given: dict[str, Any], rate: int | None
+    model: ReadsInputs, texts: list[str] | None, given: dict[str, Any], rate: int | None
 ) -> dict[str, Tensor]:
     """Call the processor, or its part for pictures or sound where it has only that."""
     processor = processor_of(model)
@@ -275,7 +307,7 @@ def _made(
     return {k: kept[k] for k in (*first, *(k for k in kept if k not in first))}
 
 
-def _written(model: Transformer, texts: list[str] | None, count: int) -> Tensor:
+def _written(model: ReadsInputs, texts: list[str] | None, count: int) -> Tensor:
     """Return the decoder's inputs: the start token, then the tokens of what is written."""
     start = getattr(model.config, "decoder_start_token_id", None)
     start = 0 if start is None else int(start)

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
-from interp.model.joint_inputs import holds_pictures, image_token
+from interp.model.inputs import holds_pictures, image_token
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site
 
@@ -38,7 +38,7 @@ def segment(name: str) -> int:
     return SEGMENTS.index(name)
 
 
-def spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
+def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     """Return the positions of each segment in each stack that runs on prompts.
 
     Args:
@@ -56,7 +56,9 @@ def spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     def visit(site: Site, call: Any, real: Tensor) -> None:
         if site.stack in found or site.stack == "cross":
             return
-        labels = labels_of(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(real.device)
+        labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
+            real.device
+        )
         masks = {name: (labels == n) & real for n, name in enumerate(SEGMENTS)}
         found[site.stack] = {name: x for name, x in masks.items() if bool(x.any())}
 
@@ -64,7 +66,7 @@ def spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def labels_of(
+def segment_labels(
     model: Model, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
 ) -> Int[Tensor, "batch position"]:
     """Return the segment of each key of an attention, as a number of `SEGMENTS`.

@@ -32,6 +32,7 @@ from interp.model.inputs import (
 )
 from interp.model.locate.sites import Site
 from interp.model.padding import Padding
+from interp.model.processing import processed
 from interp.model.sources.placement import Ranks
 from interp_kernels.vector_math import settle
 
@@ -133,13 +134,8 @@ class Transformer:
     def d_model(self) -> int:
         """Width of the residual stream."""
         config = text_config(self.config)
-        return int(
-            next(
-                getattr(config, n)
-                for n in ("hidden_size", "d_model", "n_embd", "dim")
-                if hasattr(config, n)
-            )
-        )
+        names = ("hidden_size", "d_model", "n_embd", "dim")
+        return int(next(getattr(config, n) for n in names if hasattr(config, n)))
 
     @property
     def d_vocab(self) -> int:
@@ -165,12 +161,8 @@ class Transformer:
 
     def heads(self, stack: str | None = None) -> list[Head]:
         """Return every head, in order of layers."""
-        return [
-            Head(site.layer, h)
-            for site in self.sites
-            if stack in (None, site.stack)
-            for h in range(site.n_heads)
-        ]
+        sites = (site for site in self.sites if stack in (None, site.stack))
+        return [Head(site.layer, h) for site in sites for h in range(site.n_heads)]
 
     def site(self, layer: int, stack: str | None = None) -> Site:
         """Return the attention site of one layer.
@@ -197,11 +189,21 @@ class Transformer:
             f"{self.dtype})"
         )
 
-    def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
-        """Return the module's inputs: ids and mask of prompts, or given tensors unchanged."""
+    def inputs(
+        self, prompts: Prompts | Inputs | str | Sequence | None = None, **given: Any
+    ) -> dict[str, Tensor]:
+        """Return the module's inputs: ids and mask of prompts, or given tensors unchanged.
+
+        Prompts of pictures or sound are given as `text=`, `images=`, `audio=` and `sampling_rate=`;
+        see `interp.model.processing.processed`.
+        """
+        if prompts is None:
+            return processed(self, **given)
+        if given:
+            raise PromptError("give the text of prompts with pictures or sound as text=")
         if isinstance(prompts, Mapping):
-            given = prompts.items()
-            return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in given}
+            items = prompts.items()
+            return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in items}
         if "input_ids" not in takes(self.module):
             raise PromptError(
                 f"{self.name} ({self.kind}) reads no tokens; give its tensors by the names of its "
@@ -282,11 +284,8 @@ class Transformer:
         if edit.stack is not None and edit.stack not in self.stacks:
             raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
         for head in edit.heads:
-            counts = [
-                n
-                for (stack, layer), n in sizes.items()
-                if layer == head.layer and edit.stack in (None, stack)
-            ]
+            fits = ((n, stack) for (stack, layer), n in sizes.items() if layer == head.layer)
+            counts = [n for n, stack in fits if edit.stack in (None, stack)]
             if not counts or head.head >= max(counts):
                 have = f"layers {sorted({s.layer for s in self.sites})}"
                 have = f"{max(counts)} heads in layer {head.layer}" if counts else have
@@ -324,7 +323,7 @@ class Transformer:
 
         Args:
             prompts: prompts, or input tensors by name.
-            visit: function called with site, call and real positions; see `visited`.
+            visit: called with site, call and real positions; see `visited`.
             last: number of last positions whose logits are needed, which saves memory where the
                 model can omit the others.
             fused: the visitor computes z; see `visited`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 import wave
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,37 +15,6 @@ import interp
 from interp.core.errors import LoadError, PromptError
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
-
-
-def tokenizer(words: str) -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    known = {w: i for i, w in enumerate(["<pad>", "<s>", "</s>", "<unk>", *words.split()])}
-    made = Tokenizer(models.WordLevel(known, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-    )
-    return fast
-
-
-@pytest.fixture(scope="module")
-def llava_folder(tmp_path_factory) -> Path:
-    from transformers import CLIPImageProcessor, LlavaProcessor
-
-    folder = tmp_path_factory.mktemp("llava")
-    module = JOINT["llava"].build()
-    module.save_pretrained(folder)  # type: ignore[operator]
-    words = tokenizer(" ".join(f"w{i}" for i in range(4, 120)))
-    words.add_special_tokens({"additional_special_tokens": ["<image>"]})
-    assert words.convert_tokens_to_ids("<image>") == 120
-    pixels = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
-    LlavaProcessor(
-        pixels, words, patch_size=8, vision_feature_select_strategy="default",
-        num_additional_image_tokens=1, image_token="<image>",
-    ).save_pretrained(folder)  # fmt: skip
-    return folder
 
 
 @pytest.fixture(scope="module")

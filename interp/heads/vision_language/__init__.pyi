@@ -1,4 +1,4 @@
-from .contrast import contrast
+from .contrast import contrast_pictures
 from .dropping import drop_tokens
 from .grounding import GroundingHeads, grounding_heads
 from .result import ImageTokenEffects
@@ -8,7 +8,7 @@ __all__ = [
     "GroundingHeads",
     "ImageTokenEffects",
     "VisualSinks",
-    "contrast",
+    "contrast_pictures",
     "drop_tokens",
     "grounding_heads",
     "visual_sinks",

@@ -16,18 +16,18 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
 from interp.heads.vision_language.prompts import (
-    Shown,
-    last_logits,
+    PicturePrompt,
+    logits_after,
+    prompts_with_pictures,
     provenance,
-    require,
-    shown,
+    require_option,
     text_sites,
 )
 from interp.heads.vision_language.result import ImageTokenEffects
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.sites import Site
-from interp.model.spans import SPECIAL, labels_of
+from interp.model.spans import SPECIAL, segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BRANCHES = ("no image", "blind", "outliers")
 
 
-def contrast(
+def contrast_pictures(
     model: Model,
     inputs: Mapping[str, Any],
     answers: Sequence[int],
@@ -88,23 +88,26 @@ def contrast(
     for branch in branches:
         if branch not in BRANCHES:
             raise UnknownName("branch", branch, BRANCHES)
-    require(len(branches) > 0, "branches: give at least one")
-    require(alpha >= 0, f"alpha={alpha:g}: give 0 or more")
-    require(0 < beta <= 1, f"beta={beta:g}: give a number above 0, up to 1")
-    require(0 < gamma <= 1, f"gamma={gamma:g}: give a number above 0, up to 1")
-    require(outliers >= 1 and draws >= 1, "outliers and draws are at least 1")
-    view, prompts = shown(model, inputs, answers)
+    require_option(len(branches) > 0, "branches: give at least one")
+    require_option(alpha >= 0, f"alpha={alpha:g}: give 0 or more")
+    require_option(0 < beta <= 1, f"beta={beta:g}: give a number above 0, up to 1")
+    require_option(0 < gamma <= 1, f"gamma={gamma:g}: give a number above 0, up to 1")
+    require_option(outliers >= 1 and draws >= 1, "outliers and draws are at least 1")
+    view, prompts = prompts_with_pictures(model, inputs, answers)
     rng = np.random.default_rng(seed)
     shape = len(branches), len(prompts)
     change, random, kept = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape)
     chosen: list[list[tuple[int, ...]]] = [[] for _ in branches]
     for j, prompt in enumerate(prompts):
         places = prompt.image.nonzero().flatten()
-        first = last_logits(view, prompt.inputs)
+        first = logits_after(view, prompt.inputs)
         before = float(first.softmax(-1)[prompt.answer])
 
         def effect(
-            keep: Tensor, prompt: Shown = prompt, first: Tensor = first, before: float = before
+            keep: Tensor,
+            prompt: PicturePrompt = prompt,
+            first: Tensor = first,
+            before: float = before,
         ) -> float:
             second = _seeing_only(view, prompt, keep)
             p = combined(first, second, alpha, beta).softmax(-1)[prompt.answer]
@@ -122,7 +125,7 @@ def contrast(
     return ImageTokenEffects(
         tuple(branches), "contrast", "probability of the answer", change, random, kept,
         np.array([float(p.image.sum()) for p in prompts]), tuple(map(tuple, chosen)),
-        provenance(view, inputs, "interp.heads.vision_language.contrast", **options),
+        provenance(view, inputs, "interp.heads.vision_language.contrast_pictures", **options),
     )  # fmt: skip
 
 
@@ -156,7 +159,7 @@ def blind_tokens(
 
 
 def _kept(
-    view: Model, prompt: Shown, branch: str, gamma: float, lam: float, outliers: int
+    view: Model, prompt: PicturePrompt, branch: str, gamma: float, lam: float, outliers: int
 ) -> Bool[Tensor, " image_token"]:
     number = int(prompt.image.sum())
     if branch == "no image":
@@ -175,7 +178,7 @@ def _kept(
         weights = torch.stack([rows[s][0][prompt.image] for s in sites])
         return blind_tokens(weights, gamma, lam)
     last = max(tower, key=lambda s: s.layer)
-    labels = labels_of(view, prompt.inputs, last, *tower[last].shape)[0]
+    labels = segment_labels(view, prompt.inputs, last, *tower[last].shape)[0]
     patches = tower[last][:, labels != SPECIAL].flatten()
     if not bool((labels == SPECIAL).any()) or len(patches) != number:
         raise PromptError(
@@ -183,13 +186,13 @@ def _kept(
             f"placeholder; its tower has {int((labels == SPECIAL).sum())} class tokens and "
             f"{len(patches)} patches for {number} placeholders; use the branch 'blind'"
         )
-    require(outliers < number, f"outliers={outliers}: a picture has {number} tokens")
+    require_option(outliers < number, f"outliers={outliers}: a picture has {number} tokens")
     keep = torch.zeros(number, dtype=torch.bool)
     keep[patches.argsort(descending=True, stable=True)[:outliers]] = True
     return keep
 
 
-def _seeing_only(view: Model, prompt: Shown, keep: Tensor) -> Tensor:
+def _seeing_only(view: Model, prompt: PicturePrompt, keep: Tensor) -> Tensor:
     """Return the last logits with the embeddings of all other tokens of the picture at zero."""
     hidden = prompt.image.clone()
     hidden[keep] = False
@@ -203,6 +206,6 @@ def _seeing_only(view: Model, prompt: Shown, keep: Tensor) -> Tensor:
 
     handle = block.register_forward_pre_hook(in_this_thread(without), with_kwargs=True)
     try:
-        return last_logits(view, prompt.inputs)
+        return logits_after(view, prompt.inputs)
     finally:
         handle.remove()

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from interp.heads.vision_language.prompts import (
-    Shown,
-    last_logits,
+    PicturePrompt,
+    logits_after,
+    prompts_with_pictures,
     provenance,
-    require,
-    shown,
+    require_option,
     text_sites,
 )
 from interp.heads.vision_language.result import ImageTokenEffects
@@ -60,14 +60,16 @@ def drop_tokens(
 
     Reference: Chen et al. 2024, "An Image is Worth 1/2 Tokens After Layer 2" (arXiv 2403.06764).
     """
-    view, prompts = shown(model, inputs, answers)
+    view, prompts = prompts_with_pictures(model, inputs, answers)
     shares = [drop] if isinstance(drop, (int, float)) else list(drop)
     sites = text_sites(view)
     layers = [s.layer for s in sites]
     known = ", ".join(str(n + 1) for n in layers[:-1])
-    require(layer - 1 in layers[:-1], f"layer={layer}: give one of {known}")
-    require(bool(shares) and all(0 < r < 1 for r in shares), f"drop={shares}: give 0 < R < 1")
-    require(draws >= 1, f"draws={draws}: give at least 1")
+    require_option(layer - 1 in layers[:-1], f"layer={layer}: give one of {known}")
+    require_option(
+        bool(shares) and all(0 < r < 1 for r in shares), f"drop={shares}: give 0 < R < 1"
+    )
+    require_option(draws >= 1, f"draws={draws}: give at least 1")
     ranked = next(s for s in sites if s.layer == layer - 1)
     rng = np.random.default_rng(seed)
     shape = len(shares), len(prompts)
@@ -95,7 +97,7 @@ def drop_tokens(
     )  # fmt: skip
 
 
-def _ranks(view: Model, prompt: Shown, ranked: Site) -> Tensor:
+def _ranks(view: Model, prompt: PicturePrompt, ranked: Site) -> Tensor:
     """Return the attention of the last token in a layer, averaged over heads, per key."""
     found: list[Tensor] = []
 
@@ -109,7 +111,7 @@ def _ranks(view: Model, prompt: Shown, ranked: Site) -> Tensor:
 
 
 def _loss(
-    view: Model, prompt: Shown, keep: Tensor | None = None, layer: int | None = None
+    view: Model, prompt: PicturePrompt, keep: Tensor | None = None, layer: int | None = None
 ) -> float:
     """Return -log p(answer), with all other tokens of the picture hidden from a layer on."""
     hidden = prompt.image.clone()
@@ -126,6 +128,6 @@ def _loss(
         call.z = call.mix(made).to(call.z.dtype)
 
     if keep is None:
-        return -float(last_logits(view, prompt.inputs).log_softmax(-1)[prompt.answer])
+        return -float(logits_after(view, prompt.inputs).log_softmax(-1)[prompt.answer])
     logits = view.read(prompt.inputs, visit)[0, -1].double().cpu()
     return -float(logits.log_softmax(-1)[prompt.answer])

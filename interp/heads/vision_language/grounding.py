@@ -19,12 +19,12 @@ from interp.causal.importance import standard_error
 from interp.core.head import Head
 from interp.core.result import Result
 from interp.heads.vision_language.prompts import (
-    Shown,
-    halves,
-    last_logits,
+    PicturePrompt,
+    logits_after,
+    prompts_with_pictures,
     provenance,
-    require,
-    shown,
+    require_option,
+    selection_halves,
     text_sites,
 )
 from interp.model.edits import zero
@@ -118,11 +118,11 @@ def grounding_heads(
         PromptError: the inputs hold no pictures, or are too few.
         UnreadableAttention: the model does not read pictures inside text.
     """
-    view, prompts = shown(model, inputs, answers)
+    view, prompts = prompts_with_pictures(model, inputs, answers)
     sites = text_sites(view)
     every = [(s, h) for s in sites for h in range(s.n_heads)]
-    require(1 <= k < len(every), f"k={k}: give a number between 1 and {len(every) - 1}")
-    chosen_on, judged = halves(len(prompts), seed)
+    require_option(1 <= k < len(every), f"k={k}: give a number between 1 and {len(every) - 1}")
+    chosen_on, judged = selection_halves(len(prompts), seed)
     mass = torch.stack([_image_mass(view, prompts[i], sites) for i in chosen_on]).mean(0)
     order = mass.argsort(descending=True, stable=True)[:k].tolist()
     chosen = [every[i] for i in order]
@@ -138,7 +138,8 @@ def grounding_heads(
 
     known = {each: loss([each]) for each in dict.fromkeys(x for pool in others for x in pool)}
     exchanged = [
-        Shown(_with_picture(p, halved[i - 1]), p.image, p.answer) for i, p in enumerate(halved)
+        PicturePrompt(_with_picture(p, halved[i - 1]), p.image, p.answer)
+        for i, p in enumerate(halved)
     ]
     return GroundingHeads(
         tuple((s.stack, s.layer, h) for s, h in chosen),
@@ -154,7 +155,7 @@ def grounding_heads(
     )  # fmt: skip
 
 
-def _image_mass(view: Model, prompt: Shown, sites: Sequence[Site]) -> Tensor:
+def _image_mass(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> Tensor:
     """Return the attention of the last token to the picture, for all heads."""
     found: dict[Site, Tensor] = {}
 
@@ -179,13 +180,13 @@ def _others(
     return [pool[i] for i in picked]
 
 
-def _log_p(view: Model, prompt: Shown) -> float:
-    return float(last_logits(view, prompt.inputs).log_softmax(-1)[prompt.answer])
+def _log_p(view: Model, prompt: PicturePrompt) -> float:
+    return float(logits_after(view, prompt.inputs).log_softmax(-1)[prompt.answer])
 
 
-def _with_picture(prompt: Shown, other: Shown) -> dict[str, Any]:
+def _with_picture(prompt: PicturePrompt, other: PicturePrompt) -> dict[str, Any]:
     """Return the inputs of a prompt with another one's picture, which must fill as many slots."""
-    require(
+    require_option(
         int(prompt.image.sum()) == int(other.image.sum()),
         "the pictures fill different numbers of placeholders, so they cannot be exchanged; give "
         "pictures of one size",

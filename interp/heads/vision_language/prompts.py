@@ -12,17 +12,17 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.model.content import model_provenance, tensors_hash
-from interp.model.joint_inputs import image_token
+from interp.model.inputs import image_token
 from interp.model.joint_view import joint_view
 from interp.model.locate.sites import Site
-from interp.model.one_by_one import one_by_one, pictured
+from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class PicturePrompt:
     """One prompt with its picture.
 
     Args:
@@ -36,9 +36,9 @@ class Shown:
     answer: int = -1
 
 
-def shown(
+def prompts_with_pictures(
     model: Model, inputs: Mapping[str, Any], answers: Sequence[int] | None = None
-) -> tuple[Model, list[Shown]]:
+) -> tuple[Model, list[PicturePrompt]]:
     """Return the view of a model with its tower, and its prompts one by one.
 
     Raises:
@@ -51,7 +51,7 @@ def shown(
             f"{model.name}: these inputs hold no text with pictures; give the tensors of "
             "model.inputs(text=..., images=...)"
         )
-    parts = one_by_one(view, inputs)
+    parts = single_prompts(view, inputs)
     token = image_token(model.config)
     if answers is not None and len(answers) != len(parts):
         raise PromptError(f"{len(answers)} answers for {len(parts)} prompts; give one for each")
@@ -65,7 +65,7 @@ def shown(
             raise PromptError(
                 f"answer {i} is the token id {answer}; {model.name} knows 0 to {model.d_vocab - 1}"
             )
-        found.append(Shown(part, image, answer))
+        found.append(PicturePrompt(part, image, answer))
     return view, found
 
 
@@ -75,13 +75,13 @@ def text_sites(view: Model) -> list[Site]:
     return sorted(found, key=lambda s: s.layer)
 
 
-def last_logits(view: Model, inputs: Mapping[str, Any]) -> Tensor:
+def logits_after(view: Model, inputs: Mapping[str, Any]) -> Tensor:
     """Return the logits after the last token of a single prompt, in float64."""
     with torch.no_grad():
         return view.run(inputs)[0, -1].double().cpu()
 
 
-def halves(count: int, seed: int) -> tuple[list[int], list[int]]:
+def selection_halves(count: int, seed: int) -> tuple[list[int], list[int]]:
     """Return random halves of the prompts: one to select on, the other to judge on.
 
     Raises:
@@ -108,7 +108,7 @@ def provenance(view: Model, inputs: Mapping[str, Any], made_by: str, **options: 
     }
 
 
-def require(fits: bool, what: str) -> None:
+def require_option(fits: bool, what: str) -> None:
     """Raise an OptionError unless a condition holds."""
     if not fits:
         raise OptionError(what)

@@ -19,11 +19,11 @@ from torch import Tensor
 from interp.causal.importance import standard_error
 from interp.core.result import Result
 from interp.heads.vision_language.prompts import (
-    Shown,
-    halves,
+    PicturePrompt,
+    prompts_with_pictures,
     provenance,
-    require,
-    shown,
+    require_option,
+    selection_halves,
     text_sites,
 )
 from interp.model.capture import capture
@@ -139,23 +139,27 @@ def visual_sinks(
     Reference: Kang et al. 2025, "See What You Are Told: Visual Attention Sink in Large Multimodal
     Models" (arXiv 2503.03321).
     """
-    view, prompts = shown(model, inputs)
+    view, prompts = prompts_with_pictures(model, inputs)
     sites = [s for s in text_sites(view) if s.layer >= first_layer]
-    require(bool(sites), f"first_layer={first_layer}: {model.name} has no attention from it on")
+    require_option(
+        bool(sites), f"first_layer={first_layer}: {model.name} has no attention from it on"
+    )
     ratios = [_ratios(view, each, sites) for each in prompts]
     width = next(iter(ratios[0].values())).shape[-1]
-    require(
+    require_option(
         0 < tau <= width**0.5,
         f"tau={tau:g} cannot be reached: the ratio is at most {width**0.5:.1f}, the square root of "
         f"the width {width}",
     )
     if dims == "auto":
-        chosen_on, judged = halves(len(prompts), seed)
+        chosen_on, judged = selection_halves(len(prompts), seed)
         dims = _found_dims([ratios[i] for i in chosen_on], tau)
     else:
         judged = list(range(len(prompts)))
         wrong = [d for d in dims if not 0 <= d < width]
-        require(not wrong, f"dims={wrong}: the residual stream has the dimensions 0 to {width - 1}")
+        require_option(
+            not wrong, f"dims={wrong}: the residual stream has the dimensions 0 to {width - 1}"
+        )
     draw = torch.Generator().manual_seed(seed)
     measured = [
         _measured(view, prompts[i], ratios[i], sites, list(dims), tau, (rho, least), draw)
@@ -181,7 +185,7 @@ def _mean(x: np.ndarray) -> np.ndarray:
     return np.divide(total, there.sum(1), out=np.full(len(x), np.nan), where=there.any(1))
 
 
-def _ratios(view: Model, prompt: Shown, sites: Sequence[Site]) -> dict[Site, Tensor]:
+def _ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:
     """Return |x| / RMS(x) of the residual stream before each layer, `[position, dimension]`."""
     layers = [s.layer for s in sites]
     cache = capture(view, prompt.inputs, ["resid_pre"], layers=layers, stack=sites[0].stack)
@@ -201,7 +205,7 @@ def _found_dims(ratios: Sequence[Mapping[Site, Tensor]], tau: float) -> list[int
 
 def _measured(
     view: Model,
-    prompt: Shown,
+    prompt: PicturePrompt,
     ratios: Mapping[Site, Tensor],
     sites: Sequence[Site],
     dims: list[int],
@@ -236,7 +240,7 @@ def _measured(
         centric = (on_image >= least) & (on_sinks <= rho * on_image)
         found[site] = share, null, on_image.mean(-1), centric.double().mean(-1)
 
-    require(bool(after.any()), "a prompt ends with its picture; give text after it")
+    require_option(bool(after.any()), "a prompt ends with its picture; give text after it")
     view.read(prompt.inputs, visit)
     anywhere = torch.stack([*sinks.values()]).any(0)
     return found, tuple(anywhere.nonzero().flatten().tolist())

@@ -7,28 +7,13 @@ batch of pictures, or of windows; shorter ones are padded, and no query sees the
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interp.model.hooks.calls import ComputedCall
-
-PACKED = "cu_seqlens"
-
-
-@cache
-def _takes_stretches(kind: type[nn.Module]) -> bool:
-    return PACKED in inspect.signature(kind.forward).parameters
-
-
-def packed_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the attention modules whose inputs are packed; blocks around them are left out."""
-    found = [m for m in model.modules() if _takes_stretches(type(m))]
-    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
 
 
 @dataclass(eq=False)

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -36,10 +37,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
-from interp.model.hooks.packed import PACKED, Stretches, packed_modules
+from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
-from interp.model.hooks.token_positions import ForwardInputs, forward_inputs, positions_of_tokens
-from interp.model.locate.sites import Site
+from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
+from interp.model.locate.sites import TOWERS, Site
 from interp.model.mixers.built_in import BUILT_IN
 from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing
@@ -239,6 +240,20 @@ def _restore() -> None:
         _builders.clear()
 
 
+PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row
+
+
+@cache
+def _takes_stretches(kind: type[nn.Module]) -> bool:
+    return PACKED in inspect.signature(kind.forward).parameters
+
+
+def packed_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the attention modules whose inputs are packed; blocks around them are left out."""
+    found = [m for m in model.modules() if _takes_stretches(type(m))]
+    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
+
+
 @contextmanager
 def tapped(
     model: nn.Module,
@@ -347,8 +362,9 @@ def visiting(
             return
         site = mine[runs[inner] % len(mine)]
         runs[inner] += 1
+        tower = site.stack.partition("_")[0] in TOWERS
         # a mask over tokens says nothing of the patches of a picture
-        forward = running[0] if running and not site.of_tower else None
+        forward = running[0] if running and not tower else None
         real, call.before = positions_of_tokens(forward, call, targets and site.stack != "encoder")
         visit(site, call, real)
 

@@ -14,8 +14,8 @@ from torch import nn
 
 from interp.core.errors import LoadError, UnreadableAttention
 from interp.model.hooks.inference import inference, unchanged
-from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
-from interp.model.joint_inputs import joint_probe_inputs, reads_pictures_in_text
+from interp.model.inputs import is_encoder_decoder, probe_inputs, reads_pictures_in_text, takes
+from interp.model.joint_inputs import joint_probe_inputs
 from interp.model.locate.find_sites import (
     Event,
     calls_of_one_forward,

@@ -9,10 +9,16 @@ from zoo.joint import JOINT, joint_model
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
-from interp.heads.vision_language import contrast, drop_tokens, grounding_heads, visual_sinks
+from interp.heads.vision_language import (
+    contrast_pictures,
+    drop_tokens,
+    grounding_heads,
+    visual_sinks,
+)
 from interp.heads.vision_language.contrast import blind_tokens, combined
 from interp.planted.image_text import ASK, PRIOR, SLOTS, image_text
 
+ONE = ["outliers"]
 FIRST = 2  # position of the first placeholder
 
 
@@ -138,7 +144,7 @@ def test_subtracting_the_prior_brings_back_the_object():
     inputs, _, markers = planted.layout(6)
     answers = planted.prompts(6)[1]
     assert (model.run(inputs)[:, -1].argmax(-1) == PRIOR).all()
-    found = contrast(
+    found = contrast_pictures(
         model, inputs, answers, branches=["no image", "outliers", "blind"], outliers=1, lam=0.5
     )
     frame = found.to_pandas().set_index("change")
@@ -172,9 +178,9 @@ def test_blind_tokens_and_the_combination_by_hand():
         (lambda m, i, a: grounding_heads(m, i, a, k=16), OptionError, "between 1 and 15"),
         (lambda m, i, a: drop_tokens(m, i, a, layer=0), OptionError, "give one of 1, 2, 3"),
         (lambda m, i, a: drop_tokens(m, i, a, drop=1.0), OptionError, "give 0 < R < 1"),
-        (lambda m, i, a: contrast(m, i, a, branches=["other"]), UnknownName, "unknown branch"),
-        (lambda m, i, a: contrast(m, i, a, beta=0), OptionError, "beta=0"),
-        (lambda m, i, a: contrast(m, i, a, branches=["outliers"], outliers=16), OptionError, "16"),
+        (lambda m, i, a: contrast_pictures(m, i, a, branches=["no"]), UnknownName, "unknown"),
+        (lambda m, i, a: contrast_pictures(m, i, a, beta=0), OptionError, "beta=0"),
+        (lambda m, i, a: contrast_pictures(m, i, a, branches=ONE, outliers=16), OptionError, "16"),
         (lambda m, i, a: visual_sinks(m, i, tau=30), OptionError, "at most 22.6"),
         (lambda m, i, a: visual_sinks(m, i, dims=(512,)), OptionError, "0 to 511"),
         (lambda m, i, a: visual_sinks(m, i, first_layer=9), OptionError, "no attention from it"),
@@ -197,4 +203,4 @@ def test_too_few_prompts_and_a_model_of_text(planted_pictures, loaded):
         visual_sinks(loaded("llama"), inputs)
     siglip, pictures = interp.load(joint_model("paligemma")), JOINT["paligemma"].inputs()
     with pytest.raises(PromptError, match="use the branch 'blind'"):
-        contrast(siglip, pictures, [5, 6], branches=["outliers"])
+        contrast_pictures(siglip, pictures, [5, 6], branches=["outliers"])

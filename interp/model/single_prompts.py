@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import PromptError
-from interp.model.joint_inputs import holds_pictures, image_token
+from interp.model.inputs import holds_pictures, image_token
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "position_ids")
 
 
-def one_by_one(model: Model, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def single_prompts(model: Model, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the inputs of each prompt alone, without the padding of its text.
 
     Raises:
