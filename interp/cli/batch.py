@@ -99,8 +99,6 @@ class ScoreRun:
             raise OptionError(f"a metric is given twice: {', '.join(twice)}; name each only once")
         if prompt_file is not None and not prompt_file.is_file():
             raise OptionError(f"{prompt_file} is not a file; --prompt-file expects a text file")
-        if options.get("pictures") and (prompt_file or options.get("context")):
-            raise OptionError("--image and --audio exclude --prompt-file and --context")
         store = None if out is None else Store(out, prompt_values=prompt_values)
         if store is not None:
             store.prepare()

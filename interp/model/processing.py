@@ -34,21 +34,33 @@ class ReadsInputs(Protocol):
     processor: Any
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """Name of the model."""
+        ...
 
     @property
-    def kind(self) -> str: ...  # noqa: D102
+    def kind(self) -> str:
+        """Kind of the model."""
+        ...
 
     @property
-    def config(self) -> Any: ...  # noqa: D102
+    def config(self) -> Any:
+        """The Hugging Face config."""
+        ...
 
     @property
-    def device(self) -> torch.device: ...  # noqa: D102
+    def device(self) -> torch.device:
+        """Device of the inputs."""
+        ...
 
     @property
-    def dtype(self) -> torch.dtype: ...  # noqa: D102
+    def dtype(self) -> torch.dtype:
+        """Type of floating-point inputs."""
+        ...
 
-    def inputs(self, prompts: Any) -> dict[str, Tensor]: ...  # noqa: D102
+    def inputs(self, prompts: Any) -> dict[str, Tensor]:
+        """Return the inputs of prompts of text."""
+        ...
 
 
 _ORDER = ("input_ids", "attention_mask", "decoder_input_ids")

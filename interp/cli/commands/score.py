@@ -221,11 +221,13 @@ def score(
     2 the command was wrong; 130 interrupted; 141 the reader of its output has gone;
     143 terminated.
     """  # fmt: skip
+    given = (options.pop(name) for name in ("images", "audio", "text"))
+    options["pictures"] = PicturePrompts.asked(*given)
+    if options["pictures"] and (options["prompt_file"] or options["context"]):
+        raise OptionError("--image and --audio exclude --prompt-file and --context")
     from interp.cli.batch import ScoreRun
 
     loading: Loading = options.pop("loading")
-    given = (options.pop(name) for name in ("images", "audio", "text"))
-    options["pictures"] = PicturePrompts.asked(*given)
     if not sources:
         from interp import bundled
 
