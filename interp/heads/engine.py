@@ -24,9 +24,10 @@ from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import as_attention
 from interp.model.hooks.tap import tap_is_open
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import TOWERS, Site
 from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.single_prompts import apart, pictured, single_prompts
 from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
@@ -77,7 +78,9 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
         from interp.heads.measuring import lacking
 
         return lacking(bound.analysis.requires, site, model) is None
-    if bound.analysis.reads_tokens and not model.takes_text:
+    if bound.analysis.reads_tokens and (
+        not model.takes_text or site.stack.partition("_")[0] in TOWERS
+    ):
         return False
     positional = bound.analysis.kind == "detector" or any(
         isinstance(r, Distance) for r in bound.reductions()
@@ -262,9 +265,9 @@ def compiled_pass_runs(model: Model) -> bool:
 def batches(
     model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
 ) -> list[Prompts | Mapping[str, Tensor]]:
-    """Split prompts into batches; given input tensors are one batch."""
+    """Split prompts into batches; given input tensors are one batch, or one each with pictures."""
     if isinstance(prompts, Mapping):
-        return [prompts]
+        return [*single_prompts(model, prompts)] if pictured(model, prompts) else [prompts]
     prompts.check(model)
     return list(model.batches(prompts, size))
 
@@ -285,7 +288,10 @@ class _Reducer:
         self.batch = batch
         self.masks: dict[str, str] | None = None
         self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
-        self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
+        if isinstance(batch, Prompts):
+            self.size = len(batch)
+        else:
+            self.size = 1 if pictured(model, batch) else len(next(iter(batch.values())))
         self.asked = {s: [p for p in found if applies(p.bound, s, model)] for s in model.sites}
         self.left = {site for site, asked in self.asked.items() if asked}
         # a tower may run several times in one forward, and processes that share a layer wait for
@@ -350,6 +356,8 @@ class _Reducer:
             ids = self.batch.get("decoder_input_ids", ids)
         elif site.stack != "encoder" and "text" not in site.stack:
             return None  # a vision or audio tower
+        if ids is not None and pictured(self.model, self.batch):
+            ids = apart(self.model, ids)
         here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
         return ids.to(self.model.device) if ids is not None and here else None
 

@@ -53,6 +53,10 @@ score {MODEL} --import nowhere.py             | --import nowhere.py: there is no
 score {MODEL} --prompt-file nowhere.txt       | nowhere.txt is not a file
 score {MODEL} --prompt-file bytes.txt         | bytes.txt is not UTF-8 text
 score {MODEL} --prompt-file empty.txt         | empty.txt holds no text
+score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
+score {MODEL} --text a                        | --text needs --image or --audio
+score {MODEL} --image afile --audio afile     | cannot be combined
+score {MODEL} --image afile --context 9       | exclude --prompt-file and --context
 score {MODEL} --config nowhere.toml           | --config nowhere.toml: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
@@ -70,6 +74,11 @@ tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
 tokens --model {MODEL}                        | TEXT
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
+pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
+pictures {MODEL} -m nosuch                    | '--method'
+pictures {MODEL} -m sinks                     | give the pictures by --image
+pictures {MODEL} -m grounding --image afile   | 0 --answer for 1 pictures
+pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
 steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers

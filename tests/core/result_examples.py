@@ -65,13 +65,17 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import kv_cache, needle, patterns
+from interp.heads import kv_cache, needle, patterns, vision_language
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
+from interp.heads.vision_language.grounding import GroundingHeads
+from interp.heads.vision_language.result import ImageTokenEffects
+from interp.heads.vision_language.sinks import VisualSinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
+from interp.planted.image_text import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.safety.curves import SafetyCurves
@@ -130,6 +134,24 @@ def pruning() -> PruningCurve:
 
 def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+
+
+@cache
+def pictures() -> tuple:
+    planted = image_text()
+    return interp.load(planted.model, name="picture"), *planted.prompts(4)
+
+
+def grounded() -> GroundingHeads:
+    return vision_language.grounding_heads(*pictures(), k=2)
+
+
+def dropped_tokens() -> ImageTokenEffects:
+    return vision_language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
+
+
+def visual_sinks_found() -> VisualSinks:
+    return vision_language.visual_sinks(*pictures()[:2])
 
 
 def doses() -> DoseCurve:
@@ -342,6 +364,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
     "interp.causal.steering.result.DoseCurve": doses,
+    "interp.heads.vision_language.grounding.GroundingHeads": grounded,
+    "interp.heads.vision_language.result.ImageTokenEffects": dropped_tokens,
+    "interp.heads.vision_language.sinks.VisualSinks": visual_sinks_found,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
