@@ -285,6 +285,8 @@ class _Reducer:
         self.batch = batch
         self.masks: dict[str, str] | None = None
         self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+        beside = batch.decoder if isinstance(batch, Prompts) else None
+        self.decoder_looked_at = None if beside is None else _looked_at(beside, model)
         self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
         self.asked = {s: [p for p in found if applies(p.bound, s, model)] for s in model.sites}
         self.left = {site for site, asked in self.asked.items() if asked}
@@ -344,7 +346,8 @@ class _Reducer:
     def _tokens(self, site: Site, call: Call) -> Tensor | None:
         """Return the tokens that predicates see at a site; of tensors the ids of its stack."""
         if isinstance(self.batch, Prompts):
-            return self.looked_at
+            own = site.stack == "decoder" and self.decoder_looked_at is not None
+            return self.decoder_looked_at if own else self.looked_at
         ids = self.batch.get("input_ids")
         if site.stack == "decoder":
             ids = self.batch.get("decoder_input_ids", ids)
