@@ -14,7 +14,7 @@ from interp.heads.alignment.pair_file import SentencePair, words_of
 Array = np.ndarray
 Rows = Literal["emits", "fed"]
 ROWS: tuple[Rows, ...] = ("emits", "fed")
-"""Decoder row whose attention aligns a target word: that which emits it, or that which is fed it."""
+"""Decoder row whose attention aligns a target word: that which emits it, or is fed it."""
 UNLINKED = -1
 
 

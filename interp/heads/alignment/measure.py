@@ -50,7 +50,7 @@ def word_alignment(
     rows: Literal["both", "emits", "fed"] = "both",
     select: float = 0.5,
     null: GoldNull = "shuffled",
-    null_draws: int = 99,
+    null_draws: int = 999,
     seed: int = 0,
     batch_size: int = 16,
     progress: Progress | None = None,
@@ -115,7 +115,7 @@ def word_alignment(
     of: list[Head] = []
     named: list[str] = []
     links: list[Array] = []
-    for at, found in enumerate(_weights(model, encoded, kinds, batch_size)):
+    for at, found in enumerate(pair_weights(model, encoded, kinds, batch_size)):
         tell("aligning", at + 1, n)
         if not of:
             of = [h for kind in kinds for h in found.heads]
@@ -163,7 +163,7 @@ class PairWeights:
         self.heads, self.weights = tuple(heads), weights
 
 
-def _weights(
+def pair_weights(
     model: Model, encoded: EncodedPairs, kinds: Sequence[Any], batch_size: int
 ) -> Iterator[PairWeights]:
     """Yield the word-level attention of every pair, in order."""
@@ -226,18 +226,21 @@ def _null_draws(
 ) -> Array:
     """Return the error rate of every row against gold of the null, `[draw, row]`."""
     rng = np.random.default_rng([seed, 1])
-    found = []
-    for _ in range(draws):
-        total = 0
-        if null == "other":
-            order = rng.permutation(len(judged))
-            others = dict(zip(order, np.roll(order, 1), strict=True))
-        for at, i in enumerate(judged):
-            if null == "other":
-                sure, possible = gold[judged[others[at]]]
-            else:
-                shuffled = rng.permutation(gold[i][0].shape[1])
-                sure, possible = gold[i][0][:, shuffled], gold[i][1][:, shuffled]
-            total = total + _counted(links[i], sure, possible)
-        found.append(alignment_error_rate(*np.asarray(total).T))
-    return np.stack(found)
+    totals = np.zeros((draws, len(links[0]), 4), np.int64)
+    if null == "shuffled":
+        for i in judged:
+            sure, possible = gold[i]
+            order = rng.permuted(np.tile(np.arange(sure.shape[1]), (draws, 1)), axis=1)
+            known = links[i] >= 0
+            at = order[:, np.where(known, links[i], 0)]  # [draw, row, target]
+            targets = np.arange(len(sure))
+            totals[..., 0] += known.sum(1)
+            totals[..., 1] += sure.sum()
+            totals[..., 2] += (sure[targets, at] & known).sum(-1)
+            totals[..., 3] += (possible[targets, at] & known).sum(-1)
+    else:
+        for draw in range(draws):
+            order = rng.permutation(judged).tolist()
+            for i, other in zip(order, [*order[1:], order[0]], strict=True):
+                totals[draw] += _counted(links[i], *gold[other])
+    return alignment_error_rate(*np.moveaxis(totals, -1, 0))

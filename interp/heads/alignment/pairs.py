@@ -1,4 +1,4 @@
-"""Sentence pairs as a model reads them: source, decoder input, labels, and the word of each token."""
+"""Sentence pairs as a model reads them: tokens of source and target, and the word of each."""
 
 from __future__ import annotations
 
