@@ -58,7 +58,7 @@ class PairFile(click.ParamType):
               help="Share of the pairs on which the best heads are chosen.")  # fmt: skip
 @click.option("--null", default="shuffled", show_default=True,
               type=click.Choice(["shuffled", "other"]),
-              help="Gold links of the null: source words shuffled, or another sentence's.")  # fmt: skip
+              help="Gold links of the null: shuffled source words, or another pair's.")  # fmt: skip
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), metavar="N",
               help="Number of made pairs if no file is given.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1),

@@ -122,13 +122,17 @@ class PairAlignment:
                 line={"color": colours[kind], "dash": dash, "width": 2},
             )  # fmt: skip
             named.add(kind)
-        for words, at, y, where in (
-            (self.source, places[0], 1, "top center"), (self.target, places[1], 0, "bottom center"),
-        ):  # fmt: skip
+        for words, at, y, above in (
+            (self.source, places[0], 1, 0.14),
+            (self.target, places[1], 0, -0.2),
+        ):
             figure.add_scatter(
-                x=at, y=[y] * len(words), mode="markers+text", text=[text(w) for w in words],
-                textposition=where, showlegend=False, hoverinfo="skip",
+                x=at, y=[y] * len(words), mode="markers", showlegend=False, hoverinfo="skip",
                 marker={"color": GREY, "size": 4},
+            )  # fmt: skip
+            figure.add_scatter(
+                x=at, y=[y + above] * len(words), mode="text", text=[text(w) for w in words],
+                textposition="middle center", showlegend=False, hoverinfo="skip",
             )  # fmt: skip
         figure.update_layout(template="plotly_white", title=text(self._title()), height=320)
         figure.update_layout(legend={"orientation": "h", "y": -0.05})
