@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
-from interp.heads.alignment.pair_file import SentencePair, words_of
+from interp.heads.alignment.pair_file import SentencePair, side_words
 
 Array = np.ndarray
-Rows = Literal["emits", "fed"]
-ROWS: tuple[Rows, ...] = ("emits", "fed")
+AlignedRow = Literal["emits", "fed"]
+ROWS: tuple[AlignedRow, ...] = ("emits", "fed")
 """Decoder row whose attention aligns a target word: that which emits it, or is fed it."""
 UNLINKED = -1
 
@@ -27,7 +27,7 @@ class LinkCounts(NamedTuple):
     in_possible: Array
 
 
-def require_rows(rows: str) -> tuple[Rows, ...]:
+def require_rows(rows: str) -> tuple[AlignedRow, ...]:
     """Return the conventions that are asked for; "both" are both.
 
     Raises:
@@ -48,7 +48,7 @@ def word_weights(
     source_words: Sequence[int],
     label_words: Sequence[int],
     size: tuple[int, int],
-    rows: Rows,
+    rows: AlignedRow,
 ) -> Float[Array, "head target source"]:
     """Return attention between words: summed over the tokens of a source word, mean over rows.
 
@@ -89,7 +89,7 @@ def link_sets(links: Int[Array, "head target"]) -> list[frozenset[tuple[int, int
 
 def gold_matrices(pair: SentencePair) -> tuple[Array, Array]:
     """Return the sure and the possible links of a pair, `[target, source]` of 0 and 1."""
-    size = len(words_of(pair.target)), len(words_of(pair.source))
+    size = len(side_words(pair.target)), len(side_words(pair.source))
     found = []
     for links in (pair.sure or frozenset(), pair.possible):
         made = np.zeros(size, bool)

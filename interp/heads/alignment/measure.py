@@ -23,7 +23,7 @@ from interp.heads.alignment.links import (
     require_rows,
     word_weights,
 )
-from interp.heads.alignment.pair_file import words_of
+from interp.heads.alignment.pair_file import side_words
 from interp.heads.alignment.pairs import EncodedPairs, encode_pairs
 from interp.heads.alignment.result import HeadAlignments, best_of_layers
 from interp.model.content import result_provenance
@@ -135,7 +135,7 @@ def word_alignment(
         tuple(named),
         counts[:, judged],
         counts[:, chosen],
-        np.stack([_steps(links[i], len(words_of(encoded.pairs[i].source))) for i in judged], 1),
+        np.stack([_steps(links[i], len(side_words(encoded.pairs[i].source))) for i in judged], 1),
         np.stack(padded, 1),
         tuple(_listed(encoded, i) for i in judged),
         tuple(judged),
@@ -186,7 +186,7 @@ def pair_weights(
             at = start + row
             pair = encoded.pairs[at]
             own = whole[row, :, : len(encoded.prompts.decoder.ids[at]), : len(keys)].numpy()  # type: ignore[union-attr]
-            size = len(words_of(pair.source)), len(words_of(pair.target))
+            size = len(side_words(pair.source)), len(side_words(pair.target))
             yield PairWeights(
                 heads,
                 {

@@ -12,8 +12,8 @@ from typing import Any
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
 
-Link = tuple[int, int]
-Side = str | tuple[int, ...]
+WordLink = tuple[int, int]
+SentenceSide = str | tuple[int, ...]
 
 _FIELDS = ("source", "target", "alignment")
 _LIKE = '{"source": "the cat", "target": "le chat", "alignment": "0-0 1-1"}'
@@ -32,16 +32,16 @@ class SentencePair:
         possible: links that are also acceptable; the sure ones always are, named or not.
     """
 
-    source: Side
-    target: Side
-    sure: frozenset[Link] | None = None
-    possible: frozenset[Link] = frozenset()
+    source: SentenceSide
+    target: SentenceSide
+    sure: frozenset[WordLink] | None = None
+    possible: frozenset[WordLink] = frozenset()
 
     def __post_init__(self) -> None:
         for name in ("source", "target"):
-            if not words_of(getattr(self, name)):
+            if not side_words(getattr(self, name)):
                 raise PromptError(f"the {name} is empty; give at least one word")
-        counts = len(words_of(self.source)), len(words_of(self.target))
+        counts = len(side_words(self.source)), len(side_words(self.target))
         for link in sorted((self.sure or frozenset()) | self.possible):
             for name, at, count in zip(("source", "target"), link, counts, strict=True):
                 if not 0 <= at < count:
@@ -59,12 +59,12 @@ class SentencePair:
         return SentencePair(self.target, self.source, sure, possible)
 
 
-def words_of(side: Side) -> tuple[Any, ...]:
+def side_words(side: SentenceSide) -> tuple[Any, ...]:
     """Return the words of a text, or the ids of a side that is given as token ids."""
     return tuple(side.split()) if isinstance(side, str) else side
 
 
-def parse_links(text: str) -> tuple[frozenset[Link], frozenset[Link]]:
+def parse_links(text: str) -> tuple[frozenset[WordLink], frozenset[WordLink]]:
     """Read links such as `0-0 1-2 3p4`, source word first; `p` marks a possible link.
 
     Returns:
@@ -96,7 +96,7 @@ def sentence_pair(row: Mapping[str, Any]) -> SentencePair:
     """
     if unknown := sorted(row.keys() - set(_FIELDS)):
         raise PromptError(f"unknown field {unknown[0]!r}; a pair has {', '.join(_FIELDS)}")
-    sides: list[Side] = []
+    sides: list[SentenceSide] = []
     for name in ("source", "target"):
         if name not in row:
             raise PromptError(f"{name!r} is missing; expected an object like {_LIKE}")

@@ -10,9 +10,9 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.heads.alignment.pair_file import (
     SentencePair,
-    Side,
+    SentenceSide,
     sentence_pair,
-    words_of,
+    side_words,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +129,9 @@ def _ends(model: Model) -> set[int]:
     return set(end) if isinstance(end, list) else {end}
 
 
-def _tokens(model: Model, side: Side, *, target: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _tokens(
+    model: Model, side: SentenceSide, *, target: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return token ids of a side, and the word of each."""
     if not isinstance(side, str):
         special = _ends(model)
@@ -158,7 +160,7 @@ def words_of_tokens(
     found = tokenizer(**given, return_special_tokens_mask=True, verbose=False)
     ids, special = tuple(found["input_ids"]), found["special_tokens_mask"]
     pieces, words = [], []
-    for i, word in enumerate(words_of(text)):
+    for i, word in enumerate(side_words(text)):
         own = {"text_target": word} if target else {"text": word}
         part = tokenizer(**own, add_special_tokens=False, verbose=False)["input_ids"]
         pieces += part

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.heads.alignment.links import Rows, largest_links, link_sets, require_rows
+from interp.heads.alignment.links import AlignedRow, largest_links, link_sets, require_rows
 from interp.heads.alignment.measure import pair_weights
-from interp.heads.alignment.pair_file import Link, words_of
+from interp.heads.alignment.pair_file import WordLink, side_words
 from interp.heads.alignment.pairs import encode_pairs
 from interp.model.given import takes_model
 
@@ -47,15 +47,15 @@ class PairAlignment:
     """
 
     head: Head
-    rows: Rows
+    rows: AlignedRow
     source: tuple[str, ...]
     target: tuple[str, ...]
     weights: Float[np.ndarray, "target source"]
-    links: frozenset[Link]
-    sure: frozenset[Link] | None
-    possible: frozenset[Link]
+    links: frozenset[WordLink]
+    sure: frozenset[WordLink] | None
+    possible: frozenset[WordLink]
 
-    def kinds(self) -> dict[Link, str]:
+    def kinds(self) -> dict[WordLink, str]:
         """Return every link of head or gold with its kind: sure, possible, wrong, missed, found."""
         if self.sure is None:
             return dict.fromkeys(sorted(self.links), "found")
@@ -147,7 +147,7 @@ class PairAlignment:
 
 @takes_model
 def pair_alignment(
-    model: Model, pair: Any, head: Head | str | tuple[int, int], *, rows: Rows = "emits"
+    model: Model, pair: Any, head: Head | str | tuple[int, int], *, rows: AlignedRow = "emits"
 ) -> PairAlignment:
     """Return how one cross-attention head aligns one sentence pair, to be drawn.
 
@@ -176,7 +176,7 @@ def pair_alignment(
     own = found.weights[rows][found.heads.index(wanted)]
     [links] = link_sets(largest_links(own[None]))
     one = encoded.pairs[0]
-    source, target = (tuple(map(str, words_of(x))) for x in (one.source, one.target))
+    source, target = (tuple(map(str, side_words(x))) for x in (one.source, one.target))
     return PairAlignment(wanted, rows, source, target, own, links, one.sure, one.possible)
 
 

@@ -1,4 +1,4 @@
-"""Token times from cross attention: normalised and smoothed weights, and dynamic time warping."""
+"""Token times from cross attention: standardised and smoothed weights, and dynamic time warping."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interp.core.errors import OptionError
 Array = np.ndarray
 
 
-def normalised(weights: Float[Array, "head token frame"]) -> Float[Array, "head token frame"]:
+def standardised(weights: Float[Array, "head token frame"]) -> Float[Array, "head token frame"]:
     """Standardise each frame over the tokens (population deviation); constant frames become 0."""
     mean, spread = weights.mean(1, keepdims=True), weights.std(1, keepdims=True)
     flat = spread <= 1e-12 * np.abs(weights).max(initial=0.0)
@@ -78,7 +78,7 @@ def token_frames(weights: Float[Array, "head token frame"], width: int = 7) -> I
     """
     if 0 in weights.shape:
         raise OptionError(f"no {('head', 'token', 'frame')[weights.shape.index(0)]} to align")
-    matrix = median_smoothed(normalised(np.asarray(weights, float)), width).mean(0)
+    matrix = median_smoothed(standardised(np.asarray(weights, float)), width).mean(0)
     path = warping_path(-matrix)
     first = np.searchsorted(path[:, 0], np.arange(weights.shape[1]))
     return path[first, 1]

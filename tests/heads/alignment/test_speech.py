@@ -22,7 +22,7 @@ from interp.heads.alignment import (
     token_frames,
     wait_k_delays,
 )
-from interp.heads.alignment.warping import median_smoothed, normalised, warping_path
+from interp.heads.alignment.warping import median_smoothed, standardised, warping_path
 
 FRAMES, TOKENS, HEADS = 60, 6, 4
 LENGTHS = (8, 12, 7, 14, 9, 10)  # encoder positions of each token
@@ -147,11 +147,11 @@ def test_times_are_those_of_transformers(cut) -> None:
 def test_parts_of_the_warping() -> None:
     rng = np.random.default_rng(0)
     weights = rng.random((2, 5, 11))
-    z = normalised(weights)
+    z = standardised(weights)
     np.testing.assert_allclose(z.mean(1), 0, atol=1e-12)
     np.testing.assert_allclose(z.std(1), 1)
     weights[:, :, 3] = 0.25
-    assert (normalised(weights)[:, :, 3] == 0).all()  # not 0/0
+    assert (standardised(weights)[:, :, 3] == 0).all()  # not 0/0
     smooth = median_smoothed(np.array([[0.0, 9, 0, 0, 5, 5, 5]]), 3)
     assert smooth.tolist() == [[9, 0, 0, 0, 5, 5, 5]]  # reflected: 9 0 9
     path = warping_path(0.1 - np.eye(4))
