@@ -20,6 +20,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
+from interp.heads.defined_at import why_left_out
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import as_attention
@@ -35,7 +36,7 @@ from interp_kernels.errors import KernelError, TooLittleMemory
 from interp_kernels.found_targets import FoundTargets
 from interp_kernels.mask_names import mask_name
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Mass, Output, Reduction, Targets
+from interp_kernels.reductions import Chosen, Mass, Output, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -68,21 +69,8 @@ class PerPrompt:
 
 
 def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
-    """Return True if a metric is defined at a site.
-
-    Positions of queries and keys can be compared only within one sequence, so detectors and
-    distances exclude cross attention; predicates on tokens need a model with token input.
-    """
-    if bound.analysis.kind == "measurement":
-        from interp.heads.measuring import lacking
-
-        return lacking(bound.analysis.requires, site, model) is None
-    if bound.analysis.reads_tokens and not model.takes_text:
-        return False
-    positional = bound.analysis.kind == "detector" or any(
-        isinstance(r, Distance) for r in bound.reductions()
-    )
-    return not (positional and site.stack == "cross")
+    """Return True if a metric is defined at a site; see `interp.heads.defined_at`."""
+    return why_left_out(bound, site, model) is None
 
 
 def attention_statistics_of(
@@ -323,7 +311,8 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        attention = as_attention(call, real, self._tokens(site, call))
+        cross = site.stack == "cross"
+        attention = as_attention(call, real, self._tokens(site, call), cross=cross)
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
