@@ -192,7 +192,7 @@ def _cross() -> go.Figure:
     names = [name for name, entry in METRICS.items() if entry.group == "cross"]
     prompts = encode_pairs(model, made_sentence_pairs(32)).prompts
     frame = interp.score(model, names, prompts, null="none").to_pandas()
-    values = [frame[frame["metric"] == name]["score"].to_numpy() for name in names]
+    values = [np.asarray(frame[frame["metric"] == name]["score"]) for name in names]
     heads = [f"L{layer}H{head}" for layer in (0, 1) for head in (0, 1)]
     return _grid(values, names, heads, "cross attention of bundled:reorder")
 

@@ -57,7 +57,7 @@ def build_tokenizer(context: int) -> PreTrainedTokenizerFast:
 
 def build_model(recipe: Recipe) -> BartForConditionalGeneration:
     """The untrained model, from torch's current random state."""
-    sizes = {
+    sizes: Any = {
         f"{stack}_{name}": value
         for stack in ("encoder", "decoder")
         for name, value in (

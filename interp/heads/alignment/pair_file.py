@@ -96,23 +96,24 @@ def sentence_pair(row: Mapping[str, Any]) -> SentencePair:
     """
     if unknown := sorted(row.keys() - set(_FIELDS)):
         raise PromptError(f"unknown field {unknown[0]!r}; a pair has {', '.join(_FIELDS)}")
-    sides: list[SentenceSide] = []
-    for name in ("source", "target"):
-        if name not in row:
-            raise PromptError(f"{name!r} is missing; expected an object like {_LIKE}")
-        side = row[name]
-        if isinstance(side, list) and all(type(x) is int for x in side):
-            side = tuple(side)
-        elif not isinstance(side, str):
-            raise PromptError(f"{name!r} is neither a text nor a list of token ids")
-        sides.append(side)
+    source, target = (_side(row, name) for name in ("source", "target"))
     links = row.get("alignment")
     if links is None:
-        return SentencePair(*sides)
+        return SentencePair(source, target)
     if not isinstance(links, str):
         raise PromptError(f"'alignment' is not a text of links; expected an object like {_LIKE}")
-    sure, possible = parse_links(links)
-    return SentencePair(*sides, sure, possible)
+    return SentencePair(source, target, *parse_links(links))
+
+
+def _side(row: Mapping[str, Any], name: str) -> SentenceSide:
+    if name not in row:
+        raise PromptError(f"{name!r} is missing; expected an object like {_LIKE}")
+    side = row[name]
+    if isinstance(side, list) and all(type(x) is int for x in side):
+        return tuple(side)
+    if not isinstance(side, str):
+        raise PromptError(f"{name!r} is neither a text nor a list of token ids")
+    return side
 
 
 def read_sentence_pairs(path: str | Path) -> list[SentencePair]:

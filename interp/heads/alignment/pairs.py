@@ -48,10 +48,10 @@ class EncodedPairs:
 
     def part(self, which: Sequence[int]) -> EncodedPairs:
         """Return some of the pairs."""
-        pairs, labels, source, target = (
-            tuple(x[i] for i in which)
-            for x in (self.pairs, self.labels, self.source_words, self.label_words)
+        labels, source, target = (
+            tuple(x[i] for i in which) for x in (self.labels, self.source_words, self.label_words)
         )
+        pairs = tuple(self.pairs[i] for i in which)
         return EncodedPairs(pairs, self.prompts.part(which), labels, source, target)
 
 
@@ -124,8 +124,8 @@ def _one(at: int, pair: Any) -> SentencePair:
     raise PromptError(f"pair {at} is not a sentence pair; give (source, target) or SentencePair")
 
 
-def _ends(model: Model) -> set[int]:
-    end = getattr(model.config, "eos_token_id", None)
+def _ends(model: Model) -> set[Any]:
+    end: Any = getattr(model.config, "eos_token_id", None)
     return set(end) if isinstance(end, list) else {end}
 
 
