@@ -38,6 +38,6 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
 
 def left_out_cross(bound: BoundAnalysis, sites: Iterable[Site], model: Model) -> str:
     """State in one sentence why cross attention was not scored; empty where it was."""
-    cross = [site for site in sites if site.stack == "cross" and site.kind == "softmax"]
+    cross = [site for site in sites if site.stack == "cross"]
     why = next((w for site in cross if (w := why_left_out(bound, site, model))), None)
     return "" if why is None else f"Cross attention was left out: {why}."

@@ -70,6 +70,10 @@ class PerPrompt:
 
 def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     """Return True if a metric is defined at a site; see `interp.heads.defined_at`."""
+    analysis = bound.analysis
+    usual = analysis.kind in ("detector", "statistic") and analysis.sequences == "one"
+    if usual and site.stack != "cross" and model.takes_text:
+        return True
     return why_left_out(bound, site, model) is None
 
 

@@ -128,8 +128,8 @@ def rows_of(
     beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
     if beside:
         made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
-    cross = [s for s in model.sites if s not in found.values]
-    if metric.analysis.kind != "weights" and (why := left_out_cross(metric, cross, model)):
+    cross = [s for s in model.sites if s.stack == "cross" and s not in found.values]
+    if cross and metric.patterned() and (why := left_out_cross(metric, cross, model)):
         made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}
