@@ -32,6 +32,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     has = {
         "qk": site.has_qk,
         "self": site.stack != "cross",
+        "cross": site.stack == "cross",
         "heads": site.n_heads > 1,
         "previous": bool(before),
         "ov": not site.gated,
@@ -43,6 +44,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     said = {
         "qk": "scores from one product of queries and keys",
         "self": "queries and keys of the same tokens",
+        "cross": "queries and keys of two sequences",
         "heads": "several heads in a layer",
         "previous": "an attention before it in the same stack",
         "ov": "an output matrix without gates before it",

@@ -149,7 +149,10 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 
         return why_unmeasurable(model, metric)
     if not any(applies(metric, site, model) for site in model.sites):
-        return f"{metric.label} needs tokens, but {model.name} reads {model.kind} input"
+        needed = f"tokens, but {model.name} reads {model.kind} input"
+        if metric.analysis.sequences == "two":
+            needed = f"cross attention, which {model.name} does not have"
+        return f"{metric.label} needs {needed}"
     return None
 
 

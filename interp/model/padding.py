@@ -63,6 +63,10 @@ class Padding:
 
     def changes(self, prompts: Prompts) -> str | None:
         """Explain how padding these prompts would change the model's numbers, or return None."""
+        if prompts.decoder is not None:
+            reason = self.changes(prompts.decoder)
+            if reason is not None:
+                return reason
         longest = max(map(len, prompts.ids))
         if min(map(len, prompts.ids)) == longest:
             return None

@@ -213,9 +213,16 @@ class Transformer:
         prompts.check(self)
         inputs = self.padding.inputs(prompts, self.device)
         if is_encoder_decoder(self.module):
-            inputs["decoder_input_ids"] = inputs["input_ids"]
-            if "attention_mask" in inputs:
-                inputs["decoder_attention_mask"] = inputs["attention_mask"]
+            own = prompts.decoder
+            read = inputs if own is None else self.padding.inputs(own, self.device)
+            inputs["decoder_input_ids"] = read["input_ids"]
+            if "attention_mask" in read:
+                inputs["decoder_attention_mask"] = read["attention_mask"]
+        elif prompts.decoder is not None:
+            raise PromptError(
+                f"{self.name} ({self.kind}) has no decoder beside an encoder, so it reads one "
+                "sequence; give prompts without decoder inputs"
+            )
         return inputs
 
     def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:

@@ -151,6 +151,9 @@ safety planted:nosuch                         | unknown planted model 'nosuch'
 safety bundled:refusal --harmful texts.txt    | must be given together
 safety bundled:refusal --template x           | --template applies to
 safety bundled:refusal --harmful no --harmless no | no cannot be read
+align planted:nosuch                          | unknown planted model 'nosuch'
+align bundled:reorder bad.jsonl               | bad.jsonl, line 1: not JSON
+align bundled:reorder --rows x                | '--rows'
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
