@@ -42,6 +42,13 @@ def test_check_lists_the_towers(run, llava_folder):
     assert "decoder.1 with a picture" in done.stdout
 
 
+def test_view_shows_a_picture_inside_text(run, llava_folder, picture_files, tmp_path):
+    out = tmp_path / "v.html"
+    done = run("view", llava_folder, "--image", picture_files[0], "--text", "w5 w6", "-o", out)
+    assert done.exit_code == 0, done.stderr
+    assert out.stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("method", ["sinks", "grounding", "dropping", "contrast"])
 def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_path, method):
     command = ["pictures", str(llava_folder), "-m", method, *given(picture_files), "--text", "w5"]

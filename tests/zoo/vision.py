@@ -53,6 +53,12 @@ VISIONS = [
     _vision("deit", ALIKE, "DeiTModel", VIT),
     _vision("dinov2", (*ALIKE, "layer-scale"), "Dinov2Model", VIT | {"mlp_ratio": 2}),
     _vision(
+        "dinov2_with_registers",
+        (*ALIKE, "layer-scale"),
+        "Dinov2WithRegistersModel",
+        VIT | {"mlp_ratio": 2, "num_register_tokens": 4},
+    ),
+    _vision(
         "beit",
         ("relative-bias", "qkv-bias", "output-bias", "layer-scale"),
         "BeitModel",

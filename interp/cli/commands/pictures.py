@@ -71,8 +71,8 @@ def pictures(
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     from interp.heads import vision_language as found_in
 
-    with voice.bars(source):
-        model = loading.load(source, source)
+    with voice.bars(source) as tell:
+        model = loading.checked(source, source, tell)
         inputs = asked.inputs(model)
         wanted = [_token(model, answer) for answer in answers]
         found: Any

@@ -46,7 +46,8 @@ GROUP = "Pages"
     "--image",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Image for a vision model; needs pillow.",
+    help="Image for a vision model, or before --text for a model that reads pictures inside "
+    "text; needs pillow.",
 )
 @click.option(
     "--context",
@@ -134,7 +135,7 @@ def view(
     in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
     given = _text(text, prompt_file) if image is None else None
     if image is not None:
-        _require_alone(text, text_b, prompt_file, context, any(in_blocks.values()))
+        _require_alone(text_b, prompt_file, context, any(in_blocks.values()))
     for option, is_given in in_blocks.items():
         if is_given and (show == "tokens" or text_b is not None):
             other = "--text-b" if text_b is not None else "--show tokens"
@@ -154,7 +155,15 @@ def view(
 
         if image is None:
             raise OptionError("nothing to show; give a text or --image FILE")
-        inputs = image_inputs(model, source, image, revision=loading.revision)
+        if model.joint_sites:
+            inputs = model.inputs(text=text or "", images=[image])
+        elif text is not None:
+            raise OptionError(
+                f"--image cannot be combined with --text: {model.name} does not read pictures "
+                "inside text"
+            )
+        else:
+            inputs = image_inputs(model, source, image, revision=loading.revision)
         made = view_of(model, inputs, stack=stack, heads=named, title=title)
     elif text_b is None:
         made = _of_one(model, given, show, any(in_blocks.values()), voice, context=context,
@@ -169,14 +178,13 @@ def view(
 
 
 def _require_alone(
-    text: str | None,
     text_b: str | None,
     prompt_file: Path | None,
     context: int | None,
     in_blocks: bool,
 ) -> None:
     """Raise OptionError for options that apply to a text but not to an image."""
-    given = {"--text": text, "--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
+    given = {"--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
     wrong = [name for name, value in given.items() if value is not None]
     if in_blocks:
         wrong.append("--block and --tile")

@@ -18,7 +18,8 @@ from interp.model.content import model_provenance
 from interp.model.given import one_model
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.inputs import is_encoder_decoder, takes
-from interp.model.locate.sites import Site
+from interp.model.joint_view import view_for
+from interp.model.locate.sites import TOWERS, Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -58,6 +59,7 @@ def view(
     """
     model = one_model(model)
     refuse_elsewhere(model)
+    model = view_for(model, text)
     if stack is not None and stack not in model.stacks:
         raise OptionError(f"no stack {stack!r}; {model.name} has {', '.join(model.stacks)}")
     named = named_heads(model, heads, stack)
@@ -66,7 +68,15 @@ def view(
     model.read(inputs, collected.visit)
     sequences = sequences_of(model, inputs)
     image = _image(model, inputs)
-    stacks = tuple(_stack(name, collected, sequences, image, second) for name in collected.weights)
+    # of a model that reads pictures inside text, only the tower's maps are between patches
+    pictures = {
+        name: image
+        for name in collected.weights
+        if not model.joint_sites or name.partition("_")[0] in TOWERS
+    }
+    stacks = tuple(
+        _stack(name, collected, sequences, pictures.get(name), second) for name in collected.weights
+    )
     made = model_provenance(model) | {
         "made_by": "interp.heads.patterns.view",
         "prompts": {

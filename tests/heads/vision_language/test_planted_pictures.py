@@ -204,3 +204,15 @@ def test_too_few_prompts_and_a_model_of_text(planted_pictures, loaded):
     siglip, pictures = interp.load(joint_model("paligemma")), JOINT["paligemma"].inputs()
     with pytest.raises(PromptError, match="use the branch 'blind'"):
         contrast_pictures(siglip, pictures, [5, 6], branches=["outliers"])
+
+
+def test_the_viewer_draws_the_tower_over_the_picture(planted_pictures):
+    from interp.heads.patterns import view
+
+    planted, model = planted_pictures
+    inputs, _ = planted.prompts(1)
+    found = {stack.name: stack for stack in view(model, inputs).stacks}
+    assert set(found) == {"vision", "decoder"}
+    assert found["decoder"].picture is None  # 21 tokens, of which 16 are no patches in order
+    assert found["vision"].picture is not None
+    assert found["vision"].picture.skip == 1
