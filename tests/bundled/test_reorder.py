@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+import interp
 from interp import bundled
 from interp.bundled.reorder_text import ORDERS, SOURCE, TARGET, reorder_pairs, reordered
 from training import train_reorder
@@ -72,6 +73,13 @@ def test_training_of_the_reordering_model_repeats(tmp_path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
     assert torch.equal(torch.get_rng_state(), state)
     assert records[0]["scores"]["sentences_right"][0] < 0.5
+
+
+def test_a_table_of_fewer_positions_than_words_is_no_token_table() -> None:
+    """Reading weights by value probes every embedding with the ids: 26 positions, 39 words."""
+    frame = interp.score("bundled:reorder", ["ov_copying"], null="none").to_pandas()
+    assert set(frame["stack"]) >= {"decoder", "cross"}
+    assert np.isfinite(frame["score"]).all()
 
 
 @pytest.mark.slow
