@@ -56,7 +56,7 @@ def test_heads_and_lens(run, pair_file, tmp_path) -> None:
 
 def test_the_atlas_shows_what_was_measured(run, pair_file, tmp_path) -> None:
     out = tmp_path / "out"
-    run("score", MODEL, "-m", "source_end", "--null", "none", "-o", out, "-q")
+    run("score", MODEL, "-m", "entropy", "--null", "none", "-o", out, "-q")
     for measure in ("words", "heads"):
         run("align", MODEL, pair_file, "--measure", measure, "-o", out, "-q")
     done = run("atlas", out, "-o", tmp_path / "atlas.html")
