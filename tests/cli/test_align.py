@@ -54,6 +54,7 @@ def test_heads_and_lens(run, pair_file, tmp_path) -> None:
     assert len(DecoderLens.load(out / FOLDER / "decoder_lens.json")) == 3
 
 
+@pytest.mark.slow
 def test_the_atlas_shows_what_was_measured(run, pair_file, tmp_path) -> None:
     out = tmp_path / "out"
     run("score", MODEL, "-m", "entropy", "--null", "none", "-o", out, "-q")

@@ -99,7 +99,7 @@ def word_alignment(
             "one draw of the null is needed"
         )
     encoded = encode_pairs(model, pairs)
-    missing = [i for i, pair in enumerate(encoded.pairs) if not pair.sure and not pair.possible]
+    missing = [i for i, pair in enumerate(encoded.pairs) if pair.sure is None and not pair.possible]
     if missing:
         raise PromptError(
             f"pair {missing[0]} has no gold alignment; give one to every pair, such as "
