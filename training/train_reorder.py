@@ -183,9 +183,9 @@ repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 
 ## Scores
 
-On {pairs} pairs that were not trained on, with the right target words as decoder input; mean and
-standard error. A head finds a link if, in the row that emits the target word, its largest weight is
-on the source word.
+On {pairs} pairs of another seed, with the right target words as decoder input; mean and standard
+error. The shortest sentences occur in training too, since there are few of them. A head finds a
+link if, in the row that emits the target word, its largest weight is on the source word.
 
 | what | share |
 | --- | --- |

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+import interp
 from interp import bundled
 from interp.bundled.reorder_text import ORDERS, SOURCE, TARGET, reorder_pairs, reordered
 from training import train_reorder
@@ -46,10 +47,10 @@ def test_folder_of_the_reordering_model_is_that_of_its_record() -> None:
     assert len(weights) < 150_000
     card = (HOME / "README.md").read_text(encoding="utf-8")
     assert "license: mit" in card
-    assert f"{RECORD['scores']['links_found']['cross.L1H0'][0]:.4f} ±" in card
+    assert card == train_reorder.card(RECORD)
 
 
-def test_it_translates_what_it_was_not_trained_on() -> None:
+def test_it_translates_pairs_of_another_seed() -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(HOME, use_safetensors=True)
     tokenizer = AutoTokenizer.from_pretrained(HOME)
     made = reorder_pairs(77, 24)
@@ -72,6 +73,13 @@ def test_training_of_the_reordering_model_repeats(tmp_path) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
     assert torch.equal(torch.get_rng_state(), state)
     assert records[0]["scores"]["sentences_right"][0] < 0.5
+
+
+def test_a_table_of_fewer_positions_than_words_is_no_token_table() -> None:
+    """Reading weights by value probes every embedding with the ids: 26 positions, 39 words."""
+    frame = interp.score("bundled:reorder", ["ov_copying"], null="none").to_pandas()
+    assert set(frame["stack"]) >= {"decoder", "cross"}
+    assert np.isfinite(frame["score"]).all()
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from interp.heads.alignment import (
 )
 from interp.lens import DecoderLens
 
-MODEL = "bundled:reorder"
+MODEL, FOLDER = "bundled:reorder", "bundled-reorder"
 
 
 @pytest.fixture
@@ -29,12 +29,12 @@ def pair_file(tmp_path):
 
 
 def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
-    out, picture = tmp_path / "heads.json", tmp_path / "pair.html"
+    out, picture = tmp_path / "out", tmp_path / "pair.html"
     done = run("align", MODEL, pair_file, "--pair", 2, "--picture", picture, "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "chosen on 4 others: L1H" in done.stdout
     assert "alignment error rate 0.000" in done.stdout
-    found = HeadAlignments.load(out)
+    found = HeadAlignments.load(out / FOLDER / "alignment.json")
     assert len(found) == 8
     assert found.best_head().score[0] == 0.0
     page = picture.read_text(encoding="utf-8")
@@ -43,15 +43,32 @@ def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
 
 
 def test_heads_and_lens(run, pair_file, tmp_path) -> None:
-    out = tmp_path / "found.json"
+    out = tmp_path / "out"
     done = run("align", MODEL, pair_file, "-m", "heads", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "Spearman" in done.stdout
-    assert len(TranslationHeads.load(out)) == 12
+    assert len(TranslationHeads.load(out / FOLDER / "translation_heads.json")) == 12
     done = run("align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "layer 1" in done.stdout
-    assert len(DecoderLens.load(out)) == 3
+    assert len(DecoderLens.load(out / FOLDER / "decoder_lens.json")) == 3
+
+
+@pytest.mark.slow
+def test_the_atlas_shows_what_was_measured(run, pair_file, tmp_path) -> None:
+    out = tmp_path / "out"
+    run("score", MODEL, "-m", "entropy", "--null", "none", "-o", out, "-q")
+    for measure in ("words", "heads"):
+        run("align", MODEL, pair_file, "--measure", measure, "-o", out, "-q")
+    done = run("atlas", out, "-o", tmp_path / "atlas.html")
+    assert done.exit_code == 0, done.output
+    told = (tmp_path / "atlas.html").read_text(encoding="utf-8")
+    for text in (
+        "Word alignment (the row that emits a word): error rate 0.000",
+        "Translation: without it the loss of the target rises by",
+    ):
+        assert text in told, text
+    assert "Word alignment by cross attention" in told
 
 
 def test_it_refuses(errors, pair_file, tmp_path) -> None:

@@ -11,7 +11,8 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.traced_prompts import aligned_table
+from interp.cli.traced_prompts import aligned_table, saved_in
+from interp.cli.value_types import OUT_FOLDER
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 GROUP = "Heads"
 OWN = "bundled:reorder"
+FILES = {"words": "alignment", "heads": "translation_heads", "decoder-lens": "decoder_lens"}
 
 
 class PairFile(click.ParamType):
@@ -68,8 +70,9 @@ class PairFile(click.ParamType):
 @click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
               help="Draw how the best head aligns one pair: matrix and lines.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-              help="Write all rows to this file (.csv, .json, .parquet, .html ...).")  # fmt: skip
+@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
+              help="Folder for alignment (translation_heads, decoder_lens) .json, .csv and .html; "
+                   "`interp atlas` reads it.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def align(
@@ -120,9 +123,7 @@ def align(
                 found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
                 told = _lens(found)
         click.echo(f"{name}: {told}")
-        if out is not None:
-            found.save(out)
-            voice.note(f"{out}: {len(found)} rows")
+        saved_in(out, model.name, found, FILES[measure], voice)
         if picture is not None and pair is not None:
             _draw(model, found, given[pair], picture)
             voice.note(f"{picture}: pair {pair}")

@@ -87,9 +87,8 @@ class BothDirections(Result):
 def both_directions(forward: HeadAlignments, backward: HeadAlignments) -> BothDirections:
     """Combine one head of a model with one of a model of the opposite direction.
 
-    Of each result the head that was chosen on the other sentences is taken; give `result.top(1)` or
-    `result["..."]` parts to take others. The links common to both are usually more precise, and
-    those of either find more.
+    Of each result the head that was chosen on the other sentences is taken; give `result.top(1)` to
+    take another. Links common to both are usually more precise, and those of either find more.
 
     Args:
         forward: `word_alignment` of the one model.

@@ -36,7 +36,7 @@ def average_lagging(delays: Sequence[float], source: float, reference: int | Non
     Raises:
         OptionError: delays are empty, negative or decrease, or a length is not positive.
     """
-    return _lagging(delays, source, reference or len(delays))
+    return _lagging(delays, source, len(delays) if reference is None else reference)
 
 
 def length_adaptive_average_lagging(

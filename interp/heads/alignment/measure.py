@@ -99,7 +99,7 @@ def word_alignment(
             "one draw of the null is needed"
         )
     encoded = encode_pairs(model, pairs)
-    missing = [i for i, pair in enumerate(encoded.pairs) if not pair.sure and not pair.possible]
+    missing = [i for i, pair in enumerate(encoded.pairs) if pair.sure is None and not pair.possible]
     if missing:
         raise PromptError(
             f"pair {missing[0]} has no gold alignment; give one to every pair, such as "
@@ -135,7 +135,7 @@ def word_alignment(
         tuple(named),
         counts[:, judged],
         counts[:, chosen],
-        np.stack([_steps(links[i], len(side_words(encoded.pairs[i].source))) for i in judged], 1),
+        np.stack([_steps(links[i], encoded.source_words[i]) for i in judged], 1),
         np.stack(padded, 1),
         tuple(_listed(encoded, i) for i in judged),
         tuple(judged),
@@ -203,10 +203,11 @@ def _counted(links: Array, sure: Array, possible: Array) -> Array:
     return np.stack(count_links(links, sure, possible), -1)
 
 
-def _steps(links: Array, n_source: int) -> Array:
+def _steps(links: Array, source_words: Sequence[int]) -> Array:
+    """Return counts of `HeadAlignments.steps`; special tokens are no words of the source."""
     forward, neighbours = forward_steps(links)
-    whole = np.full(len(links), n_source)
-    return np.stack([covered(links, n_source), whole, forward, neighbours], -1)
+    whole = np.full(len(links), len({word for word in source_words if word >= 0}))
+    return np.stack([covered(links, max(source_words) + 1), whole, forward, neighbours], -1)
 
 
 def _listed(encoded: EncodedPairs, at: int) -> Array:

@@ -110,10 +110,11 @@ def _noisy_embeddings(
             given = [n for n, x in inputs.items() if args and _equal(args[0], x)]
             runs[name] += 1
             weight = module.weight
-            # some position tables also receive the ids, to count them
+            # some position tables also receive the ids, to count them; they may have fewer rows
             if (
                 not given
                 or not isinstance(weight, Tensor)
+                or int(inputs[given[0]].max()) >= len(weight)
                 or not proportional(out, weight[inputs[given[0]]])
             ):
                 return None

@@ -187,7 +187,7 @@ class Part(TypedDict):
     id: str
     kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
     # "importance", "comparison", "match", "emergence", "cache", "gates", "probe", "shares",
-    # "steering"
+    # "steering", "alignment"
     title: str
     text: str  # what it says, in one or two sentences
     heads: list[str]

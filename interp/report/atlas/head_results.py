@@ -42,11 +42,14 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.causal.gating.result import LearnedGates
     from interp.causal.steering.result import DoseCurve
     from interp.circuits.why.shares import QKShares
+    from interp.heads.alignment.result import HeadAlignments
+    from interp.heads.alignment.translation import TranslationHeads
     from interp.heads.kv_cache.cards import CacheCards
     from interp.heads.kv_cache.methods import RetrievalMethods
     from interp.heads.kv_cache.plan_result import CachePlan
     from interp.heads.kv_cache.sources import ContextSources
     from interp.probes.result import ProbeResult
+    from interp.report.atlas.written_alignment import alignment_part, translation_part
     from interp.report.atlas.written_shares import qk_shares_part
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
@@ -58,6 +61,8 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         ProbeResult: probe_part,
         DoseCurve: doses_part,
         QKShares: qk_shares_part,
+        HeadAlignments: alignment_part,
+        TranslationHeads: translation_part,
     }
     for cls, part_of in shown.items():
         if cls.__name__ == kind:

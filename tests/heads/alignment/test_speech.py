@@ -210,7 +210,8 @@ def test_latency_of_an_output_longer_than_its_reference() -> None:
     for wrong in ([], [2, 1], [-1, 2]):
         with pytest.raises(OptionError, match="never decrease"):
             average_lagging(wrong, 4)
-    with pytest.raises(OptionError, match="must be positive"):
-        average_proportion([1], 0)
+    for call in (lambda: average_proportion([1], 0), lambda: average_lagging([1], 2, 0)):
+        with pytest.raises(OptionError, match="must be positive"):
+            call()
     with pytest.raises(OptionError, match="at least 1"):
         wait_k_delays(0, 3, 3)

@@ -72,6 +72,19 @@ def test_links_are_those_of_the_modules_own_cross_attention(reorder, reordered) 
         np.testing.assert_array_equal(emits, own)
 
 
+def test_ids_are_aligned_as_the_text_is(reorder) -> None:
+    """Ids hold the end token, which is no word: neither coverage nor links count it."""
+    texts = made_sentence_pairs(8)
+    ids = [
+        SentencePair(*(tuple(reorder.tokenizer(x)["input_ids"]) for x in (p.source, p.target)),
+                     p.sure)
+        for p in texts
+    ]  # fmt: skip
+    one, other = (word_alignment(reorder, pairs, null_draws=3) for pairs in (texts, ids))
+    np.testing.assert_array_equal(one.counts, other.counts)
+    np.testing.assert_array_equal(one.steps, other.steps)
+
+
 def test_batches_and_nulls(reorder) -> None:
     pairs = made_sentence_pairs(12)
     one = word_alignment(reorder, pairs, batch_size=1, null_draws=20, rows="emits")
