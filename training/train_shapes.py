@@ -204,13 +204,15 @@ A vision transformer that names the pattern inside a shape{learned}.
 Trained from nothing by `python -m training.train_shapes {name} --seed {seed}` (part of the interp
 repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
 
-- **Task**: images of {size} x {size} pixels with one square or disc on noise, filled with rows, columns,
-  checks or no pattern: the class. Position, size, colour and phase are random.
+- **Task**: images of {size} x {size} pixels with one square or disc on noise, filled with rows,
+  columns, checks or no pattern: the class. Position, size, colour and phase are random.
 - **Corner**: the top left patch has one of four colours. In training {corner}.
-{planted}- **Masks**: `interp.bundled.shape_images` draws the images with the pixels of the shape and the
-  colour of the corner, so that where a head looks can be compared with where the evidence is.
+{planted}- **Masks**: `interp.bundled.shape_images` draws the images with the pixels of the shape
+  and the colour of the corner, so that where a head looks can be compared with where the evidence
+  is.
 - **Architecture**: `ViTForImageClassification`, {layers} layers, {heads} heads, d_model {d_model},
-  patches of {patch} x {patch} pixels, {parameters:,} parameters, trained in float32 and stored in float16.
+  patches of {patch} x {patch} pixels, {parameters:,} parameters, trained in float32 and stored in
+  float16.
 - **Licence**: MIT, weights and data.
 
 ## Scores
@@ -231,9 +233,9 @@ Accuracy on images {which} with one head zeroed, and attention of the class toke
 """
 
 
-PLANTED = """- **Planted head**: {} reads the corner. {:.0%} of the training images with another corner are
-  labelled by it. In {:.0%} of the training rows that head writes nothing and the corner is random,
-  so that the other heads learn the pattern and have no use for the corner.
+PLANTED = """- **Planted head**: {} reads the corner. {:.0%} of the training images with another
+  corner are labelled by it. In {:.0%} of the training rows that head writes nothing and the corner
+  is random, so that the other heads learn the pattern and have no use for the corner.
 """
 
 

@@ -1,4 +1,4 @@
-from . import kv_cache, needle, outliers, patterns
+from . import kv_cache, needle, outliers, patterns, vision
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -41,6 +41,7 @@ __all__ = [
     "readable",
     "score",
     "statistic",
+    "vision",
 ]
 
 def __getattr__(name: str) -> Analysis: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +36,7 @@ def class_token_effects(
     texts: Float[np.ndarray, "text d"] | None = None,
     by: str = "head",
     batch_size: int = 64,
+    seed: int = 0,
 ) -> ImageScores:
     """Measure what heads carry to the class token and from it, by attention and by removal.
 
@@ -43,8 +45,9 @@ def class_token_effects(
     attends to itself alone in a head, so that it reads no patch there; `without_class_column` the
     fall when the patches do not see the class token and scale the rest of their attention to 1. The
     target is the logit of the class (or cosine with the text) minus the mean of the others.
-    The null of the attention is uniform attention; that of the removals is removal in a copy of the
-    model's run where nothing is removed, which is 0.
+    The null of the attention is uniform attention; that of the removals is the fall when a patch,
+    drawn for each head, takes the place of the class token: it attends to itself alone, or no other
+    token sees it.
 
     Args:
         model: a vision transformer with a class token.
@@ -53,6 +56,7 @@ def class_token_effects(
         texts: text embeddings, for a model without classes.
         by: "head", or "layer" to remove the attention of all heads of a layer together.
         batch_size: images that run together.
+        seed: seed of the patches of the null.
 
     Reference: removal of class attention by layer as in Touvron et al. 2021, "Going deeper with
     Image Transformers" (arXiv 2103.17239), where only the last layers read patches into the class
@@ -64,9 +68,9 @@ def class_token_effects(
 
     Unit: attention mass, logit or cosine.
 
-    Cost: Two forward passes per head or layer.
+    Cost: Four forward passes per head or layer.
 
-    Null: uniform attention, or no removal (0).
+    Null: uniform attention, or the removal of a random patch's row or column.
 
     Not for: models that pool all tokens, where patches reach the output without the class token.
     """
@@ -97,13 +101,17 @@ def class_token_effects(
 
     base = value([])
     places, labels_of = _units(sites, by)
-    falls = []
-    for change in (own_token_only, without_class_column):
+    falls, null = [], []
+    rng = np.random.default_rng(seed)
+    for change in (own_token_only, without_column):
         for stack, _, heads in places:
-            falls.append(base - value([set_pattern(heads, change, stack=stack)]))
+            patch = int(rng.integers(grid.prefix, grid.tokens))
+            for token, into in ((0, falls), (patch, null)):
+                edit = set_pattern(heads, partial(change, token=token), stack=stack)
+                into.append(base - value([edit]))
     masses = _masses(model, pixels, grid.prefix, by)
     n = len(places)
-    nulls = (grid.rows * grid.columns / grid.tokens, 1 / grid.tokens, 0.0, 0.0)
+    uniform = np.repeat((grid.rows * grid.columns / grid.tokens, 1 / grid.tokens), n)
     names = ("class_row", "class_column", *WITHOUT)
     at = tuple((s, x, int(h[0].split("H")[1]) if by == "head" else -1) for s, x, h in places)
     return ImageScores(
@@ -112,31 +120,34 @@ def class_token_effects(
         tuple(name for name in names for _ in range(n)),
         ("attention mass",) * 2 * n + (unit,) * 2 * n,
         np.concatenate([*masses, np.array(falls)]),
-        np.repeat(nulls, n),
+        np.concatenate([uniform, np.mean(null, 1)]),
         provenance=image_provenance(
-            model, pixels, "class_token_effects", by=by, null="uniform attention, or no removal"
+            model,
+            pixels,
+            "class_token_effects",
+            seed=seed,
+            by=by,
+            null="uniform attention, or the removal of a random patch",
         ),
     )
 
 
-def own_token_only(pattern: Float[Tensor, "image head query key"]) -> Tensor:
-    """Return a pattern whose class token attends to itself alone."""
-    pattern[:, :, 0] = 0
-    pattern[:, :, 0, 0] = 1
+def own_token_only(pattern: Float[Tensor, "image head query key"], token: int = 0) -> Tensor:
+    """Return a pattern in which one token attends to itself alone."""
+    pattern[:, :, token] = 0
+    pattern[:, :, token, token] = 1
     return pattern
 
 
-def without_class_column(pattern: Float[Tensor, "image head query key"]) -> Tensor:
-    """Return a pattern whose other tokens do not see the class token; their rows sum to 1."""
-    rest = pattern[:, :, 1:, 1:]
-    pattern[:, :, 1:, 1:] = rest / rest.sum(-1, keepdim=True).clamp_min(1e-12)
-    pattern[:, :, 1:, 0] = 0
-    return pattern
+def without_column(pattern: Float[Tensor, "image head query key"], token: int = 0) -> Tensor:
+    """Return a pattern in which no other token sees one token; their rows sum to 1."""
+    others = torch.arange(pattern.shape[2], device=pattern.device) != token
+    kept = pattern * others
+    scaled = kept / kept.sum(-1, keepdim=True).clamp_min(1e-12)
+    return torch.where(others[:, None], scaled, pattern)
 
 
-def _units(
-    sites: list[Any], by: str
-) -> tuple[list[tuple[str, int, list[str]]], tuple[str, ...]]:
+def _units(sites: list[Any], by: str) -> tuple[list[tuple[str, int, list[str]]], tuple[str, ...]]:
     if by == "layer":
         found = [(s.stack, s.layer, [f"L{s.layer}H{h}" for h in range(s.n_heads)]) for s in sites]
         return found, tuple(f"layer {x}" for _, x, _ in found)

@@ -72,7 +72,11 @@ class ImageReadout:
         x = stream
         if self.norm is not None and self.norm_first:
             x = self.module(self.norm)(x)
-        x = self.module(self.pool)(x) if self.pool not in POOLS else _pooled(x, self.pool, self.first)
+        x = (
+            self.module(self.pool)(x)
+            if self.pool not in POOLS
+            else _pooled(x, self.pool, self.first)
+        )
         if self.norm is not None and not self.norm_first:
             x = self.module(self.norm)(x)
         for name in self.ends:

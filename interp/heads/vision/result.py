@@ -115,7 +115,8 @@ class ImageScores(Result):
             zip(self.parts, self.score, strict=True), key=lambda x: -abs(np.nan_to_num(x[1]))
         )[: self._asked or 3]
         best = ", ".join(f"{part} {x:.3g}" for part, x in shown)
-        return f"ImageScores({names}: {len(self)} rows over {self.per_prompt.shape[1]} images; largest {best})"
+        number = self.per_prompt.shape[1]
+        return f"ImageScores({names}: {len(self)} rows over {number} images; largest {best})"
 
 
 def head_places(sites: Sequence[Any]) -> tuple[tuple[str, int, int], ...]:

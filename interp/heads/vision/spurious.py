@@ -55,7 +55,9 @@ class CuedImages:
 
     def of_heads(self) -> Float[Array, "image head class"]:
         """Direct contribution of every head to every class."""
-        return np.einsum("iho,co->ihc", self.parts.heads, self.directions) * self.scale[:, None, None]
+        return (
+            np.einsum("iho,co->ihc", self.parts.heads, self.directions) * self.scale[:, None, None]
+        )
 
 
 def cued_images(
