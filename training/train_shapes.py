@@ -67,7 +67,7 @@ def build_model(recipe: Recipe) -> ViTForImageClassification:
     config = ViTConfig(
         hidden_size=recipe.d_model, num_hidden_layers=recipe.layers,
         num_attention_heads=recipe.heads, intermediate_size=recipe.d_mlp, image_size=SIZE,
-        patch_size=PATCH, num_labels=len(PATTERNS), hidden_dropout_prob=0.0,
+        patch_size=PATCH, hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0, initializer_range=0.1, dtype="float32",
         id2label=dict(enumerate(PATTERNS)), label2id={n: i for i, n in enumerate(PATTERNS)},
     )  # fmt: skip

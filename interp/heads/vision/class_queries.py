@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from interp.core.errors import OptionError
 from interp.core.result import Result
 from interp.heads.vision.overlay import map_figure
+from interp.model.content import versions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,5 +158,6 @@ def query_maps(
     return QueryMaps(
         maps.reshape(*maps.shape[:3], *grid), logits.double().cpu().numpy(), tuple(classes), pixels,
         {"model": type(decoder).__name__, "prompts": f"{len(pixels)} images", "seed": None,
-         "null": "uniform attention", "made_by": "interp.heads.vision.query_maps"},
+         "null": "uniform attention", "made_by": "interp.heads.vision.query_maps",
+         "versions": versions()},
     )  # fmt: skip

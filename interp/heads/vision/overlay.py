@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from interp.draw.colours import palette
+from interp.draw.sprite import colour_png, data_url
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -40,24 +41,26 @@ def map_figure(
     grey = np.repeat(pixels.mean(2, keepdims=True), 3, 2).astype(np.uint8)
     names = ["image", *maps]
     figure = make_subplots(1, len(names), subplot_titles=names, horizontal_spacing=0.03)
-    figure.add_trace(go.Image(z=pixels), 1, 1)
-    high, wide = pixels.shape[:2]
-    for i, cells in enumerate(maps.values(), start=2):
+    first = next(iter(maps.values()))
+    panels = [np.full(first.shape, np.nan), *maps.values()]
+    for i, cells in enumerate(panels, start=1):
         rows, columns = cells.shape
-        size = max(float(np.abs(cells).max()), 1e-12)
-        signed = bool(cells.min() < 0)
-        figure.add_trace(go.Image(z=grey, hoverinfo="skip"), 1, i)
+        signed = bool(np.nanmin(cells, initial=0.0) < 0)
+        size = max(float(np.nanmax(np.abs(cells), initial=0.0)), 1e-12)
         figure.add_trace(
             go.Heatmap(
-                z=cells, opacity=0.6, colorscale=palette(signed), zmin=-size if signed else 0.0,
-                zmax=size, showscale=False, hovertemplate="%{z:.4g}<extra></extra>",
-                x=(np.arange(columns) + 0.5) * wide / columns - 0.5,
-                y=(np.arange(rows) + 0.5) * high / rows - 0.5,
+                z=cells, opacity=0.6 if i > 1 else None, colorscale=palette(signed),
+                zmin=-size if signed else 0.0, zmax=size, showscale=False,
+                hovertemplate="%{z:.4g}<extra></extra>",
             ),
             1, i,
         )  # fmt: skip
-    for i in range(1, len(names) + 1):
-        figure.update_xaxes(visible=False, range=[-0.5, wide - 0.5], row=1, col=i)
-        figure.update_yaxes(visible=False, range=[high - 0.5, -0.5], row=1, col=i)
+        figure.add_layout_image(
+            source=data_url(colour_png(pixels if i == 1 else grey)), row=1, col=i,
+            x=-0.5, y=-0.5, sizex=columns, sizey=rows, sizing="stretch",
+            layer="above" if i == 1 else "below",
+        )  # fmt: skip
+        figure.update_xaxes(visible=False, row=1, col=i)
+        figure.update_yaxes(visible=False, autorange="reversed", row=1, col=i)
     figure.update_layout(template="plotly_white", height=320, width=260 * len(names))
     return figure

@@ -57,19 +57,16 @@ class ImageScores(Result):
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        stack, layer, head = (list(x) for x in zip(*self.places, strict=True)) if len(
-            self.places
-        ) else ([], [], [])  # fmt: skip
+        stack = [each for each, _, _ in self.places]
+        layer = [each for _, each, _ in self.places]
+        head = [each for _, _, each in self.places]
         known = ~np.isnan(self.per_prompt)
         sem = [
             float(standard_error(row[k][None])[0]) if k.sum() > 1 else np.nan
             for row, k in zip(self.per_prompt, known, strict=True)
         ]
-        index = [pd.array(x, dtype="Int64") for x in (layer, head)]
-        for column in index:
-            column[column < 0] = pd.NA
         rows = {
-            "part": list(self.parts), "stack": stack, "layer": index[0], "head": index[1],
+            "part": list(self.parts), "stack": stack, "layer": _known(layer), "head": _known(head),
             "metric": list(self.metrics), "score": self.score, "sem": sem,
             "null": self.null, "n": known.sum(1), "unit": list(self.units),
         }  # fmt: skip
@@ -96,17 +93,15 @@ class ImageScores(Result):
         Raises:
             OptionError: no row is a head.
         """
-        frame = self.to_pandas()
-        frame = frame[frame["head"].notna()]
-        if not len(frame):
-            raise OptionError("no row of this result is a head, so it has no table of heads")
         keys = ("model", "stack", "layer", "head", "metric", "score", "sem", "null", "n", "unit")
-        records = [
-            {k: r[k] for k in keys if not (isinstance(r[k], float) and np.isnan(r[k]))}
-            for r in frame.to_dict("records")
-            if r["n"] > 0
+        records: list[dict[str, Any]] = [
+            {k: row[k] for k in keys if not (isinstance(row[k], float) and np.isnan(row[k]))}
+            for row, (_, _, head) in zip(self, self.places, strict=True)
+            if head >= 0 and row["n"] > 0
         ]
-        about = {(str(frame["model"].iloc[0]), m): self.provenance for m in set(frame["metric"])}
+        if not records:
+            raise OptionError("no row of this result is a head, so it has no table of heads")
+        about = {(row["model"], row["metric"]): self.provenance for row in records}
         return HeadTable.from_records(records, about)
 
     def __repr__(self) -> str:
@@ -117,6 +112,11 @@ class ImageScores(Result):
         best = ", ".join(f"{part} {x:.3g}" for part, x in shown)
         number = self.per_prompt.shape[1]
         return f"ImageScores({names}: {len(self)} rows over {number} images; largest {best})"
+
+
+def _known(numbers: Sequence[int]) -> list[int | None]:
+    """Return layers or heads, with None where a row has none."""
+    return [None if x < 0 else x for x in numbers]
 
 
 def head_places(sites: Sequence[Any]) -> tuple[tuple[str, int, int], ...]:
