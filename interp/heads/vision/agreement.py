@@ -78,7 +78,7 @@ def map_agreement(
     images: Any,
     masks: Any,
     *,
-    methods: tuple[str, ...] = ("class attention", "rollout"),
+    methods: tuple[str, ...] = ("class_attention", "rollout"),
     labels: Any = None,
     batch_size: int = 16,
     seed: int = 0,

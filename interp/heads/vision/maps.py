@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-ENSEMBLE = "class attention"
+ENSEMBLE = "class_attention"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,7 +99,7 @@ def image_maps(
 ) -> ImageMaps:
     """Map what a vision transformer attends to, or what explains a class, over each image.
 
-    "class attention" is the attention of the class token, averaged over heads and layers (of all
+    "class_attention" is the attention of the class token, averaged over heads and layers (of all
     queries in a model without one): the importance of tokens as an ensemble over layers. A head
     such as L2H1 gives its own attention. Every attribution method of `interp methods` that needs
     patterns or their gradients can be named, such as rollout and chefer; their scores of class
