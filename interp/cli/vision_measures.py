@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,14 +125,25 @@ def _cue(model: Model, pictures: Pictures, texts: Any, seed: int) -> dict[str, R
     assert pictures.labels is not None
     order = np.random.default_rng(seed).permutation(len(pictures.pixels))
     first, second = order[: len(order) // 2], order[len(order) // 2 :]
-    given = pictures.pixels, pictures.labels, pictures.cues
     located = vision.locate_spurious_heads(
-        model, *(x[first] for x in given), texts=texts, seed=seed
+        model,
+        pictures.pixels[first],
+        pictures.labels[first],
+        pictures.cues[first],
+        texts=texts,
+        seed=seed,
     )
     return {
         "cue": located,
         "corrected": vision.correct_spurious_heads(
-            model, *(x[second] for x in given), located, how="forward", texts=texts, seed=seed
+            model,
+            pictures.pixels[second],
+            pictures.labels[second],
+            pictures.cues[second],
+            located,
+            how="forward",
+            texts=texts,
+            seed=seed,
         ),
     }
 
@@ -148,7 +160,7 @@ def _result_lines(result: Result, top: int) -> list[str]:
     if type(result).__name__ == "CorrectedAccuracy":
         return [f"  {result!r}"]
     rows: list[tuple[str, ...]] = []
-    every = result.to_pandas()
+    every: Any = result.to_pandas()
     for metric in dict.fromkeys(every["metric"]):
         mine = every[every["metric"] == metric]
         size = mine["score"].abs().fillna(-1.0)
@@ -186,3 +198,16 @@ def write_maps(
     content = page(f"Maps of {model.name}", None, parts, found.provenance)
     write_atomically(folder / "maps.html", content)
     return folder / "maps.html"
+
+
+def write_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
+    """Write the scores of heads of all measures as one table, which the atlas reads."""
+    from interp.core.table import HeadTable
+    from interp.heads.vision.result import ImageScores
+
+    tables = [x.table for x in found.values() if isinstance(x, ImageScores)]
+    if not tables:
+        return None
+    path = out / f"vision-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.parquet"
+    HeadTable.concat(tables).save(path)
+    return path

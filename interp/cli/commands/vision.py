@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
-from interp.cli.between import printed_rows, voice_of, write_files
+from interp.cli.between import printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import MODEL_NAME
+from interp.cli.written import folder_for
 from interp.cli.wrong_models import checked_source
 
 GROUP = "Heads"
@@ -93,6 +94,7 @@ def vision(
         measured,
         text_of_vision,
         write_maps,
+        write_table,
     )
 
     asked = chosen_measures(only)
@@ -115,6 +117,11 @@ def vision(
         about = {"hash": model.content_hash, "images": pictures.hash, "seed": seed}
         name = model.name.replace("bundled:", "")
         for stem, result in found.items():
-            folder = write_files(result, out, name, stem, about, voice)
-            result.save(folder / f"{stem}.json")
+            folder = folder_for(out, name, f"{stem}.html", about)
+            for suffix in (".html", ".csv", ".json"):
+                result.save(folder / f"{stem}{suffix}")
+            voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
+        table = write_table(found, out, name)
+        if table is not None:
+            voice.note(f"{table}: all scores of heads (interp atlas {out})")
         voice.note(f"{write_maps(model, pictures, maps, out, name, about)}: maps over images")

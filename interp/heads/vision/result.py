@@ -96,7 +96,8 @@ class ImageScores(Result):
         keys = ("model", "stack", "layer", "head", "metric", "score", "sem", "null", "n", "unit")
         records: list[dict[str, Any]] = [
             {k: row[k] for k in keys if not (isinstance(row[k], float) and np.isnan(row[k]))}
-            for row, (_, _, head) in zip(self, self.places, strict=True)
+            | {"layer": layer, "head": head}
+            for row, (_, layer, head) in zip(self, self.places, strict=True)
             if head >= 0 and row["n"] > 0
         ]
         if not records:
