@@ -94,6 +94,7 @@ def describe_heads(
     heads: Sequence[str] | None = None,
     ranks: int = 5,
     banks: int = 19,
+    span: bool = False,
     seed: int = 0,
     batch_size: int = 64,
 ) -> HeadDescriptions:
@@ -101,10 +102,12 @@ def describe_heads(
 
     On half of the images, drawn at random, texts are chosen greedily: the one whose direction holds
     most of the variance of the head's contribution to the image embedding; it is then removed from
-    the contributions and from the other texts, and so on. Texts are first projected to the span of
-    the head's contributions. The variance that they explain is measured on the other half. The
-    published code ranks texts by the spread along directions of unequal length; here directions
-    have unit length, so that each choice is the one that explains most.
+    the contributions and from the other texts, and so on (orthogonal matching pursuit). The
+    variance that the chosen texts explain is measured on the other half. With `span=True` texts are
+    first projected to the span of the head's contributions and ranked by the spread of the
+    contributions along them, unequal lengths included, as in the published code. A text then counts
+    for what is left of it in that span, and random banks explain much too: for a head that writes
+    along one direction, all of it.
 
     Args:
         model: an image tower with an embedding, or a classifier.
@@ -114,6 +117,7 @@ def describe_heads(
         heads: heads to describe, such as L3H1; those of the last four layers by default.
         ranks: number of texts per head.
         banks: number of random banks: as many Gaussian directions, treated in the same way.
+        span: project texts to the span of the contributions first, as published.
         seed: seed of the split and of the random banks.
         batch_size: images that run together.
 
@@ -163,19 +167,19 @@ def describe_heads(
     chosen, explained, null = [], [], []
     for name in asked:
         written = parts.heads[:, parts.find(name)]
-        mine, shares = text_span(written[learn], given, ranks, written[judge])
+        mine, shares = text_span(written[learn], given, ranks, written[judge], span=span)
         chosen.append(tuple(names[i] for i in mine))
         explained.append(shares)
         drawn = [rng.standard_normal(given.shape) for _ in range(banks)]
         null.append([
-            text_span(written[learn], x, ranks, written[judge])[1].mean(1).cumsum() for x in drawn
+            text_span(written[learn], x, ranks, written[judge], span=span)[1].mean(1).cumsum() for x in drawn
         ])  # fmt: skip
     places = tuple(parts.places[parts.find(h)] for h in asked)
     return HeadDescriptions(
         tuple(asked), places, tuple(chosen), np.array(explained),
         np.array(null).reshape(len(asked), banks, ranks),
         image_provenance(
-            model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names),
+            model, pixels, "describe_heads", seed=seed, ranks=ranks, texts=len(names), span=span,
             null=f"{banks} banks of random directions",
         ),
     )  # fmt: skip
@@ -186,14 +190,18 @@ def text_span(
     bank: Float[Array, "text d"],
     ranks: int,
     judge: Float[Array, "image d"],
+    *,
+    span: bool = False,
 ) -> tuple[list[int], Float[Array, "rank image"]]:
     """Choose directions of a bank greedily, and measure what each explains on other vectors.
 
     Args:
         learn: vectors on which directions are chosen.
-        bank: directions to choose from.
+        bank: directions to choose from; their lengths do not matter.
         ranks: number of directions.
         judge: vectors on which the explained variance is measured.
+        span: project directions to the span of `learn` and rank by the spread along them, as in the
+            published code.
 
     Returns:
         Indices of the directions, and the squared projection of each vector in `judge`, from which
@@ -203,18 +211,18 @@ def text_span(
     rest = learn - learn.mean(0)
     new = judge - learn.mean(0)
     total = max(float(np.square(new).sum(1).mean()), 1e-300)
-    size, span = np.linalg.svd(rest, full_matrices=False)[1:]
-    span = span[size > 1e-9 * max(float(size[0]), 1e-300)]
-    left = bank @ span.T @ span
-    first = np.linalg.norm(left, axis=1)
+    left = bank / np.maximum(np.linalg.norm(bank, axis=1, keepdims=True), 1e-300)
+    if span:
+        size, basis = np.linalg.svd(learn, full_matrices=False)[1:]
+        basis = basis[size > 1e-9 * max(float(size[0]), 1e-300)]
+        left = left @ basis.T @ basis
     found: list[int] = []
     shares = []
     for _ in range(ranks):
         length = np.linalg.norm(left, axis=1)
-        # a text inside the span of the chosen ones has only rounding left
-        alive = length > 1e-6 * np.maximum(first, 1e-300)
-        unit = np.where(alive[:, None], left / np.maximum(length, 1e-300)[:, None], 0.0)
-        held = np.square(rest @ unit.T).sum(0)
+        # of a text inside the span of the chosen ones only rounding is left
+        unit = np.where(length > 1e-6, 1 / np.maximum(length, 1e-300), 0.0)[:, None] * left
+        held = np.square(rest @ (left if span else unit).T).sum(0)
         held[found] = -1.0
         best = int(held.argmax())
         d = unit[best]
