@@ -148,7 +148,7 @@ def looks(model: ViTForImageClassification, images: ShapeImages) -> dict[str, np
     }
 
 
-def examine(model: ViTForImageClassification, seed: int, number: int = 600) -> dict[str, Any]:
+def examine(model: ViTForImageClassification, seed: int, number: int) -> dict[str, Any]:
     """Accuracy by cue on images that were not trained on, and with each head zeroed."""
     sets = {cue: shape_images(HELD_OUT + seed, number, cue=cue)
             for cue in ("aligned", "conflicting", "none")}  # fmt: skip
@@ -168,12 +168,18 @@ def examine(model: ViTForImageClassification, seed: int, number: int = 600) -> d
     return scores
 
 
-def train(name: str, recipe: Recipe, seed: int, threads: int, out: Path) -> dict[str, Any]:
-    """Trains the model, writes everything into `out`, returns the training record."""
+def train(
+    name: str, recipe: Recipe, seed: int, threads: int, out: Path, number: int = 600
+) -> dict[str, Any]:
+    """Trains the model, writes everything into `out`, returns the training record.
+
+    Args:
+        number: images on which it is examined.
+    """
     began = time.monotonic()
     with own_torch(seed, threads):
         model, curve = _train(recipe, seed)
-        scores = examine(model, seed)
+        scores = examine(model, seed, number)
     trained = save_rounded(model, out)
     record = {
         "model": name, "seed": seed, "recipe": asdict(recipe),

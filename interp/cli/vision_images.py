@@ -86,8 +86,6 @@ def _drawn(model: Model, number: int, seed: int) -> Any:
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    if not path.is_file():
-        raise PromptError(f"{path} is not a file of texts, one per line")
     found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     found = [line for line in found if line]
     if not found:
@@ -99,8 +97,6 @@ def _cues(model: Model, path: Path, names: Sequence[str]) -> np.ndarray:
     """Return the class each image's cue suggests, from a CSV of image and class."""
     from interp.heads.vision.images import checked_labels
 
-    if not path.is_file():
-        raise PromptError(f"{path} is not a CSV of images and classes")
     with path.open(encoding="utf-8", newline="") as file:
         given = {row[0]: row[1].strip() for row in csv.reader(file) if len(row) == 2}
     missing = [name for name in names if name not in given]

@@ -18,24 +18,24 @@ GROUP = "Heads"
 @click.command(epilog="Example: interp vision bundled:shapes-spurious --only cue")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.option(
-    "--images", type=click.Path(path_type=Path), metavar="DIR",
-    help="Folder of images, in subfolders named after their class if they have one; images drawn "
+    "--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="DIR", help="Folder of images, in subfolders named after their class if they have one; images drawn "
     "by the package by default, for the bundled models.",
 )  # fmt: skip
 @click.option(
-    "--masks", type=click.Path(path_type=Path), metavar="DIR",
+    "--masks", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
     help="Folder of masks of the object, with the names of the images.",
 )  # fmt: skip
 @click.option(
-    "--cues", type=click.Path(path_type=Path), metavar="FILE",
+    "--cues", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="CSV of image and the class that a cue in it suggests (empty: no cue), for --only cue.",
 )  # fmt: skip
 @click.option(
-    "--texts", type=click.Path(path_type=Path), metavar="FILE",
+    "--texts", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Texts of the classes, one per line, for a model of two towers.",
 )  # fmt: skip
 @click.option(
-    "--bank", type=click.Path(path_type=Path), metavar="FILE",
+    "--bank", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Texts that may describe a head, one per line, for a model of two towers.",
 )  # fmt: skip
 @click.option("--resize", is_flag=True, help="Convert and resize images to what the model takes.")

@@ -164,16 +164,18 @@ def describe_heads(
     unknown = set(asked) - set(parts.labels)
     if unknown:
         raise OptionError(f"{model.name} has no head {', '.join(sorted(unknown))}")
-    chosen, explained, null = [], [], []
+    chosen, explained = [], []
+    null: list[list[Array]] = []
     for name in asked:
         written = parts.heads[:, parts.find(name)]
         mine, shares = text_span(written[learn], given, ranks, written[judge], span=span)
         chosen.append(tuple(names[i] for i in mine))
         explained.append(shares)
-        drawn = [rng.standard_normal(given.shape) for _ in range(banks)]
-        null.append([
-            text_span(written[learn], x, ranks, written[judge], span=span)[1].mean(1).cumsum() for x in drawn
-        ])  # fmt: skip
+        null.append([])
+        for _ in range(banks):
+            x = rng.standard_normal(given.shape)
+            shares = text_span(written[learn], x, ranks, written[judge], span=span)[1]
+            null[-1].append(shares.mean(1).cumsum())
     places = tuple(parts.places[parts.find(h)] for h in asked)
     return HeadDescriptions(
         tuple(asked), places, tuple(chosen), np.array(explained),
