@@ -15,6 +15,7 @@ from interp.cli.written import folder_for
 from interp.core.columns import with_error
 from interp.core.errors import OptionError, UnknownName
 from interp.core.files import write_atomically
+from interp.core.registry import ATTRIBUTION_METHODS
 
 if TYPE_CHECKING:
     from interp.cli.vision_images import Pictures
@@ -40,6 +41,17 @@ def chosen_measures(only: str | None) -> tuple[str, ...] | None:
     if not names:
         raise OptionError(f"--only names no measure; known: {', '.join(MEASURES)}")
     return names
+
+
+def require_maps(names: Sequence[str]) -> None:
+    """Raise if a map is neither class_attention, nor a head, nor an attribution method.
+
+    Raises:
+        UnknownName: there is no such map.
+    """
+    for name in names:
+        if name != "class_attention" and not re.fullmatch(r"L\d+H\d+", name):
+            ATTRIBUTION_METHODS.parse(name)
 
 
 def measured(

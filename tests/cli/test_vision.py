@@ -36,7 +36,7 @@ def written(folder: Path, number: int = 24) -> Path:
 
 def test_drawn_images_and_the_planted_head(run, tmp_path) -> None:
     out = tmp_path / "out"
-    done = run("vision", SPURIOUS, "-n", "120", "--only", "direct,cue", "-o", str(out), "-q")
+    done = run("vision", SPURIOUS, "-n", "80", "--only", "direct,cue", "-o", str(out), "-q")
     assert "spurious_votes" in done.stdout
     assert "L2H1  spurious" in done.stdout
     assert "spurious heads: L2H1" in done.stdout
@@ -70,9 +70,7 @@ def test_a_folder_of_images(run, tmp_path) -> None:
         ((SPURIOUS, "--only", ","), "names no measure"),
         ((SPURIOUS, "--only", "texts"), "--only texts needs --bank"),
         ((SPURIOUS, "--masks", "."), "belong to the images"),
-        ((SPURIOUS, "--images", "nowhere"), "does not exist"),
-        ((SPURIOUS, "--texts", "nowhere"), "does not exist"),
-        ((SPURIOUS, "--only", "direct", "--map", "rolout", "-n", "4", "-o", "x"), "rollout"),
+        ((SPURIOUS, "--map", "rolout"), "did you mean rollout"),
     ],
 )
 def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:

@@ -135,6 +135,10 @@ safety bundled:refusal --template x           | --template applies to
 safety bundled:refusal --harmful no --harmless no | no cannot be read
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
+vision planted:nosuch                         | unknown planted model 'nosuch'
+vision bundled:shapes --only nosuch           | unknown measure 'nosuch'
+vision bundled:shapes --images nowhere        | 'nowhere' does not exist
+vision bundled:shapes --map rolout            | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
 view {MODEL} --prompt-file nowhere.txt        | nowhere.txt cannot be read
 view {MODEL} --text a --heads x               | 'x'

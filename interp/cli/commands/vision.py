@@ -18,8 +18,8 @@ GROUP = "Heads"
 @click.command(epilog="Example: interp vision bundled:shapes-spurious --only cue")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
 @click.option(
-    "--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR", help="Folder of images, in subfolders named after their class if they have one; images drawn "
+    "--images", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
+    help="Folder of images, in subfolders named after their class if they have one; images drawn "
     "by the package by default, for the bundled models.",
 )  # fmt: skip
 @click.option(
@@ -92,12 +92,14 @@ def vision(
     from interp.cli.vision_measures import (
         chosen_measures,
         measured,
+        require_maps,
         text_of_vision,
         write_maps,
         write_table,
     )
 
     asked = chosen_measures(only)
+    require_maps(maps)
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
