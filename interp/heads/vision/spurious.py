@@ -115,7 +115,8 @@ def locate_spurious_heads(
         batch_size: images that run together.
 
     Returns:
-        A row per head with `p_holm`, `spurious` and `target`.
+        A row per head with `p_holm`, `spurious` and `target`. `per_prompt` has the linearised
+        difference of shares; its error is 0 where all wrong images, and all right ones, vote alike.
 
     Reference: Yeo et al. 2025, "Debiasing CLIP: Interpreting and Correcting Bias in Attention
     Heads" (arXiv 2505.17425); code wj210/CLIP_LTC.
@@ -144,15 +145,11 @@ def locate_spurious_heads(
     score = _difference(votes, wrong, number)
     p = _permuted(votes, wrong, number, score, permutations, seed)
     corrected = holm(p)
-    least = 1 / max(len(set(votes.tolist())), 1)
+    least = 1 / len(set(votes.tolist()))
     follows = _follows(chosen[wrong], held.cues[biased][wrong], len(held.directions))
     known = (corrected < 0.05) & follows
     spurious, target = (score > least) & known, (score < -least) & known
-    n_wrong, n_right = int(wrong.sum()), int((~wrong).sum())
-    # each image's part of the difference, so that its mean over the images is the score
-    weight = np.where(wrong, len(wrong) / max(n_wrong, 1), -len(wrong) / max(n_right, 1))
-    each = (votes[None] == np.arange(number)[:, None]) * weight
-    each = each if n_wrong and n_right else np.full(each.shape, np.nan)
+    each = _influence(votes, wrong, number, score)
     return ImageScores(
         held.parts.labels,
         held.parts.places,
@@ -166,7 +163,7 @@ def locate_spurious_heads(
             "target": tuple(target.tolist()),
         },
         notes={
-            "images whose cue conflicts": int(biased.sum()), "of them wrong": n_wrong,
+            "images whose cue conflicts": int(biased.sum()), "of them wrong": int(wrong.sum()),
             "wrong images follow the cue": follows,
         },
         provenance=image_provenance(
@@ -194,6 +191,25 @@ def _difference(
 ) -> Float[Array, " head"]:
     found = [np.bincount(votes[x], minlength=number) / max(x.sum(), 1) for x in (wrong, ~wrong)]
     return found[0] - found[1]
+
+
+def _influence(
+    votes: Int[Array, " image"], wrong: Bool[Array, " image"], number: int,
+    score: Float[Array, " head"],
+) -> Float[Array, "head image"]:  # fmt: skip
+    """Return values per image whose mean is the score and whose spread gives its error.
+
+    A difference of two shares is not a mean over images; its linearisation has the same mean and
+    the standard error of the difference, with the numbers of wrong and right images held.
+    """
+    cast = (votes[None] == np.arange(number)[:, None]).astype(float)
+    found = np.repeat(score[:, None], len(votes), 1)
+    if wrong.all() or not wrong.any():
+        return np.full(found.shape, np.nan)
+    for which, sign in ((wrong, 1.0), (~wrong, -1.0)):
+        share = cast[:, which].mean(1, keepdims=True)
+        found[:, which] += sign * len(votes) / which.sum() * (cast[:, which] - share)
+    return found
 
 
 def _permuted(

@@ -8,7 +8,7 @@ from heads.vision.towers import drawn, shapes
 
 from interp.core.errors import OptionError
 from interp.heads.vision import correct_spurious_heads, locate_spurious_heads
-from interp.heads.vision.spurious import _difference, _follows
+from interp.heads.vision.spurious import _difference, _follows, _influence
 
 PLANTED = "L2H1"
 
@@ -45,6 +45,17 @@ def test_votes_by_hand() -> None:
     np.testing.assert_allclose(_difference(votes, wrong, 3), [2 / 3, 1 / 3 - 2 / 3, -1 / 3])
     assert _follows(np.array([1] * 20), np.array([1] * 20), 4)
     assert not _follows(np.array([1] * 20), np.array([2] * 20), 4)
+
+
+def test_the_error_is_that_of_a_difference_of_shares() -> None:
+    rng = np.random.default_rng(0)
+    votes, wrong = rng.integers(0, 3, 60), rng.random(60) < 0.4
+    score = _difference(votes, wrong, 3)
+    each = _influence(votes, wrong, 3, score)
+    np.testing.assert_allclose(each.mean(1), score)
+    a, b = ((votes[x, None] == np.arange(3)).astype(float) for x in (wrong, ~wrong))
+    by_hand = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
+    np.testing.assert_allclose(each.std(1) / 60**0.5, by_hand)
 
 
 def test_correction_raises_the_worst_group_on_other_images() -> None:
