@@ -1,4 +1,4 @@
-from . import kv_cache, needle, outliers, patterns, vision
+from . import alignment, kv_cache, needle, outliers, patterns, vision, vision_language
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -25,6 +25,7 @@ __all__ = [
     "Lab",
     "MemoryEstimate",
     "Trials",
+    "alignment",
     "choose_engine",
     "composition_scores",
     "confirm",
@@ -42,6 +43,7 @@ __all__ = [
     "score",
     "statistic",
     "vision",
+    "vision_language",
 ]
 
 def __getattr__(name: str) -> Analysis: ...
