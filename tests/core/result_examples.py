@@ -394,7 +394,7 @@ def shapes() -> interp.Model:
 
 
 @cache
-def pictures() -> ShapeImages:
+def drawn_shapes() -> ShapeImages:
     return shape_images(3, 16, aligned=0.5)
 
 
@@ -490,14 +490,14 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "interp.heads.vision.class_queries.QueryMaps": query_maps,
     "interp.heads.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
-        shapes(), pictures(), pictures().labels, pictures().cues, ["L2H1"], n_random=2
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
     ),
     "interp.heads.vision.descriptions.HeadDescriptions": lambda: vision.describe_heads(
-        shapes(), pictures(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
+        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
     ),
-    "interp.heads.vision.maps.ImageMaps": lambda: vision.image_maps(shapes(), pictures()),
+    "interp.heads.vision.maps.ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
     "interp.heads.vision.result.ImageScores": lambda: vision.image_direct_effects(
-        shapes(), pictures(), pictures().labels
+        shapes(), drawn_shapes(), drawn_shapes().labels
     ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1
