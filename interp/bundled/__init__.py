@@ -1,34 +1,47 @@
-"""Small language models in the package, trained on synthetic text.
+"""Small models in the package, trained on synthetic text or on generated images.
 
-    names()            names of the models
+    names()            names of the language models
+    names("images")    names of the vision transformers
     path("induction")  folder of one, as `transformers` reads it
     checkpoints("induction")  folders of moments of its training, by step
 
 Neither imports torch. Each folder holds config, weights (safetensors, rounded to float16 and loaded
-in float32), tokenizer, `training.json` (the training run and how the heads emerged) and a model
-card.
+in float32), tokenizer or image preprocessor, `training.json` (the training run and how the heads
+emerged) and a model card.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from interp.core.errors import OptionError, UnknownName
 
 HERE = Path(__file__).parent
 
 
-def names() -> list[str]:
-    """Return the names of the bundled models, the best one to start with first."""
-    found = sorted(folder.parent.name for folder in HERE.glob("*/config.json"))
-    return sorted(found, key=lambda name: name != "induction")
+def names(reads: Literal["text", "images", "all"] = "text") -> list[str]:
+    """Return the names of the bundled models, the best one to start with first.
+
+    Args:
+        reads: input of the models: text, images, or all of them.
+
+    Raises:
+        OptionError: there is no such input.
+    """
+    if reads not in ("text", "images", "all"):
+        raise OptionError(f"reads={reads!r} is unknown; known: text, images, all")
+    folders = sorted(file.parent for file in HERE.glob("*/config.json"))
+    sees = {each.name: (each / "preprocessor_config.json").is_file() for each in folders}
+    found = [name for name in sees if reads == "all" or sees[name] == (reads == "images")]
+    return sorted(found, key=lambda name: (sees[name], name != "induction"))
 
 
 def path(name: str) -> Path:
     """Return the folder of the bundled model called `name`; raises `UnknownName` if unknown."""
-    if name not in names():
-        raise UnknownName("bundled model", name, names())
+    if name not in names("all"):
+        raise UnknownName("bundled model", name, names("all"))
     return HERE / name
 
 
@@ -51,7 +64,7 @@ def checkpoints(name: str) -> dict[int, Path]:
             f"come with every installation: interp atlas {curves.parent} -o emergence.html"
         )
     if not found:
-        have = [each for each in names() if (HERE / each / "checkpoints").is_dir()]
+        have = [each for each in names("all") if (HERE / each / "checkpoints").is_dir()]
         raise OptionError(
             f"bundled:{name} comes without checkpoints; {', '.join(have) or 'no model'} has some"
         )

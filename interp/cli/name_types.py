@@ -30,7 +30,7 @@ class ModelName(click.ParamType):
         from interp import bundled, planted
         from interp.planted import variants
 
-        names = [f"bundled:{name}" for name in bundled.names()]
+        names = [f"bundled:{name}" for name in bundled.names("all")]
         names += [f"planted:{name}" for name in planted.PLANTED]
         names += [f"variant:{name}" for name in variants.variant_names()]
         found = [CompletionItem(name) for name in names if name.startswith(incomplete)]

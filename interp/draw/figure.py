@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -40,12 +40,15 @@ def svg(figure: go.Figure) -> Markup:
     parts: list[Any] = [
         line for x, y in dict.fromkeys(places.values()) for line in (*x.drawn(y), *y.drawn(x))
     ]
+    panels = {(x.name, y.name): (x, y) for x, y in places.values()}
+    parts += _pictures(layout, panels, "below")
     for i, (trace, (x, y)) in enumerate(zip(traces, places.values(), strict=True)):
         colour = _colour(trace, i)
         if trace.type == "heatmap":
             parts += _cells(trace, x, y, layout)
         elif trace.type in ("bar", "scatter"):
             parts += (_bars if trace.type == "bar" else _points)(trace, x, y, colour)
+    parts += _pictures(layout, panels, "above")
     parts += _level_lines(layout, {y.name: (x, y) for x, y in places.values()})
     parts += _texts(title, 12, 20, class_="title")
     for note in above:
@@ -56,6 +59,23 @@ def svg(figure: go.Figure) -> Markup:
     said = "; ".join([*title, *(t for _, trace in named for t in _lines(trace.name))]) or "figure"
     style = {"class_": "figure", "role": "img", "aria_label": said}
     return svg_picture(WIDE, tall, *parts, *legend, **style)
+
+
+def _pictures(
+    layout: Any, panels: Mapping[tuple[str, str], tuple[Axis, Axis]], layer: str
+) -> list[Markup]:
+    """Return the pictures that lie below or above the traces of a plot."""
+    found = []
+    for one in layout.images:
+        if (one.xref, one.yref) in panels and (one.layer or "above") == layer:
+            x, y = panels[one.xref, one.yref]
+            left, right = sorted((x(one.x), x(one.x + one.sizex)))
+            top, bottom = sorted((y(one.y), y(one.y + one.sizey)))
+            found.append(
+                element("image", href=one.source, x=left, y=top, width=right - left,
+                        height=bottom - top, preserveAspectRatio="none")
+            )  # fmt: skip
+    return found
 
 
 def _lines(text: str | None) -> list[str]:
@@ -181,7 +201,7 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
         parts.append(
             element("rect", element("title", said), x=x(columns[j]) - x.step / 2,
                     y=y(rows[i]) - y.step / 2, width=x.step * 0.96, height=y.step * 0.96,
-                    fill=[*colours, _BLANK][bins[i, j]])
+                    fill=[*colours, _BLANK][bins[i, j]], opacity=trace.opacity)
         )  # fmt: skip
     return parts
 

@@ -1,4 +1,4 @@
-from . import alignment, kv_cache, needle, outliers, patterns, vision_language
+from . import alignment, kv_cache, needle, outliers, patterns, vision, vision_language
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -42,6 +42,7 @@ __all__ = [
     "readable",
     "score",
     "statistic",
+    "vision",
     "vision_language",
 ]
 

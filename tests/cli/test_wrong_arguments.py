@@ -156,6 +156,10 @@ align bundled:reorder bad.jsonl               | bad.jsonl, line 1: not JSON
 align bundled:reorder --rows x                | '--rows'
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
+vision planted:nosuch                         | unknown planted model 'nosuch'
+vision bundled:shapes --only nosuch           | unknown measure 'nosuch'
+vision bundled:shapes --images nowhere        | 'nowhere' does not exist
+vision bundled:shapes --map rolout            | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
 view {MODEL} --prompt-file nowhere.txt        | nowhere.txt cannot be read
 view {MODEL} --text a --heads x               | 'x'

@@ -17,6 +17,7 @@ import interp
 from interp import attribution, causal
 from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
+from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.causal.aggregation import HeadAggregation, head_aggregation
 from interp.causal.comparison.compare import compare_importances
 from interp.causal.comparison.result import Comparison
@@ -65,7 +66,7 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import alignment, kv_cache, needle, patterns, vision_language
+from interp.heads import alignment, kv_cache, needle, patterns, vision, vision_language
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -387,6 +388,22 @@ def deception() -> DeceptionTest:
     return attribution.deceived(attribution.choose_methods(methods), n=3)
 
 
+@cache
+def shapes() -> interp.Model:
+    return interp.load("bundled:shapes-spurious")
+
+
+@cache
+def drawn_shapes() -> ShapeImages:
+    return shape_images(3, 16, aligned=0.5)
+
+
+def query_maps() -> vision.QueryMaps:
+    torch.manual_seed(0)
+    decoder, tokens = vision.ClassQueries(2, 8, 2), torch.randn(2, 4, 8)
+    return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.attribution.evaluation.deceived.DeceptionTest": deception,
     "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
@@ -471,6 +488,17 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
+    "interp.heads.vision.class_queries.QueryMaps": query_maps,
+    "interp.heads.vision.correction.CorrectedAccuracy": lambda: vision.correct_spurious_heads(
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, ["L2H1"], n_random=2
+    ),
+    "interp.heads.vision.descriptions.HeadDescriptions": lambda: vision.describe_heads(
+        shapes(), drawn_shapes(), np.eye(4), "abcd", heads=["L2H0", "L2H1"], ranks=2, banks=2
+    ),
+    "interp.heads.vision.maps.ImageMaps": lambda: vision.image_maps(shapes(), drawn_shapes()),
+    "interp.heads.vision.result.ImageScores": lambda: vision.image_direct_effects(
+        shapes(), drawn_shapes(), drawn_shapes().labels
+    ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1
     ),

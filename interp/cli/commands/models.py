@@ -19,9 +19,9 @@ def models(variants_too: bool) -> None:
     from interp import bundled, planted
     from interp.planted import variants
 
-    width = max(map(len, [*bundled.names(), *planted.PLANTED]))
+    width = max(map(len, [*bundled.names("all"), *planted.PLANTED]))
     click.echo("Trained from scratch, with learned heads (interp score bundled:NAME):")
-    for name in bundled.names():
+    for name in bundled.names("all"):
         click.echo(f"  {name:<{width}}  {first_sentence(bundled.path(name))}")
     click.echo(
         "\nBuilt by hand, so that the function of each head is known (interp score planted:NAME):"

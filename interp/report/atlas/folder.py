@@ -233,9 +233,10 @@ def _read_parquet(path: Path, found: Contents) -> None:
 
 
 def _add_categories(table: HeadTable, found: Contents) -> None:
-    """Add scores of `interp categories`; other tables repeat what the store holds."""
-    made_by = {about.get("made_by") for about in table.provenance.values()}
-    if made_by == {"interp.syntax.category_scores"}:
+    """Add scores of `interp categories` and `vision`; other tables repeat what the store holds."""
+    made_by = {str(about.get("made_by")) for about in table.provenance.values()}
+    on_images = all(name.startswith("interp.heads.vision.") for name in made_by)
+    if made_by == {"interp.syntax.category_scores"} or on_images:
         found.scores.append(table)
 
 

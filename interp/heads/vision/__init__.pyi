@@ -1,0 +1,51 @@
+from .agreement import attention_iou, map_agreement, pointing_game
+from .class_queries import ClassQueries, QueryMaps, query_maps
+from .class_token import class_token_effects
+from .correction import CorrectedAccuracy, correct_spurious_heads
+from .descriptions import HeadDescriptions, describe_heads, text_span
+from .direct_effects import image_direct_effects
+from .example import ImageExample
+from .folder import LabelledImages, read_images
+from .high_norm_tokens import high_norm_tokens
+from .images import PatchGrid, image_batch
+from .maps import ImageMaps, image_maps
+from .parts import ImageParts, image_parts
+from .patch_distance import patch_distance
+from .readout import ImageReadout, image_readout
+from .readout_accuracy import head_readouts
+from .result import ImageScores
+from .spurious import locate_spurious_heads
+from .text_tower import text_embeddings
+
+__all__ = [
+    "ClassQueries",
+    "CorrectedAccuracy",
+    "HeadDescriptions",
+    "ImageExample",
+    "ImageMaps",
+    "ImageParts",
+    "ImageReadout",
+    "ImageScores",
+    "LabelledImages",
+    "PatchGrid",
+    "QueryMaps",
+    "attention_iou",
+    "class_token_effects",
+    "correct_spurious_heads",
+    "describe_heads",
+    "head_readouts",
+    "high_norm_tokens",
+    "image_batch",
+    "image_direct_effects",
+    "image_maps",
+    "image_parts",
+    "image_readout",
+    "locate_spurious_heads",
+    "map_agreement",
+    "patch_distance",
+    "pointing_game",
+    "query_maps",
+    "read_images",
+    "text_embeddings",
+    "text_span",
+]

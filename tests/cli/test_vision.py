@@ -1,0 +1,100 @@
+"""`interp vision`: on drawn images, on folders, and what it refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from interp.bundled.shape_images import PATTERNS, shape_images
+from interp.core.table import HeadTable
+
+SPURIOUS = "bundled:shapes-spurious"
+
+
+def written(folder: Path, number: int = 24) -> Path:
+    """Images, masks and cues as files."""
+    image = pytest.importorskip("PIL.Image")
+    made = shape_images(0, number, aligned=0.5)
+    cues = []
+    for i, pixels in enumerate(made.pixels):
+        name = f"{PATTERNS[made.labels[i]]}/{i:02}.png"
+        for what in ("images", "masks"):
+            (folder / what / name).parent.mkdir(parents=True, exist_ok=True)
+        grey = np.round((pixels.clip(-1, 1) + 1) * 127.5).astype(np.uint8)
+        image.fromarray(grey.transpose(1, 2, 0)).save(folder / "images" / name)
+        mask = (made.masks[i] * 255).astype(np.uint8)
+        image.fromarray(mask).save(folder / "masks" / name)
+        cues.append((name, PATTERNS[made.cues[i]]))
+    with (folder / "cues.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(cues)
+    return folder
+
+
+def test_drawn_images_and_the_planted_head(run, tmp_path) -> None:
+    out = tmp_path / "out"
+    done = run("vision", SPURIOUS, "-n", "80", "--only", "direct,cue", "-o", str(out), "-q")
+    assert "spurious_votes" in done.stdout
+    assert "L2H1  spurious" in done.stdout
+    assert "spurious heads: L2H1" in done.stdout
+    folder = out / "shapes-spurious"
+    page = (folder / "maps.html").read_text()
+    assert page.count("<image") > 8
+    assert "<table" in (folder / "direct.html").read_text()
+    [table] = out.glob("vision-*.parquet")
+    assert HeadTable.load(table).metrics == ("direct_image_effect", "spurious_votes")
+    done = run("atlas", str(out), "-o", str(tmp_path / "atlas.html"))
+    assert "could not be read" not in done.stderr
+    assert "direct_image_effect" in (tmp_path / "atlas.html").read_text()
+
+
+def test_a_folder_of_images(run, tmp_path) -> None:
+    made = written(tmp_path)
+    args = ("--images", str(made / "images"), "--masks", str(made / "masks"))
+    cues = ("--cues", str(made / "cues.csv"))
+    done = run("vision", SPURIOUS, *args, *cues, "--only", "agreement,distance", "--json", "-q")
+    rows = json.loads(done.stdout.partition("]\n")[0] + "]")
+    assert {row["metric"] for row in rows} == {"attention_iou", "pointing_game"}
+    text = run("vision", SPURIOUS, *args, *cues, "--only", "cue", "-q").stdout
+    assert "images whose cue conflicts" in text
+    assert "24 images" not in text.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((SPURIOUS, "--only", "dircet"), "did you mean direct"),
+        ((SPURIOUS, "--only", ","), "names no measure"),
+        ((SPURIOUS, "--only", "texts"), "--only texts needs --bank"),
+        ((SPURIOUS, "--masks", "."), "belong to the images"),
+        ((SPURIOUS, "--map", "rolout"), "did you mean rollout"),
+    ],
+)
+def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, lines = errors("vision", *args, "-q")
+    assert code == 2
+    assert said in " ".join(lines)
+
+
+def test_cues_that_do_not_fit(errors, tmp_path) -> None:
+    made = written(tmp_path, 8)
+    given = ("vision", SPURIOUS, "--images", str(made / "images"), "--cues")
+    (tmp_path / "short.csv").write_text("rows/00.png,plain\n")
+    code, [line] = errors(*given, str(tmp_path / "short.csv"), "-q")
+    assert code == 2
+    assert "has no cue of" in line
+
+
+def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (30, 20)).save(tmp_path / "one.png")
+    code, [line] = errors("vision", "bundled:induction", "-q")
+    assert code
+    assert "reads no images" in line
+    code, [line] = errors("vision", SPURIOUS, "--images", str(tmp_path), "-q")
+    assert code
+    assert "asks for 24 x 24: resize it" in line

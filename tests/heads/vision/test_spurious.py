@@ -1,0 +1,106 @@
+"""The planted head that reads a corner is located and corrected; a clean model has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from heads.vision.towers import drawn, shapes
+
+from interp.core.errors import OptionError
+from interp.heads.vision import correct_spurious_heads, locate_spurious_heads
+from interp.heads.vision.spurious import _difference, _follows, _influence
+
+PLANTED = "L2H1"
+
+
+def located(name: str = "shapes-spurious"):
+    images = drawn()
+    return locate_spurious_heads(shapes(name), images, images.labels, images.cues)
+
+
+def test_the_planted_head_is_located_and_no_other() -> None:
+    frame = located().to_pandas().set_index("part")
+    assert frame.index[frame["spurious"]].tolist() == [PLANTED]
+    assert frame.loc[PLANTED, "score"] > 0.9
+    assert "L2H2" in frame.index[frame["target"]]
+    assert not (frame["target"] & frame["spurious"]).any()
+    assert located().notes["wrong images follow the cue"]
+
+
+def test_a_clean_model_has_none() -> None:
+    found = located("shapes").to_pandas()
+    assert not found["spurious"].any()
+    assert not found["target"].any()
+    images = drawn(101)
+    corrected = correct_spurious_heads(
+        shapes(), images, images.labels, images.cues, located("shapes")
+    )
+    assert corrected.spurious == ()
+    np.testing.assert_array_equal(corrected.before, corrected.after)
+
+
+def test_votes_by_hand() -> None:
+    votes = np.array([0, 0, 1, 2, 1, 1])
+    wrong = np.array([True, True, True, False, False, False])
+    np.testing.assert_allclose(_difference(votes, wrong, 3), [2 / 3, 1 / 3 - 2 / 3, -1 / 3])
+    assert _follows(np.array([1] * 20), np.array([1] * 20), 4)
+    assert not _follows(np.array([1] * 20), np.array([2] * 20), 4)
+
+
+def test_the_error_is_that_of_a_difference_of_shares() -> None:
+    rng = np.random.default_rng(0)
+    votes, wrong = rng.integers(0, 3, 60), rng.random(60) < 0.4
+    score = _difference(votes, wrong, 3)
+    each = _influence(votes, wrong, 3, score)
+    np.testing.assert_allclose(each.mean(1), score)
+    a, b = ((votes[x, None] == np.arange(3)).astype(float) for x in (wrong, ~wrong))
+    by_hand = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
+    np.testing.assert_allclose(each.std(1) / 60**0.5, by_hand)
+
+
+def test_correction_raises_the_worst_group_on_other_images() -> None:
+    images = drawn(101)
+    given = (shapes("shapes-spurious"), images, images.labels, images.cues)
+    direct = correct_spurious_heads(*given, located(), n_random=2)
+    forward = correct_spurious_heads(*given, located(), how="forward", n_random=2)
+    for found, least in ((direct, 0.15), (forward, 0.35)):
+        frame = found.to_pandas().set_index(["group", "when"])
+        gain = frame.loc[("worst group", "gain")]
+        assert gain["low"] > least
+        assert gain["score"] > gain["null"] + 0.2
+        assert frame.loc[("worst group", "before"), "score"] < 0.6
+        assert found.interval(0.8)["low"].iloc[-1] > gain["low"]
+    assert forward.to_pandas().iloc[-2]["score"] > 0.85
+    both = correct_spurious_heads(*given, located(), repair="both", n_random=0)
+    assert both.target
+    assert both.worst(both.after) >= direct.worst(direct.after)
+    projected = correct_spurious_heads(*given, located(), repair="projection", n_random=0)
+    assert projected.spurious == ()
+    assert projected.after.mean() > projected.before.mean()
+
+
+def test_mean_in_the_forward_pass_is_that_of_the_images() -> None:
+    """With one image per group the mean is the image's own output, so nothing changes."""
+    images = drawn().part(slice(0, 1))
+    given = (shapes("shapes-spurious"), images, images.labels, images.cues)
+    found = correct_spurious_heads(*given, [PLANTED], how="forward", n_random=0)
+    np.testing.assert_array_equal(found.before, found.after)
+
+
+def test_bad_input() -> None:
+    images, model = drawn(), shapes("shapes-spurious")
+    given = (model, images, images.labels, images.cues)
+    with pytest.raises(OptionError, match="located on the same images"):
+        correct_spurious_heads(*given, located())
+    with pytest.raises(OptionError, match="conflicts with their class"):
+        locate_spurious_heads(model, images, images.labels, images.labels)
+    with pytest.raises(OptionError, match="give one cue for each of the 240"):
+        locate_spurious_heads(model, images, images.labels, images.cues[:3])
+    with pytest.raises(OptionError, match="outside -1 to 3"):
+        locate_spurious_heads(model, images, images.labels, images.cues + 4)
+    with pytest.raises(OptionError, match="no head L9H9"):
+        correct_spurious_heads(*given, ["L9H9"])
+    with pytest.raises(OptionError, match="use how='direct'"):
+        correct_spurious_heads(*given, [PLANTED], repair="both", how="forward")
+    with pytest.raises(OptionError, match="known: mean"):
+        correct_spurious_heads(*given, [PLANTED], repair="zero")  # type: ignore[arg-type]

@@ -1,0 +1,77 @@
+"""Tiny random vision transformers and image towers, in float64, and the bundled ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+import interp
+from interp.bundled.shape_images import ShapeImages, shape_images
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "image_size": 16, "patch_size": 4,
+}  # fmt: skip
+TEXT = {k: SIZES[k] for k in list(SIZES)[:4]} | {
+    "vocab_size": 40, "max_position_embeddings": 12, "bos_token_id": 38, "eos_token_id": 39,
+}  # fmt: skip
+PLAIN = {k: v for k, v in SIZES.items() if k != "intermediate_size"}
+CONFIGS = {
+    "ViTForImageClassification": SIZES,
+    "DeiTForImageClassification": SIZES,
+    "Dinov2WithRegistersForImageClassification": PLAIN | {"num_register_tokens": 4},
+    "CLIPVisionModelWithProjection": SIZES | {"projection_dim": 20},
+    "CLIPForImageClassification": {
+        "text_config": TEXT, "vision_config": SIZES, "projection_dim": 20
+    },
+    "CLIPModel": {"text_config": TEXT, "vision_config": SIZES, "projection_dim": 20},
+    "SiglipModel": {"text_config": TEXT, "vision_config": SIZES},
+    "SiglipVisionModel": SIZES,
+    "ViTModel": SIZES,
+}  # fmt: skip
+
+
+def module_of(name: str, **more: Any) -> nn.Module:
+    """A random model whose norms and biases are not those of its initialisation."""
+    cls: Any = getattr(transformers, name)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = cls(cls.config_class(**CONFIGS[name] | more)).eval().double()
+        with torch.no_grad():
+            for p in module.parameters():
+                p.add_(torch.randn_like(p) * 0.2)
+    return module
+
+
+@cache
+def tower(name: str) -> interp.Model:
+    return interp.load(module_of(name))
+
+
+@cache
+def shapes(name: str = "shapes") -> interp.Model:
+    return interp.load(f"bundled:{name}")
+
+
+@cache
+def drawn(seed: int = 100, number: int = 240) -> ShapeImages:
+    """Half of the images have a corner that suggests another class."""
+    return shape_images(seed, number, aligned=0.5)
+
+
+def noise(number: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(number, 3, 16, 16, generator=generator, dtype=torch.double)
+
+
+def attentions(module: Any, pixels: Tensor) -> Tensor:
+    """The model's own patterns, [layer, image, head, query, key]."""
+    module.set_attn_implementation("eager")
+    with torch.no_grad():
+        out = module(pixel_values=pixels, output_attentions=True)
+    module.set_attn_implementation("sdpa")
+    return torch.stack(out.attentions)
