@@ -1,4 +1,4 @@
-from . import kv_cache, needle, outliers, patterns
+from . import chains, kv_cache, needle, outliers, patterns
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -25,6 +25,7 @@ __all__ = [
     "Lab",
     "MemoryEstimate",
     "Trials",
+    "chains",
     "choose_engine",
     "composition_scores",
     "confirm",

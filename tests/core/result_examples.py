@@ -65,7 +65,7 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import kv_cache, needle, patterns
+from interp.heads import chains, kv_cache, needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -187,6 +187,11 @@ def gate_pattern() -> kv_cache.GatePattern:
 
 def instances() -> list[Instance]:
     return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
+
+
+@cache
+def linked() -> list[chains.Chain]:
+    return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
 
 
 def directions() -> DirectionSearch:
@@ -386,6 +391,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
     "interp.heads.roles.result.HeadRoles": lambda: interp.roles(table()),
+    "interp.heads.chains.anchors_result.Anchors": lambda: chains.thought_anchors(
+        model(), linked(), apart=2, k=2, ways=["attention", "suppression"]
+    ),
+    "interp.heads.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
+        model(), linked(), apart=2
+    ),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
     ),
