@@ -1,4 +1,4 @@
-from . import chains, kv_cache, needle, outliers, patterns
+from . import chains, context, kv_cache, needle, outliers, patterns
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -29,6 +29,7 @@ __all__ = [
     "choose_engine",
     "composition_scores",
     "confirm",
+    "context",
     "detector",
     "estimate_score",
     "experiment",

@@ -68,8 +68,18 @@ check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
 tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
 tokens --model {MODEL}                        | TEXT
+anchors planted:nosuch                        | unknown planted model 'nosuch'
+anchors {MODEL} nowhere.txt                   | nowhere.txt is not a file
+anchors {MODEL} empty.txt                     | empty.txt holds no text
+anchors {MODEL} texts.txt --way resampling    | give it with --answer
+anchors {MODEL} texts.txt --heads 0           | 0 is not in the range x>=1
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
+sources planted:nosuch                        | unknown planted model 'nosuch'
+sources {MODEL} texts.txt                     | with --answer
+sources {MODEL} nowhere.txt --answer x        | nowhere.txt is not a file
+sources {MODEL} --known none                  | leaves nothing to do
+sources {MODEL} --way nosuch                  | 'nosuch'
 steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers

@@ -65,7 +65,7 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import chains, kv_cache, needle, patterns
+from interp.heads import chains, context, kv_cache, needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -399,6 +399,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
+    ),
+    "interp.heads.context.answer.AnswerSources": lambda: context.answer_sources(
+        model(), linked()[0], ways=["attention", "leave_one_out"]
+    ),
+    "interp.heads.context.judgement.SourceJudgement": lambda: context.judge_sources(
+        model(), linked(), ways=["attention", "heads"], k=1
     ),
     "interp.heads.kv_cache.cards.CacheCards": lambda: kv_cache.cache_cards(model(), null="none"),
     "interp.heads.kv_cache.methods.RetrievalMethods": retrieval_methods,

@@ -82,6 +82,7 @@ class ReceiverHeads(Result):
                 "null": _mean(self.null_kurtosis),
                 "n": n,
                 "unit": "excess kurtosis",
+                "far_attention": np.nanmean(self.vertical, axis=1) if len(mean) else mean,
             }
         )
 
@@ -134,7 +135,8 @@ def receiver_heads(
     later; the score of a head is the excess (Fisher) kurtosis of its vertical scores over
     sentences, averaged over chains. Heads with a high score attend to few sentences: they are
     receivers. A beginning-of-sequence token belongs to no sentence, so an attention sink on it does
-    not count.
+    not count. Kurtosis does not depend on how much a head attends: `far_attention`, the mean
+    vertical score, shows which heads hardly attend far behind at all.
 
     Args:
         model: the model.
