@@ -44,7 +44,7 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 @click.option("--sentences", default=10, show_default=True, type=click.IntRange(7),
               help="Sentences of each.")  # fmt: skip
 @click.option("--heads", "k", type=click.IntRange(1), metavar="K",
-              help="Number of heads of the way 'heads'; an eighth, at most 8, by default.")  # fmt: skip
+              help="Number of heads of the way 'heads'; an eighth of all by default.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1), metavar="N",
               help="Intervene only on the N sentences with most attention; or on all.")  # fmt: skip
 @click.option("--ablations", default=64, show_default=True, type=click.IntRange(4), metavar="N",

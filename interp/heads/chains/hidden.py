@@ -8,7 +8,7 @@ numbers turns into uniform attention over hidden and future keys alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.heads.chains.chain import Chain
+from interp.heads.chains.vertical import BLOCK, first_keys
 from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.windows import cached_sites
 from interp.model.edits import Edit
@@ -27,7 +28,6 @@ from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 from interp.model.model import Model
 
-BLOCK = 2**21  # scores of a block of rows
 FLOOR = 1e-9
 """Added to a divergence before its logarithm, as published."""
 
@@ -96,18 +96,13 @@ def _without(call: Call, spans: Sequence[Spans]) -> Tensor:
         for at, mine in enumerate(spans):
             for a, b in mine:
                 gone[at] |= (rows[:, None] >= b) & (key[:end] >= a) & (key[:end] < b)
-        part = _up_to(call, end) if isinstance(call, ComputedCall) else call
+        part = first_keys(call, end) if isinstance(call, ComputedCall) else call
         scores = part.scores(rows)
         scores[..., :end].masked_fill_(gone[:, None], torch.finfo(scores.dtype).min)
         normal = isinstance(part, ComputedCall)
         pattern = part.normalised(scores) if normal else scores.softmax(-1)
         z[:, :, start : start + len(rows)] = part.mix(pattern).to(z.dtype)
     return z
-
-
-def _up_to(call: ComputedCall, end: int) -> ComputedCall:
-    """Return a call with its first keys only; masks and biases are cut where they are read."""
-    return replace(call, k=call.k[:, :, :end], v=call.v[:, :, :end])
 
 
 def answer_log_odds(logits: Float[Tensor, "row d_vocab"], answer: Sequence[int]) -> float:

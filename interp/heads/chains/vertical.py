@@ -1,13 +1,14 @@
 """Attention between sentences, streamed, and the vertical scores of sentences.
 
-The pattern of queries by keys is never stored: every layer is summed over the tokens of each pair
-of sentences while it is computed, so memory grows with the length of the chain and the square of
-the number of sentences.
+The pattern of queries by keys is never stored: every layer is computed in blocks of rows, each
+summed over the tokens of each pair of sentences, so memory grows with the length of the chain and,
+for one layer at a time, with the square of the number of sentences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,15 +18,14 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.heads.chains.chain import Chain
-from interp.heads.engine import attention_statistics_of
 from interp.heads.kv_cache.windows import cached_sites
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call
-from interp.model.hooks.kernel_call import to_attention
+from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.locate.sites import Site
 from interp.model.model import Model
-from interp_kernels.reductions import SegmentToSegment
 
+BLOCK = 2**21
+"""Scores of a block of rows."""
 APART = 4
 """Sentences between a sentence and the first that counts, in the published analysis of heads."""
 
@@ -50,21 +50,49 @@ def read_sentence_pairs(
     """
     chain.fits(model, beyond=beyond)
     sites = frozenset(cached_sites(model))
-    labels = torch.as_tensor(chain.labels)[None]
-    sizes = np.array([b - a for a, b in chain.spans], dtype=np.float64)
-    n = len(chain)
+    sizes = np.array([b - a for a, b in chain.spans], dtype=np.float32)
 
     def visit(site: Site, call: Call, real: torch.Tensor) -> None:
-        if site not in sites:
-            return
-        model.require_finite(call, site)
-        at = labels.to(call.z.device)
-        asked = SegmentToSegment(at, at, n, n)
-        attention = to_attention(call, real, None)
-        total = attention_statistics_of(call, attention, [asked], "streamed")[asked.name]
-        use(site, total[0].double().cpu().numpy() / (sizes[:, None] * sizes[None, :]))
+        if site in sites:
+            model.require_finite(call, site)
+            total = pair_sums(call, chain.labels, len(chain))
+            total /= sizes[:, None]
+            total /= sizes[None, :]
+            use(site, total)
 
     model.read(Prompts((chain.ids,), "chain"), visit, last=1, streamed=True)
+
+
+def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
+    """Sum the attention of one prompt over the queries of one sentence and the keys of another.
+
+    Args:
+        call: the attention call, of one prompt.
+        labels: sentence of each token, -1 for none; a sentence is one run of tokens.
+        n: number of sentences.
+    """
+    heads, queries = call.z.shape[1:3]
+    found = np.zeros((heads, n, n), dtype=np.float32)
+    changes = np.flatnonzero(np.diff(labels, prepend=labels[:1] - 1))
+    size = max(1, BLOCK // (heads * queries))
+    for start in range(0, queries, size):
+        end = min(start + size, queries)
+        rows = torch.arange(start, end, device=call.z.device)
+        part = first_keys(call, end) if isinstance(call, ComputedCall) else call
+        pattern = part.pattern(rows)[0, :, :, :end].cpu().numpy()
+        keys = changes[changes < end]
+        mass = np.add.reduceat(pattern, keys, axis=2)
+        inside = np.unique([start, *changes[(changes > start) & (changes < end)]]) - start
+        total = np.add.reduceat(mass, inside, axis=1)
+        later, earlier = labels[inside + start], labels[keys]
+        block = np.ix_(np.arange(heads), later[later >= 0], earlier[earlier >= 0])
+        found[block] += total[:, later >= 0][:, :, earlier >= 0]
+    return found
+
+
+def first_keys(call: ComputedCall, end: int) -> ComputedCall:
+    """Return a call with its first keys only; masks and biases are cut where they are read."""
+    return replace(call, k=call.k[:, :, :end], v=call.v[:, :, :end])
 
 
 @takes_model
@@ -132,5 +160,5 @@ def vertical_scores(
     at = np.arange(n)
     far = at[:, None] - at[None, :] >= apart
     counts = far.sum(0)
-    total = (pairs * far).sum(-2)
+    total = np.einsum("...ij,ij->...j", pairs, far, dtype=np.float64)
     return np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
