@@ -2,10 +2,10 @@
 
     python -m benchmarks.chains                            every part
     python -m benchmarks.chains --parts length sources     some of them
-    python -m benchmarks.chains --story FOLDER             with a real model that knows small stories
+    python -m benchmarks.chains --story FOLDER             with a trained model of small stories
 
-Parts: `length` scores receiver heads of a Llama of 2 layers, 2 heads and random weights on chains of
-2k to 30k random tokens in sentences of 20; `sources` finds the planted source of an answer among 8k
+Parts: `length` scores receiver heads of a Llama of 2 layers, 2 heads and random weights on chains
+of 2k to 30k random tokens in sentences of 20; `sources` finds the planted source of an answer among 8k
 and 32k tokens in sentences of 64, in a planted induction model; each figure comes from a process of
 its own, after a short run has loaded and compiled everything, and memory is the growth of the
 process's peak. `receivers`, `judge` and `agreement` use short planted chains. `story` judges a
@@ -166,10 +166,11 @@ def part_judge() -> dict[str, Any]:
 def part_agreement() -> list[dict[str, Any]]:
     """Agreement of the measures of anchors on planted chains."""
     import interp
+    from interp import planted
     from interp.heads.chains import linked_chains, thought_anchors
 
-    model = interp.load("planted:induction")
-    chains = linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
+    model = interp.load(planted.induction(vocab=112).model, name="planted")
+    chains = linked_chains(model, chains=8, sentences=16, length=6, anchors=1, links=3)
     found = thought_anchors(model, chains, k=1, rollouts=8, tokens=12)
     return found.agreement().to_dict("records")
 
@@ -232,13 +233,13 @@ def report(found: dict[str, Any]) -> str:
     lines = [
         "# Long chains and the sources of answers", "",
         f"torch {about['torch']}, transformers {about['transformers']}, Python {about['python']}, "
-        f"{about['machine']}, {about['threads']} thread of torch; the machine was shared with other "
-        "work, so processor seconds matter. Made by `python -m benchmarks.chains`.", "",
+        f"{about['machine']}, {about['threads']} thread of torch; the machine was shared with "
+        "other work, so processor seconds matter. Made by `python -m benchmarks.chains`.", "",
     ]  # fmt: skip
     if "length" in found:
         lines += ["## Receiver heads by length", "",
-                  "Llama of 2 layers x 2 heads, random weights, sentences of 20 tokens. *One map* is "
-                  "one float32 tensor of all queries by all keys, of which a stored pattern holds "
+                  "Llama of 2 layers x 2 heads, random weights, sentences of 20 tokens. *One map* "
+                  "is one float32 tensor of all queries by all keys, of which a stored pattern holds "
                   "one per head and layer.", ""]  # fmt: skip
         rows = [["tokens", "sentences", "growth of the peak, MiB", "one map, MiB",
                  "processor seconds"]]  # fmt: skip
@@ -249,8 +250,8 @@ def report(found: dict[str, Any]) -> str:
     if "sources" in found:
         lines += ["## Sources among many tokens", "",
                   "Planted induction of 2 layers x 2 heads of width 128, sentences of 64 tokens; "
-                  "heads and confidence from four documents of 1,024 tokens. Leave-one-out hides the "
-                  "two sentences with most attention.", ""]  # fmt: skip
+                  "heads and confidence from four documents of 1,024 tokens. Leave-one-out hides "
+                  "the two sentences with most attention.", ""]  # fmt: skip
         rows = [["tokens", "way", "source first", "confidence", "growth of the peak, MiB",
                  "processor seconds"]]  # fmt: skip
         for r in found["sources"]:
@@ -274,7 +275,7 @@ def report(found: dict[str, Any]) -> str:
                   f"{one['documents']} held-out documents, {one['answered']} answered by the "
                   "model.", "", *judged_table(one)]  # fmt: skip
     if "agreement" in found:
-        lines += ["## Agreement on planted chains", "", "Eight chains of 10 sentences.", "",
+        lines += ["## Agreement on planted chains", "", "Eight chains of 16 sentences, of which one is an anchor and one holds the answer.", "",
                   *agreement_table(found["agreement"])]  # fmt: skip
     if "story" in found:
         story = found["story"]
@@ -291,7 +292,8 @@ def report(found: dict[str, Any]) -> str:
                          for b in bins]  # fmt: skip
             lines += table(rows)
         lines += [f"## {story['model']}: agreement of the measures of anchors", "",
-                  "Eight of these documents.", "", *agreement_table(story["agreement"])]  # fmt: skip
+                  "Eight of these documents.", "",
+                  *agreement_table(story["agreement"])]  # fmt: skip
     return "\n".join(lines).rstrip() + "\n"
 
 
