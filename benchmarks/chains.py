@@ -5,9 +5,9 @@
     python -m benchmarks.chains --story FOLDER             with a trained model of small stories
 
 Parts: `length` scores receiver heads of a Llama of 2 layers, 2 heads and random weights on chains
-of 2k to 30k random tokens in sentences of 20; `sources` finds the planted source of an answer among 8k
-and 32k tokens in sentences of 64, in a planted induction model; each figure comes from a process of
-its own, after a short run has loaded and compiled everything, and memory is the growth of the
+of 2k to 30k random tokens in sentences of 20; `sources` finds the planted source of an answer among
+8k and 32k tokens in sentences of 64, in a planted induction model; each figure comes from a process
+of its own, after a short run has loaded and compiled everything, and memory is the growth of the
 process's peak. `receivers`, `judge` and `agreement` use short planted chains. `story` judges a
 trained model on English documents. Writes chains.md and chains.json.
 """
@@ -239,8 +239,8 @@ def report(found: dict[str, Any]) -> str:
     if "length" in found:
         lines += ["## Receiver heads by length", "",
                   "Llama of 2 layers x 2 heads, random weights, sentences of 20 tokens. *One map* "
-                  "is one float32 tensor of all queries by all keys, of which a stored pattern holds "
-                  "one per head and layer.", ""]  # fmt: skip
+                  "is one float32 tensor of all queries by all keys, of which a stored pattern "
+                  "holds one per head and layer.", ""]  # fmt: skip
         rows = [["tokens", "sentences", "growth of the peak, MiB", "one map, MiB",
                  "processor seconds"]]  # fmt: skip
         rows += [[f"{r['tokens']:,}", f"{-(-r['tokens'] // 20):,}", f"{r['growth_mib']:,.0f}",
@@ -275,7 +275,9 @@ def report(found: dict[str, Any]) -> str:
                   f"{one['documents']} held-out documents, {one['answered']} answered by the "
                   "model.", "", *judged_table(one)]  # fmt: skip
     if "agreement" in found:
-        lines += ["## Agreement on planted chains", "", "Eight chains of 16 sentences, of which one is an anchor and one holds the answer.", "",
+        lines += ["## Agreement on planted chains", "",
+                  "Eight chains of 16 sentences, of which one is an anchor and one holds the "
+                  "answer.", "",
                   *agreement_table(found["agreement"])]  # fmt: skip
     if "story" in found:
         story = found["story"]

@@ -1,4 +1,4 @@
-from . import chains, context, kv_cache, needle, outliers, patterns
+from . import chains, context, graphs, kv_cache, needle, outliers, patterns
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -33,6 +33,7 @@ __all__ = [
     "detector",
     "estimate_score",
     "experiment",
+    "graphs",
     "kv_cache",
     "measurement",
     "minference_kinds",

@@ -73,6 +73,10 @@ anchors {MODEL} nowhere.txt                   | nowhere.txt is not a file
 anchors {MODEL} empty.txt                     | empty.txt holds no text
 anchors {MODEL} texts.txt --way resampling    | give it with --answer
 anchors {MODEL} texts.txt --heads 0           | 0 is not in the range x>=1
+attention-graph planted:nosuch                | unknown planted model 'nosuch'
+attention-graph {MODEL} --edges nowhere.txt   | nowhere.txt is not a file
+attention-graph {MODEL} a --edges texts.txt   | not both
+attention-graph {MODEL} --over sum            | '--over'
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
 sources planted:nosuch                        | unknown planted model 'nosuch'

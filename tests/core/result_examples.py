@@ -65,7 +65,7 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import chains, context, kv_cache, needle, patterns
+from interp.heads import chains, context, graphs, kv_cache, needle, patterns
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -405,6 +405,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.context.judgement.SourceJudgement": lambda: context.judge_sources(
         model(), linked(), ways=["attention", "heads"], k=1
+    ),
+    "interp.heads.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
+        model(), prompts().ids[0], threshold="row:2"
+    ),
+    "interp.heads.graphs.static.StaticAttention": lambda: graphs.static_heads(
+        model(), prompts(), rows=3
     ),
     "interp.heads.kv_cache.cards.CacheCards": lambda: kv_cache.cache_cards(model(), null="none"),
     "interp.heads.kv_cache.methods.RetrievalMethods": retrieval_methods,
