@@ -16,7 +16,7 @@ from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, spearman
+from interp.core.statistics import percentile_interval, ranks
 
 if TYPE_CHECKING:
     import os
@@ -128,11 +128,12 @@ class Anchors(Result):
                 kept = np.isfinite(x) & np.isfinite(y)
                 if kept.sum() > 2:
                     pairs.append((x[kept], y[kept]))
-            score = _correlation(pairs)
-            boot = np.array([_correlation(_redrawn(pairs, rng)) for _ in range(draws)])
-            null = np.array(
-                [_correlation([(x, rng.permutation(y)) for x, y in pairs]) for _ in range(draws)]
-            )
+            score = _mean(np.array([_rank_correlation(x, y) for x, y in pairs]))
+            boot = np.full(draws, np.nan)
+            null = np.full(draws, np.nan)
+            if pairs:
+                boot = _redrawn(pairs, draws, rng)
+                null = _average([_permuted(x, y, draws, rng) for x, y in pairs])
             known = np.isfinite(boot).sum() > draws // 2
             low, high = percentile_interval(boot[np.isfinite(boot)]) if known else (np.nan,) * 2
             beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
@@ -174,18 +175,38 @@ def _mean(x: np.ndarray) -> float:
     return float(known.mean()) if len(known) else np.nan
 
 
-def _correlation(pairs: list[tuple[np.ndarray, np.ndarray]]) -> float:
-    """Average Spearman's correlation over chains where it exists."""
-    each = [float(spearman(np.stack([x, y]))[0, 1]) for x, y in pairs]
-    return _mean(np.array(each))
+def _average(each: list[np.ndarray]) -> np.ndarray:
+    """Return the mean over chains where it exists; NaN where it never does."""
+    values = np.stack(each)
+    known = np.isfinite(values)
+    number = known.sum(0)
+    total = np.where(known, values, 0).sum(0)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+def _rank_correlation(
+    x: Float[np.ndarray, "*draw item"], y: Float[np.ndarray, "*draw item"]
+) -> np.ndarray:
+    """Return Spearman's correlation along the last axis; NaN where one side has no spread."""
+    one, other = (r - r.mean(-1, keepdims=True) for r in (ranks(x), ranks(y)))
+    size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    return np.where(size > 0, (one * other).sum(-1) / np.where(size > 0, size, 1), np.nan)
 
 
 def _redrawn(
-    pairs: list[tuple[np.ndarray, np.ndarray]], rng: np.random.Generator
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    found = []
-    for which in rng.integers(len(pairs), size=len(pairs)):
-        x, y = pairs[which]
-        at = rng.integers(len(x), size=len(x))
-        found.append((x[at], y[at]))
-    return found
+    pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, " draw"]:
+    """Return the mean correlation with chains, and sentences within them, drawn again."""
+    each = []
+    for x, y in pairs:
+        at = rng.integers(len(x), size=(draws, len(x)))
+        each.append(_rank_correlation(x[at], y[at]))
+    which = rng.integers(len(pairs), size=(len(pairs), draws))
+    return _average(list(np.take_along_axis(np.stack(each), which, axis=0)))
+
+
+def _permuted(
+    x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, " draw"]:
+    others = rng.permuted(np.broadcast_to(y, (draws, len(y))), axis=1)
+    return _rank_correlation(np.broadcast_to(x, others.shape), others)
