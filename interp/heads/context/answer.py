@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.heads.chains.chain import Chain, require_answer
-from interp.heads.context.judge import check_ways, scores_of
+from interp.heads.context.judge import check_ways, scores_by_way
 from interp.heads.context.judgement import SourceJudgement
 from interp.heads.context.ways import BASELINE, FOUND_BY, attention_by_head
 from interp.model.content import result_provenance
@@ -148,7 +148,7 @@ def answer_sources(
     known = {(h.layer, h.head): i for i, h in enumerate(names)}
     if missing := [str(h) for h in chosen if (h.layer, h.head) not in known]:
         raise OptionError(f"{model.name} has no head {', '.join(missing)} with causal attention")
-    found, sems, fit = scores_of(
+    found, sems, fit = scores_by_way(
         model, chain, mass, ways=ways, picked=[known[h.layer, h.head] for h in chosen],
         candidates=candidates, ablations=ablations, batch_size=batch_size, beyond=beyond,
         seed=seed,

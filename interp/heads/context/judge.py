@@ -10,7 +10,7 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.heads.chains.chain import Chain, require_answer
-from interp.heads.context.judgement import SourceJudgement, precision_at, shares
+from interp.heads.context.judgement import SourceJudgement, source_precision, source_shares
 from interp.heads.context.ways import (
     BASELINE,
     CONTEXT_WAYS,
@@ -101,7 +101,7 @@ def judge_sources(
     scored = []
     for done, (chain, mass) in enumerate(zip(chains, attention, strict=True), 1):
         scored.append(
-            scores_of(
+            scores_by_way(
                 model, chain, mass, ways=ways, picked=picked, candidates=candidates,
                 ablations=ablations, batch_size=batch_size, beyond=beyond, seed=seed,
             )[0]
@@ -114,15 +114,15 @@ def judge_sources(
         mine = [scored[i][way] for i in judged]
         precision.append(
             [
-                precision_at(s, np.array(chains[i].sources))
+                source_precision(s, np.array(chains[i].sources))
                 for s, i in zip(mine, judged, strict=True)
             ]
         )
-        known = np.concatenate([shares(scored[i][way]) for i in fit])
+        known = np.concatenate([source_shares(scored[i][way]) for i in fit])
         x, y = _isotonic(known, np.concatenate([_truth(chains[i]) for i in fit]))
         xs.append(x)
         ys.append(y)
-        stated.append(np.interp(np.concatenate([shares(s) for s in mine]), x, y))
+        stated.append(np.interp(np.concatenate([source_shares(s) for s in mine]), x, y))
     made = result_provenance(
         model,
         "interp.heads.context.judge_sources",
@@ -164,7 +164,7 @@ def check_ways(ways: Sequence[str]) -> None:
         raise OptionError(f"no way to find sources; give some of {', '.join(CONTEXT_WAYS)}")
 
 
-def scores_of(
+def scores_by_way(
     model: Model,
     chain: Chain,
     mass: np.ndarray,

@@ -112,7 +112,7 @@ class SourceJudgement(Result):
             UnknownName: the way was not judged.
         """
         at = self._at(way)
-        return np.interp(shares(scores), self.share_points[at], self.probability_points[at])
+        return np.interp(source_shares(scores), self.share_points[at], self.probability_points[at])
 
     def _at(self, way: str) -> int:
         if way not in self.ways:
@@ -129,14 +129,14 @@ class SourceJudgement(Result):
         )
 
 
-def shares(scores: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
+def source_shares(scores: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
     """Return positive scores as shares of their sum; equal shares if none is positive."""
     kept = np.maximum(scores, 0)
     total = kept.sum()
     return kept / total if total > 0 else np.full(len(kept), 1 / len(kept))
 
 
-def precision_at(
+def source_precision(
     scores: Float[np.ndarray, " sentence"], sources: Int[np.ndarray, " source"]
 ) -> float:
     """Return the share of sources among the first k sentences, k the number of sources.

@@ -38,7 +38,7 @@ BASELINE = "position"
 
 
 @dataclass(frozen=True, eq=False)
-class Surrogate:
+class AblationFit:
     """Linear model of the log odds of an answer by which sentences are visible.
 
     Args:
@@ -143,7 +143,7 @@ def ridge_of_ablations(
     batch_size: int = 4,
     seed: int = 0,
     draws: int = 100,
-) -> Surrogate:
+) -> AblationFit:
     """Fit the log odds of the answer as a linear function of which sentences are visible.
 
     Reference: Cohen-Wang et al. 2024, "ContextCite", which fits the logit of the probability with
@@ -185,7 +185,7 @@ def ridge_of_ablations(
     fit = float(np.corrcoef(predicted, measured)[0, 1]) if varies else np.nan
     found, sems = np.zeros(len(chain)), np.full(len(chain), np.nan)
     found[list(among)], sems[list(among)] = weights, np.std(boot, axis=0, ddof=1)
-    return Surrogate(found, sems, fit)
+    return AblationFit(found, sems, fit)
 
 
 def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:

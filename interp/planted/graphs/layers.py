@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 SLOPE = 0.2
 """Slope of the leaky rectifier below zero, as published."""
 
-Kind = Literal["gat", "gatv2"]
+LayerKind = Literal["gat", "gatv2"]
 
 
 class GraphAttention(nn.Module):
@@ -39,7 +39,9 @@ class GraphAttention(nn.Module):
     are Graph Attention Networks?".
     """
 
-    def __init__(self, d_in: int, d_out: int, heads: int = 1, *, kind: Kind = "gat", seed: int = 0):
+    def __init__(
+        self, d_in: int, d_out: int, heads: int = 1, *, kind: LayerKind = "gat", seed: int = 0
+    ):
         super().__init__()
         if kind not in ("gat", "gatv2"):
             raise OptionError(f"kind {kind!r} is not known; known: gat, gatv2")

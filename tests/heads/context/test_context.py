@@ -12,7 +12,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
-from interp.heads.context.judgement import precision_at, shares
+from interp.heads.context.judgement import source_precision, source_shares
 from interp.heads.context.ways import attention_by_head, ridge_of_ablations
 
 SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
@@ -96,12 +96,12 @@ def test_ridge_predicts_ablations_that_it_did_not_see(planted_induction, single)
 
 
 def test_precision_counts_ties_as_expected() -> None:
-    assert precision_at(np.array([3.0, 2, 1]), np.array([0, 1])) == 1
-    assert precision_at(np.array([0.0, 0, 0, 0]), np.array([1])) == 0.25
-    assert precision_at(np.array([5.0, 0, 0, 0]), np.array([0, 2])) == pytest.approx(
+    assert source_precision(np.array([3.0, 2, 1]), np.array([0, 1])) == 1
+    assert source_precision(np.array([0.0, 0, 0, 0]), np.array([1])) == 0.25
+    assert source_precision(np.array([5.0, 0, 0, 0]), np.array([0, 2])) == pytest.approx(
         (1 + 1 / 3) / 2
     )
-    assert shares(np.array([-1.0, 0])).tolist() == [0.5, 0.5]
+    assert source_shares(np.array([-1.0, 0])).tolist() == [0.5, 0.5]
 
 
 def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
