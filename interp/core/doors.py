@@ -18,6 +18,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
     "a result shows itself as text, table, figure or page": {
         "ActivationCache._repr_html_": "interp.heads.patterns.cached:cache_html",
         "ActivationCache.view": "interp.heads.patterns.cached:view_of_cache",
+        "Anchors.page": "interp.heads.chains.page:anchors_page",
         "Attribution._repr_html_": "interp.report.tokens:inline",
         "Attribution.save_html": "interp.report.tokens:attribution_page",
         "Circuit.page": "interp.report.atlas.single:circuit_page",

@@ -1,4 +1,15 @@
-from . import alignment, kv_cache, needle, outliers, patterns, vision, vision_language
+from . import (
+    alignment,
+    chains,
+    context,
+    graphs,
+    kv_cache,
+    needle,
+    outliers,
+    patterns,
+    vision,
+    vision_language,
+)
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -26,12 +37,15 @@ __all__ = [
     "MemoryEstimate",
     "Trials",
     "alignment",
+    "chains",
     "choose_engine",
     "composition_scores",
     "confirm",
+    "context",
     "detector",
     "estimate_score",
     "experiment",
+    "graphs",
     "kv_cache",
     "measurement",
     "minference_kinds",

@@ -72,6 +72,15 @@ check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
 tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
 tokens --model {MODEL}                        | TEXT
+anchors planted:nosuch                        | unknown planted model 'nosuch'
+anchors {MODEL} nowhere.txt                   | nowhere.txt is not a file
+anchors {MODEL} empty.txt                     | empty.txt holds no text
+anchors {MODEL} texts.txt --way resampling    | give it with --answer
+anchors {MODEL} texts.txt --heads 0           | 0 is not in the range x>=1
+attention-graph planted:nosuch                | unknown planted model 'nosuch'
+attention-graph {MODEL} --edges nowhere.txt   | nowhere.txt is not a file
+attention-graph {MODEL} a --edges texts.txt   | not both
+attention-graph {MODEL} --over sum            | '--over'
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
 pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
@@ -79,6 +88,11 @@ pictures {MODEL} -m nosuch                    | '--method'
 pictures {MODEL} -m sinks                     | give the pictures by --image
 pictures {MODEL} -m grounding --image afile   | 0 --answer for 1 pictures
 pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
+sources planted:nosuch                        | unknown planted model 'nosuch'
+sources {MODEL} texts.txt                     | with --answer
+sources {MODEL} nowhere.txt --answer x        | nowhere.txt is not a file
+sources {MODEL} --known none                  | leaves nothing to do
+sources {MODEL} --way nosuch                  | 'nosuch'
 steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers

@@ -66,7 +66,17 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import alignment, kv_cache, needle, patterns, vision, vision_language
+from interp.heads import (
+    alignment,
+    chains,
+    context,
+    graphs,
+    kv_cache,
+    needle,
+    patterns,
+    vision,
+    vision_language,
+)
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.outliers import activations, channels, sinks
@@ -211,6 +221,11 @@ def gate_pattern() -> kv_cache.GatePattern:
 
 def instances() -> list[Instance]:
     return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
+
+
+@cache
+def linked() -> list[chains.Chain]:
+    return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
 
 
 def directions() -> DirectionSearch:
@@ -467,8 +482,26 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.causal_check.result.Confirmation": confirmation,
     "interp.heads.roles.result.HeadRoles": lambda: interp.roles(table()),
+    "interp.heads.chains.anchors_result.Anchors": lambda: chains.thought_anchors(
+        model(), linked(), apart=2, k=2, ways=["attention", "suppression"]
+    ),
+    "interp.heads.chains.receivers.ReceiverHeads": lambda: chains.receiver_heads(
+        model(), linked(), apart=2
+    ),
     "interp.heads.checkpoints.result.Emergence": lambda: interp.emergence(
         [model(), "planted:bystander"], "induction", prompts(), steps=[1, 2]
+    ),
+    "interp.heads.context.answer.AnswerSources": lambda: context.answer_sources(
+        model(), linked()[0], ways=["attention", "leave_one_out"]
+    ),
+    "interp.heads.context.judgement.SourceJudgement": lambda: context.judge_sources(
+        model(), linked(), ways=["attention", "heads"], k=1
+    ),
+    "interp.heads.graphs.graph.AttentionGraph": lambda: graphs.attention_graph(
+        model(), prompts().ids[0], threshold="row:2"
+    ),
+    "interp.heads.graphs.static.StaticAttention": lambda: graphs.static_heads(
+        model(), prompts(), rows=3
     ),
     "interp.heads.kv_cache.cards.CacheCards": lambda: kv_cache.cache_cards(model(), null="none"),
     "interp.heads.kv_cache.methods.RetrievalMethods": retrieval_methods,

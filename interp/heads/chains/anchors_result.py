@@ -1,0 +1,212 @@
+"""Anchors: sentences of long texts by the attention they receive and by what depends on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from interp.core.doors import behind
+from interp.core.errors import OptionError
+from interp.core.files import write_atomically
+from interp.core.head import Head
+from interp.core.result import Result
+from interp.core.statistics import percentile_interval, ranks
+
+if TYPE_CHECKING:
+    import os
+
+    import pandas as pd
+
+UNITS = {
+    "receiver": "attention weight",
+    "suppression": "nats",
+    "suppression_answer": "nats",
+    "resampling": "probability",
+    "counterfactual": "probability",
+}
+"""Measures of a sentence, and their units."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Anchors(Result):
+    """Importance of every sentence by several measures; rows are sentences by measure.
+
+    `receiver` is the mean vertical score over receiver heads; `suppression` the mean divergence of
+    later sentences when the sentence is hidden, `suppression_answer` the log odds that the answer
+    loses; `resampling` and `counterfactual` the rise of the answer's probability by the sentence.
+    The null of a row is the mean of its measure over the sentences of the chain: what a sentence
+    drawn at random scores.
+
+    Args:
+        chains: names of the chains.
+        of_chain: chain of each sentence.
+        index: number of each sentence in its chain.
+        texts: the sentences.
+        values: per measure one value per sentence, NaN where it does not exist.
+        sems: standard errors over rollouts, for the measures that are sampled.
+        attended: earlier sentence that the receiver heads attend to most from each sentence, at
+            least `apart` back; -1 for none.
+        depends: earlier sentence whose suppression changes each sentence most; -1 for none.
+        receivers: receiver heads with which each chain was scored; chosen on the other chains if
+            there are several.
+        provenance: model, chains and options.
+    """
+
+    chains: tuple[str, ...]
+    of_chain: Int[np.ndarray, " sentence"]
+    index: Int[np.ndarray, " sentence"]
+    texts: tuple[str, ...]
+    values: Mapping[str, Float[np.ndarray, " sentence"]]
+    sems: Mapping[str, Float[np.ndarray, " sentence"]]
+    attended: Int[np.ndarray, " sentence"]
+    depends: Int[np.ndarray, " sentence"]
+    receivers: tuple[tuple[Head, ...], ...]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "a sentence belongs to one chain, so no row has values on several prompts"
+    _units = ("chain", "sentence")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures, in order."""
+        return tuple(self.values)
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        parts = []
+        for name, scores in self.values.items():
+            null = np.array([_mean(scores[self.of_chain == c]) for c in range(len(self.chains))])
+            nothing = np.full(len(scores), np.nan)
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "chain": [self.chains[c] for c in self.of_chain],
+                        "sentence": self.index,
+                        "text": list(self.texts),
+                        "metric": name,
+                        "score": scores,
+                        "sem": self.sems.get(name, nothing),
+                        "null": null[self.of_chain],
+                        "n": 1,
+                        "unit": UNITS[name],
+                    }
+                )
+            )
+        return pd.concat(parts, ignore_index=True)
+
+    def agreement(self, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+        """Return Spearman's correlation over sentences of every two measures, averaged over chains.
+
+        The interval redraws chains and, within them, sentences; the p value permutes the sentences
+        of one measure within every chain.
+
+        Args:
+            draws: number of bootstrap draws and of permutations.
+            seed: seed of both.
+
+        Raises:
+            OptionError: there are fewer than two measures.
+        """
+        import pandas as pd
+
+        if len(self.values) < 2:
+            raise OptionError("agreement compares measures, and only one was computed")
+        rows = []
+        for one, other in combinations(self.values, 2):
+            rng = np.random.default_rng(seed)
+            pairs = []
+            for c in range(len(self.chains)):
+                mine = self.of_chain == c
+                x, y = self.values[one][mine], self.values[other][mine]
+                kept = np.isfinite(x) & np.isfinite(y)
+                if kept.sum() > 2:
+                    pairs.append((x[kept], y[kept]))
+            score = _mean(np.array([_rank_correlation(x, y) for x, y in pairs]))
+            boot = np.full(draws, np.nan)
+            null = np.full(draws, np.nan)
+            if pairs:
+                boot = _redrawn(pairs, draws, rng)
+                null = _average([_permuted(x, y, draws, rng) for x, y in pairs])
+            known = np.isfinite(boot).sum() > draws // 2
+            low, high = percentile_interval(boot[np.isfinite(boot)]) if known else (np.nan,) * 2
+            beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
+            rows.append(
+                {
+                    "measure": one,
+                    "other": other,
+                    "spearman": score,
+                    "low": low,
+                    "high": high,
+                    "null": _mean(null),
+                    "p": (1 + beyond) / (1 + draws) if np.isfinite(score) else np.nan,
+                    "chains": len(pairs),
+                    "sentences": sum(len(x) for x, _ in pairs),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
+        """Write a self-contained page with the sentences, coloured, and their anchors.
+
+        Raises:
+            StoreError: the file cannot be written; an existing file is then unchanged.
+        """
+        write_atomically(Path(path), behind("Anchors.page")(self, title=title or "Anchors"))
+
+    def __repr__(self) -> str:
+        told = []
+        for name, scores in self.values.items():
+            if np.isfinite(scores).any():
+                best = int(np.nanargmax(scores))
+                told.append(f"{name} {self.index[best]} of {self.chains[self.of_chain[best]]}")
+        return f"Anchors in {len(self.chains)} chains, largest: {', '.join(told) or 'none'}"
+
+
+def _mean(x: np.ndarray) -> float:
+    """Return the mean of the finite values; NaN without any."""
+    known = x[np.isfinite(x)]
+    return float(known.mean()) if len(known) else np.nan
+
+
+def _average(each: list[np.ndarray]) -> np.ndarray:
+    """Return the mean over chains where it exists; NaN where it never does."""
+    values = np.stack(each)
+    known = np.isfinite(values)
+    number = known.sum(0)
+    total = np.where(known, values, 0).sum(0)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
+def _rank_correlation(
+    x: Float[np.ndarray, "*draw item"], y: Float[np.ndarray, "*draw item"]
+) -> np.ndarray:
+    """Return Spearman's correlation along the last axis; NaN where one side has no spread."""
+    one, other = (r - r.mean(-1, keepdims=True) for r in (ranks(x), ranks(y)))
+    size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
+    return np.where(size > 0, (one * other).sum(-1) / np.where(size > 0, size, 1), np.nan)
+
+
+def _redrawn(
+    pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, " draw"]:
+    """Return the mean correlation with chains, and sentences within them, drawn again."""
+    each = []
+    for x, y in pairs:
+        at = rng.integers(len(x), size=(draws, len(x)))
+        each.append(_rank_correlation(x[at], y[at]))
+    which = rng.integers(len(pairs), size=(len(pairs), draws))
+    return _average(list(np.take_along_axis(np.stack(each), which, axis=0)))
+
+
+def _permuted(
+    x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator
+) -> Float[np.ndarray, " draw"]:
+    others = rng.permuted(np.broadcast_to(y, (draws, len(y))), axis=1)
+    return _rank_correlation(np.broadcast_to(x, others.shape), others)

@@ -1,0 +1,12 @@
+from .answer import AnswerSources, answer_sources
+from .documents import sentence_documents
+from .judge import judge_sources
+from .judgement import SourceJudgement
+
+__all__ = [
+    "AnswerSources",
+    "SourceJudgement",
+    "answer_sources",
+    "judge_sources",
+    "sentence_documents",
+]

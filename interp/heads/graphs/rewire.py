@@ -1,0 +1,48 @@
+"""Random directed graphs with the degrees of a given one, and counts of three-node motifs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import networkx as nx
+import numpy as np
+
+Edges = Sequence[tuple[int, int]]
+
+
+def rewired(edges: Edges, rng: np.random.Generator, *, swaps: int = 10) -> list[tuple[int, int]]:
+    """Exchange the ends of random pairs of edges, which keeps the degrees of every node.
+
+    No self-loop and no double edge arises. If every edge leads to an earlier node (causal
+    attention), every edge of the result does.
+
+    Args:
+        edges: pairs of nodes.
+        rng: the generator.
+        swaps: attempted exchanges per edge.
+    """
+    found = [(int(a), int(b)) for a, b in edges]
+    there = set(found)
+    causal = all(a > b for a, b in found)
+    if len(found) < 2:
+        return found
+    for one, other in rng.integers(len(found), size=(swaps * len(found), 2)).tolist():
+        (a, b), (c, d) = found[one], found[other]
+        new = (a, d), (c, b)
+        if a == d or c == b or new[0] in there or new[1] in there:
+            continue
+        if causal and not (a > d and c > b):
+            continue
+        there -= {found[one], found[other]}
+        there |= set(new)
+        found[one], found[other] = new
+    return found
+
+
+def triads(n: int, edges: Edges) -> dict[str, int]:
+    """Return the number of connected three-node motifs of each kind (Holland and Leinhardt)."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(edges)
+    census = nx.triadic_census(graph)
+    return {name: int(count) for name, count in census.items() if name not in ("003", "012", "102")}

@@ -1,0 +1,4 @@
+from .layers import GraphAttention, lookup
+from .transformer import GraphTransformer
+
+__all__ = ["GraphAttention", "GraphTransformer", "lookup"]

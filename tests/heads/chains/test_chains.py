@@ -1,0 +1,202 @@
+"""Sentences of long texts: planted links are found, random heads find none, and bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from syntax.made import word_tokenizer
+
+import interp
+from interp import planted
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.head import Head
+from interp.core.statistics import auroc
+from interp.heads.chains import (
+    Chain,
+    hide_spans,
+    linked_chains,
+    receiver_heads,
+    rollout_effects,
+    sentence_attention,
+    sentence_spans,
+    suppression_effects,
+    thought_anchors,
+    vertical_scores,
+)
+
+
+@pytest.fixture(scope="module")
+def roomy():
+    """Planted induction with so many tokens that filler need not repeat, and its head."""
+    built = planted.induction(vocab=112)
+    [copier] = built.roles["induction"]
+    return interp.load(built.model, name="roomy"), Head(*copier, "decoder")
+
+
+@pytest.fixture(scope="module")
+def linked(roomy) -> list[Chain]:
+    return linked_chains(roomy[0], chains=3, sentences=16, length=6, anchors=1, links=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("One. Two? Three!", ["One. ", "Two? ", "Three!"]),
+        ("Pi is 3.14 today. Yes.", ["Pi is 3.14 today. ", "Yes."]),
+        ("Dr. A. Smith left, e.g. now. End", ["Dr. A. Smith left, e.g. now. ", "End"]),
+        ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
+        ("A heading\n\n1. First step\n2. Second", ["A heading\n\n", "1. First step\n2. Second"]),
+        ("Wait... So? ... !", ["Wait... ", "So? ... !"]),
+        ("no end", ["no end"]),
+        ("\u4e00\u3002\u4e8c\u3002", ["\u4e00\u3002", "\u4e8c\u3002"]),
+    ],
+)
+def test_sentences_cover_the_text(text, parts) -> None:
+    assert [text[a:b] for a, b in sentence_spans(text)] == parts
+
+
+def test_text_becomes_spans_of_tokens() -> None:
+    model = interp.load("planted:induction", tokenizer=word_tokenizer(["a", "b", "c", ".", "x"]))
+    text = "a b . c x ."
+    chain = Chain.of_text(model, text, spans=[(0, 5), (5, 11)], question="x", answer="a")
+    assert chain.texts == ("a b .", "c x .")
+    assert [b - a for a, b in chain.spans] == [3, 3]
+    assert chain.prompt[chain.spans[1][0]] == model.tokenizer.convert_tokens_to_ids("c")
+    assert len(chain.question) == len(chain.answer) == 1
+    with pytest.raises(PromptError, match="has no token of its own"):
+        Chain.of_text(model, "a b c", spans=[(0, 1), (1, 2), (2, 5)])
+    with pytest.raises(PromptError, match="has no tokenizer"):
+        Chain.of_text(interp.load("planted:noise"), text)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gptj"])
+def test_streamed_means_equal_those_of_stored_patterns(loaded, family) -> None:
+    model = loaded(family)
+    ids = tuple(np.random.default_rng(0).integers(1, model.d_vocab, 18).tolist())
+    spans = ((1, 4), (4, 9), (10, 18))
+    found = sentence_attention(model, Chain(ids, spans, ("a", "b", "c")))
+    cache = model.capture([ids], ["pattern"])
+    patterns = torch.cat([cache["pattern", site.layer][0] for site in model.sites])
+    for i, (a, b) in enumerate(spans):
+        for j, (c, d) in enumerate(spans):
+            expected = float(patterns[:, a:b, c:d].double().mean())
+            assert found[i, j] == pytest.approx(expected, abs=1e-6)
+
+
+def test_vertical_scores_by_hand() -> None:
+    pairs = np.arange(25.0).reshape(5, 5)
+    found = vertical_scores(pairs, 2)
+    assert found[:3].tolist() == [(10 + 15 + 20) / 3, (16 + 21) / 2, 22]
+    assert np.isnan(found[3:]).all()
+    with pytest.raises(PromptError, match="5 sentences"):
+        vertical_scores(pairs, 4)
+
+
+def test_the_planted_head_is_the_receiver(roomy, linked) -> None:
+    model, copier = roomy
+    found = receiver_heads(model, linked)
+    assert found.receivers(1) == (copier,)
+    frame = found.to_pandas().set_index(["layer", "head"])
+    others = frame.drop(index=(copier.layer, copier.head))["score"]
+    assert frame.loc[(copier.layer, copier.head), "score"] > 5 > others.max() + 2
+    for chain in linked:
+        received = found.received(chain.name, [copier])
+        assert np.nanargmax(received) == chain.depends[0][1]
+    with pytest.raises(UnknownName, match="chain"):
+        found.received("none")
+
+
+def test_suppression_equals_a_mask_given_to_the_model(loaded) -> None:
+    model = loaded("llama")
+    ids = np.random.default_rng(1).integers(1, model.d_vocab, 16).tolist()
+    mask = torch.ones(16, 16).tril().bool()
+    mask[4:, :4] = False  # the first sentence: its tokens see themselves, later ones do not
+    mask[9:, 6:9] = False
+    given = torch.where(mask, 0.0, torch.finfo(torch.float32).min)[None, None]
+    with torch.no_grad():
+        expected = model.module(input_ids=torch.tensor([ids]), attention_mask=given).logits
+        with model.edited(hide_spans(model, [[(0, 4), (6, 9)]])):
+            found = model.run([tuple(ids)])
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_suppression_finds_planted_links_and_chance_elsewhere(roomy, linked) -> None:
+    model, _ = roomy
+    scores, truth = [], []
+    for chain in linked:
+        found = suppression_effects(model, chain)
+        assert np.flatnonzero(found.answer > 1).tolist() == list(chain.sources)
+        links = np.zeros_like(found.divergence, dtype=bool)
+        for later, earlier in chain.depends:
+            links[earlier, later] = True
+        known = np.isfinite(found.divergence)
+        scores.append(found.divergence[known])
+        truth.append(links[known])
+    assert auroc(np.concatenate(scores), np.concatenate(truth)) > 0.98
+    rng = np.random.default_rng(0)
+    null = [
+        auroc(np.concatenate(scores), rng.permutation(np.concatenate(truth))) for _ in range(50)
+    ]
+    assert abs(np.mean(null) - 0.5) < 0.06
+
+
+def test_random_heads_have_no_anchors() -> None:
+    model = interp.load("planted:noise")
+    for chain in linked_chains(model, chains=2, sentences=12, length=6, anchors=1, links=3):
+        found = suppression_effects(model, chain)
+        assert np.abs(found.answer).max() < 0.5
+
+
+@pytest.fixture(scope="module")
+def anchors(planted_induction):
+    few = linked_chains(planted_induction, chains=2, sentences=8, length=6, anchors=1, links=3)
+    return few, thought_anchors(planted_induction, few, rollouts=6, apart=2, k=2, tokens=12)
+
+
+def test_both_interventions_find_the_source_and_agree(anchors) -> None:
+    chains, found = anchors
+    for number, chain in enumerate(chains):
+        mine = found.of_chain == number
+        for name in ("suppression_answer", "resampling"):
+            assert np.nanargmax(found.values[name][mine]) == chain.sources[0], name
+        raised = found.values["resampling"][mine][chain.sources[0]]
+        assert raised > 0.5
+    table = found.agreement(draws=200).set_index(["measure", "other"])
+    row = table.loc[("suppression_answer", "resampling")]
+    assert row["spearman"] > 0.2 > abs(row["null"]) * 2
+    assert row["low"] <= row["spearman"] <= row["high"]
+    assert found.provenance["options"]["heads_chosen_on"] == "the other chains"
+
+
+def test_the_page_escapes_the_sentences(anchors, tmp_path) -> None:
+    from dataclasses import replace
+
+    _, found = anchors
+    texts = ("<script>alert(1)</script>", *found.texts[1:])
+    replace(found, texts=texts).save(tmp_path / "a.html")
+    page = (tmp_path / "a.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    assert "http" not in page.split("</style>")[1].replace("http-equiv", "")
+
+
+def test_bad_input_of_chains(planted_induction, anchors) -> None:
+    chains, _ = anchors
+    with pytest.raises(PromptError, match="context of 1,024"):
+        receiver_heads(planted_induction, [Chain((1,) * 1100, ((0, 500), (500, 1100)), ("a", "b"))])
+    with pytest.raises(PromptError, match="spans tokens 2 to 9"):
+        Chain((1, 2, 3), ((0, 2), (2, 9)), ("a", "b"))
+    with pytest.raises(PromptError, match="no sentences"):
+        Chain((1, 2, 3), (), ())
+    with pytest.raises(OptionError, match="no sentence 99"):
+        suppression_effects(planted_induction, chains[0], [99])
+    plain = Chain(chains[0].ids, chains[0].spans, chains[0].texts)
+    with pytest.raises(OptionError, match="has no answer"):
+        rollout_effects(planted_induction, plain)
+    with pytest.raises(UnknownName, match="way to find anchors"):
+        thought_anchors(planted_induction, chains, ways=["tea"])
+    with pytest.raises(OptionError, match="same name"):
+        receiver_heads(planted_induction, [plain, plain], apart=2)
+    with pytest.raises(OptionError, match="one more"):
+        linked_chains(planted_induction, sentences=4)
