@@ -1,10 +1,12 @@
 from .declaration import AttributionMethod, Scores, attribute, attribution
+from .difference import explain_difference
 from .evaluation.deceived import deceived
 from .evaluation.importance import compare_importance
 from .evaluation.run import faithfulness
 from .example import Example
 from .named import choose_methods
 from .result import Attribution
+from .similarity_matrix import SimilarityMatrix, similarity_matrix
 from .target import Target, label, similarity, token_logit
 
 __all__ = [
@@ -12,15 +14,18 @@ __all__ = [
     "AttributionMethod",
     "Example",
     "Scores",
+    "SimilarityMatrix",
     "Target",
     "attribute",
     "attribution",
     "choose_methods",
     "compare_importance",
     "deceived",
+    "explain_difference",
     "faithfulness",
     "label",
     "similarity",
+    "similarity_matrix",
     "token_logit",
 ]
 
