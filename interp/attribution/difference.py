@@ -27,7 +27,7 @@ By = Literal["position", "token"]
 def explain_difference(
     model: Any,
     prompts: Sequence[Any],
-    method: str | AttributionMethod | BoundMethod = "deeplift",
+    method: str | AttributionMethod | BoundMethod = "integrated_gradients",
     target: str | Sequence[str | Target | None] | None = None,
     *,
     other_model: Any = None,
