@@ -4,6 +4,7 @@ from .evaluation.deceived import deceived
 from .evaluation.importance import compare_importance
 from .evaluation.run import faithfulness
 from .example import Example
+from .learned_weights import LearnedHeadWeights, learn_head_weights
 from .named import choose_methods
 from .result import Attribution
 from .similarity_matrix import SimilarityMatrix, similarity_matrix
@@ -13,6 +14,7 @@ __all__ = [
     "Attribution",
     "AttributionMethod",
     "Example",
+    "LearnedHeadWeights",
     "Scores",
     "SimilarityMatrix",
     "Target",
@@ -24,6 +26,7 @@ __all__ = [
     "explain_difference",
     "faithfulness",
     "label",
+    "learn_head_weights",
     "similarity",
     "similarity_matrix",
     "token_logit",
