@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary, numbered
 from interp.core.result import Result
-from interp.core.statistics import holm, sign_flip_p
+from interp.core.statistics import RANDOM_FLIPS, holm, sign_flip_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,17 +90,25 @@ class PromptMeans(Result):
         return pd.DataFrame(rows, columns=None if rows else pd.Index(list(columns)))
 
 
-def paired_p(apart: Float[Array, " prompt"], clusters: Sequence[str] | None = None) -> float:
+def paired_p(
+    apart: Float[Array, " prompt"],
+    clusters: Sequence[str] | None = None,
+    *,
+    flips: int = RANDOM_FLIPS,
+    seed: int = 0,
+) -> float:
     """Return the sign-flip p value of a mean difference, with one sign for each whole cluster.
 
     Args:
         apart: difference on each prompt; NaN is left out.
         clusters: a label per prompt; without labels each prompt has its own sign.
+        flips: number of random sign flips where there are too many to try all.
+        seed: seed of the random flips.
     """
     there = ~np.isnan(apart)
     if clusters is None:
-        return sign_flip_p(apart[there])
+        return sign_flip_p(apart[there], flips=flips, seed=seed)
     kept = [label for label, one in zip(clusters, there, strict=True) if one]
     sums = np.zeros(len(set(kept)))
     np.add.at(sums, numbered(len(kept), kept), apart[there])
-    return sign_flip_p(sums)
+    return sign_flip_p(sums, flips=flips, seed=seed)
