@@ -1,7 +1,12 @@
 from .declaration import AttributionMethod, Scores, attribute, attribution
 from .difference import explain_difference
+from .evaluation.cost import method_cost
 from .evaluation.deceived import deceived
 from .evaluation.importance import compare_importance
+from .evaluation.plausibility import plausibility
+from .evaluation.randomisation import randomisation_check
+from .evaluation.rationales import Rationale, read_rationales
+from .evaluation.refit import refit_check
 from .evaluation.run import faithfulness
 from .example import Example
 from .learned_weights import LearnedHeadWeights, learn_head_weights
@@ -15,6 +20,7 @@ __all__ = [
     "AttributionMethod",
     "Example",
     "LearnedHeadWeights",
+    "Rationale",
     "Scores",
     "SimilarityMatrix",
     "Target",
@@ -27,6 +33,11 @@ __all__ = [
     "faithfulness",
     "label",
     "learn_head_weights",
+    "method_cost",
+    "plausibility",
+    "randomisation_check",
+    "read_rationales",
+    "refit_check",
     "similarity",
     "similarity_matrix",
     "token_logit",
