@@ -129,7 +129,7 @@ def rescaled_attention(site: Site, call: Call) -> Float[Tensor, "2 head query_po
 
 
 def rescaled_cosine(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """Compute the cosine with a fixed vector: a product of the dot product and an inverse length."""
+    """Compute the cosine with a fixed vector, a product of dot product and inverse length."""
     a, b = a.double(), b.double()
     other = b.norm(dim=dim).clamp_min(eps)
     square = product(torch.mul, a, a).sum(dim)

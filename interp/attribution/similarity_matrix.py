@@ -90,7 +90,8 @@ class SimilarityMatrix(Result):
         if self._kept is not None:
             return super().plot(k)
         title = f"cosine {self.cosine:.3g}, of which {self.matrix.sum():.3g} in pairs of tokens"
-        return grid(self.matrix, self.first, self.second, title=title, unit="cosine")
+        hover = [[f"{a!r} and {b!r}" for b in self.second] for a in self.first]
+        return grid(self.matrix, self.first, self.second, hover=hover, title=title, unit="cosine")
 
     def __str__(self) -> str:
         a, b, c = self.reference_terms
@@ -100,8 +101,9 @@ class SimilarityMatrix(Result):
         ]
         shown = self.wide().sort_values("score", key=abs, ascending=False, kind="stable")
         for row in shown.head(self._asked or 10).to_dict("records"):
-            pair = f"{row['token']} ({row['position']})", (
-                f"{row['other_token']} ({row['other_position']})"
+            pair = (
+                f"{row['token']} ({row['position']})",
+                (f"{row['other_token']} ({row['other_position']})"),
             )
             lines.append(f"  {row['score']:+.4f}  {pair[0]:<16} {pair[1]}")
         return "\n".join(lines)
@@ -123,9 +125,10 @@ def similarity_matrix(
 
     Each sentence's embedding is integrated along the straight path from a reference to its token
     embeddings, at the midpoints of the steps; positions and the tokens that the tokenizer adds stay
-    as they are. In mode "forward" the derivative in the direction of each token is one entry of a batch
-    (forward-mode differentiation); "reverse" runs one backward pass per dimension of the embedding,
-    gives the same numbers, and is for models with an operation without a forward derivative.
+    as they are. In mode "forward" the derivative in the direction of each token is one entry of a
+    batch (forward-mode differentiation); "reverse" runs one backward pass per dimension of the
+    embedding, gives the same numbers, and is for models with an operation without a forward
+    derivative.
 
     Args:
         model: an encoder whose output is one state per token.

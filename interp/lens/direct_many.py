@@ -62,8 +62,8 @@ def direct_logits(
         seed: seed of the random tokens.
 
     Returns:
-        A row per part, with its mean over prompts, its interval, and the same for random tokens; `p`
-        tests the paired difference from it, Holm-corrected over rows.
+        A row per part, with its mean over prompts, its interval, and the same for random tokens;
+        `p` tests the paired difference from it, Holm-corrected over rows.
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al.
     2022, "Interpretability in the Wild" (arXiv 2211.00593) for its mean over prompts.
@@ -89,8 +89,8 @@ def direct_logits(
     given, stack = Prompts.of(prompts, model), predicting_stack(model)
     if len(model.stacks) > 1:
         raise OptionError(
-            f"{model.name} has stacks {', '.join(model.stacks)}; direct_logits reads models with one"
-            ", use direct_logit_attribution for a single prompt"
+            f"{model.name} has stacks {', '.join(model.stacks)}; direct_logits reads models with "
+            "one, use direct_logit_attribution for a single prompt"
         )
     first = _tokens(model, targets, len(given), "target")
     second = None if contrasts is None else _tokens(model, contrasts, len(given), "contrast")
@@ -208,9 +208,9 @@ class _Reading:
         total = sum(found)
         if abs(total - whole) > 1e-4 * (sum(map(abs, found)) + 1e-6):
             raise UnreadableAttention(
-                f"{self.model.name}: the parts sum to {total:.6g}, but the stream gives {whole:.6g}:"
-                " something besides attention and MLPs writes to the stream, or a norm is applied "
-                "to it (post-norm)"
+                f"{self.model.name}: the parts sum to {total:.6g}, but the stream gives "
+                f"{whole:.6g}: something besides attention and MLPs writes to the stream, or a "
+                "norm is applied to it (post-norm)"
             )
 
     def _by_source(

@@ -139,8 +139,8 @@ def logit_lens(
         raise OptionError(f"k={k} is out of range; give 1 to {model.d_vocab}")
     if tuned is not None and tuned.provenance["content_hash"] != model.content_hash:
         raise OptionError(
-            f"the translators were trained on {tuned.provenance['model_id']}, whose weights are not "
-            f"those of {model.name}; train them on this model with tuned_lens"
+            f"the translators were trained on {tuned.provenance['model_id']}, whose weights are "
+            f"not those of {model.name}; train them on this model with tuned_lens"
         )
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     cache = model.capture(inputs, ("resid_pre", "resid_post"), stack=stack)
@@ -151,7 +151,9 @@ def logit_lens(
     wanted = None if target is None else token_id(model, target)
     tops, values, logits, ranks = [], [], [], []
     with torch.no_grad():
-        for depth, stream in enumerate(streams):  # one depth at a time: logits of all positions are large
+        for depth, stream in enumerate(
+            streams
+        ):  # one depth at a time: logits of all positions are large
             read = stream if tuned is None else tuned.translated(depth, stream)
             found = end(read)[0].double()
             best = found.topk(k, dim=-1)

@@ -1,4 +1,4 @@
-"""The tuned lens: an affine map per layer to the basis of the unembedding, judged on held-out texts."""
+"""The tuned lens: an affine map per layer to the unembedding's basis, judged on held-out texts."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def tuned_lens(
         raise OptionError(f"a tuned lens needs at least {FEWEST} texts, not {len(given)}")
     if not 0 < held_out < 1 or rounds < 1 or l2 < 0:
         raise OptionError(
-            f"held_out={held_out}, rounds={rounds}, l2={l2}: give a share between 0 and 1, at least "
-            "one round, and a weight of 0 or more"
+            f"held_out={held_out}, rounds={rounds}, l2={l2}: give a share between 0 and 1, at "
+            "least one round, and a weight of 0 or more"
         )
     clusters = given.clusters if clusters is None else clusters
     train, stop, judge = _parts(len(given), clusters, held_out, seed)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from attribution.toy import IDS, WIDTH, Gated, example
 from torch import nn
 
-from attribution.toy import IDS, WIDTH, Gated, example
 from interp.attribution import Example, Target, similarity
 from interp.core.errors import UnreadableAttention
 from interp.core.registry import ATTRIBUTION_METHODS

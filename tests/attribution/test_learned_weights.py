@@ -7,8 +7,8 @@ import pytest
 
 import interp
 from interp.attribution import attribute, learn_head_weights
-from interp.attribution.learned_weights import _Ridge, _Text, head_attention
 from interp.attribution.example import Example
+from interp.attribution.learned_weights import _Ridge, _Text, head_attention
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError
 

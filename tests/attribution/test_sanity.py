@@ -50,7 +50,12 @@ def test_the_cascade_covers_every_weight_once(sane_model, loaded) -> None:
 def test_the_read_out_loses_the_class_when_the_deciding_word_is_removed(sane_model) -> None:
     said = sentences(80_001, 48)
     found = refit_check(
-        sane_model, [s.text for s in said], [s.right for s in said], ["attn_lrp", "random_scores"], "token:she|he", shares=(0.1,)
+        sane_model,
+        [s.text for s in said],
+        [s.right for s in said],
+        ["attn_lrp", "random_scores"],
+        "token:she|he",
+        shares=(0.1,),
     )
     frame = found.to_pandas().set_index("method")
     assert found.notes["accuracy with all tokens"] > 0.9
@@ -70,7 +75,9 @@ def test_passes_are_counted(sane_model) -> None:
     methods = ["random_scores", "integrated_gradients:steps=5", "occlusion", "attn_lrp",
                "occlusion:how=mask"]  # fmt: skip
     found = method_cost(sane_model, TEXTS[:2], methods, "token:she|he")
-    cost = {(a["metric"], a["method"]): x for a, x in zip(found.about, found.per_prompt, strict=True)}
+    cost = {
+        (a["metric"], a["method"]): x for a, x in zip(found.about, found.per_prompt, strict=True)
+    }
     tokens = np.array([len(sane_model.tokenizer(t)["input_ids"]) for t in TEXTS[:2]])
     forward = "forward passes"
     assert (cost[forward, "random_scores"] == 1).all()
@@ -117,7 +124,8 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file.write_text("\n".join(TEXTS))
     labels.write_text("\n".join(s.right for s in SAID))
     done = run("sanity", file, "--model", "bundled:deceive", "-t", "she|he", "-m",
-               "raw_attention,input_norm", "--labels", labels, "-o", tmp_path / "out", "-q")  # fmt: skip
+               "raw_attention,input_norm", "--labels", labels, "-o", tmp_path / "out",
+               "-q")  # fmt: skip
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
         assert line in done.output

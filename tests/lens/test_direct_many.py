@@ -87,9 +87,7 @@ def test_the_command_prints_intervals_and_nulls(run, tmp_path) -> None:
     from interp.bundled.deceive_text import sentences
 
     file = tmp_path / "texts.txt"
-    file.write_text(
-        "".join(f"{s.text}\t{s.right}|{s.wrong}\n" for s in sentences(60_000, 6))
-    )
+    file.write_text("".join(f"{s.text}\t{s.right}|{s.wrong}\n" for s in sentences(60_000, 6)))
     for split, name in (("part", "MLP 0"), ("source", "from ")):
         done = run("lens", "--model", "bundled:deceive", "--direct", file, "--split", split,
                    "--top", 40)  # fmt: skip

@@ -75,7 +75,9 @@ def plausibility(
     chosen = choose_methods(methods)
     asked = [targets] * len(given) if targets is None or isinstance(targets, str) else list(targets)
     if len(asked) != len(given):
-        raise OptionError(f"{len(asked)} targets for {len(given)} rationales; give one per document")
+        raise OptionError(
+            f"{len(asked)} targets for {len(given)} rationales; give one per document"
+        )
     rng = np.random.default_rng(seed)
     found = np.full((len(AGREEMENT), len(chosen), len(given)), np.nan)
     null = np.full((len(AGREEMENT), len(given)), np.nan)
@@ -86,10 +88,9 @@ def plausibility(
                 f"rationale {one.name}: {int(one.evidence.sum())} of {len(one.words)} words are "
                 "marked, so nothing can agree or disagree; leave it out"
             )
-        if isinstance(target, str):
-            target = target.replace("{label}", one.label)
+        named = target.replace("{label}", one.label) if isinstance(target, str) else target
         tokens, which = word_tokens(model, one.words, one.name)
-        example = Example(model, [tokens], target)
+        example = Example(model, [tokens], named)
         ids.append(example.ids)
         drawn = [rng.random(len(one.words)) for _ in range(DRAWS)]
         for m, measure in enumerate(AGREEMENT.values()):

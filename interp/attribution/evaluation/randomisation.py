@@ -124,8 +124,8 @@ def cascade(model: Model) -> list[tuple[str, list[str]]]:
         numbers = [i for i, part in enumerate(parts) if part.isdigit()]
         if not numbers:
             raise OptionError(
-                f"{model.name}: {site.module} does not lie in a list of blocks, so layers cannot be "
-                "randomised one by one"
+                f"{model.name}: {site.module} does not lie in a list of blocks, so layers cannot "
+                "be randomised one by one"
             )
         blocks.setdefault(".".join(parts[: numbers[0] + 1]), f"{site.stack} layer {site.layer}")
     paths = list(blocks)

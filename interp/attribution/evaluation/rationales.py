@@ -42,9 +42,9 @@ def read_rationales(path: str | Path) -> list[Rationale]:
     """Read annotations in the layout of ERASER.
 
     The file has one JSON object per line with `annotation_id`, `evidences` (lists of spans with
-    `docid`, `start_token`, `end_token` and `text`) and `classification`. Documents lie beside it, as
-    files of words separated by white space in the folder `docs`, or as lines of `docs.jsonl` with
-    `docid` and `document`.
+    `docid`, `start_token`, `end_token` and `text`) and `classification`. Documents lie beside it,
+    as files of words separated by white space in the folder `docs`, or as lines of `docs.jsonl`
+    with `docid` and `document`.
 
     Raises:
         PromptError: a file is missing or has another layout, a document is missing, or a span lies
@@ -102,7 +102,8 @@ def _documents(folder: Path) -> dict[str, tuple[str, ...]]:
             return {str(one["docid"]): tuple(str(one["document"]).split()) for one in each}
         except (ValueError, KeyError, TypeError) as error:
             raise PromptError(
-                f"{beside} is not a file of documents ({error!r}); each line needs docid and document"
+                f"{beside} is not a file of documents ({error!r}); each line needs docid and "
+                "document"
             ) from error
     if not (folder / "docs").is_dir():
         raise PromptError(

@@ -1,4 +1,4 @@
-"""ROAR with a refitted read-out: is the class still decodable after the top tokens are removed?"""
+"""Test like ROAR: accuracy of a refitted read-out after the top tokens are removed."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ def deeplift(example: Example, *, baseline: str = "auto") -> Scores:
 
     Cost: One forward and one backward pass of two inputs.
 
-    Not for: a baseline that is unusual for the model; try a second one. Contributions of inputs that
-    interact depend on the chosen split of products.
+    Not for: a baseline that is unusual for the model; try a second one. Contributions of inputs
+    that interact depend on the chosen split of products, and large ones may cancel.
 
     Args:
         example: the input and its target.

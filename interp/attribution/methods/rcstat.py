@@ -20,10 +20,8 @@ SHARE, FEWEST = 4, 2  # by default the last quarter, and at least two tokens, co
 
 
 @attribution(unit="logit", signed=False, needs="patterns", softmax_only=True)
-def rcstat(
-    example: Example, *, generated: int = 0, heads: int = 0, stack: str = ""
-) -> Scores:
-    """Expected excess of a generated token's logit to a prompt token over logits within the output.
+def rcstat(example: Example, *, generated: int = 0, heads: int = 0, stack: str = "") -> Scores:
+    """Compute how far logits of the output to a prompt token exceed those within the output.
 
     The last tokens of the input count as generated, the others as the prompt. For each head, X is
     the logit before the softmax (scaled, before masks) of a generated query to the prompt token,
@@ -82,7 +80,9 @@ def rcstat(
 
 
 def relative(
-    logits: Float[Tensor, "head generated key"], seen: Bool[Tensor, "#head generated key"], start: int
+    logits: Float[Tensor, "head generated key"],
+    seen: Bool[Tensor, "#head generated key"],
+    start: int,
 ) -> Float[Tensor, "head prompt"]:
     """Compute the mean of max(X - Y, 0) for each prompt key, over X and Y independent.
 

@@ -32,9 +32,11 @@ GROUP = "Attribution"
     help="Model to load, as for `interp score`.",
 )
 @click.option("--other", type=MODEL_NAME, metavar="MODEL",
-    help="Second model; without it each line of FILE holds two prompts, separated by a tab.")  # fmt: skip
-@click.option("-m", "--method", default="integrated_gradients", show_default=True, type=ATTRIBUTION_NAMES,
-    metavar="NAME[:OPTION=VALUE,...]", help="A method of `interp methods`.")  # fmt: skip
+    help="Second model; without it each line of FILE holds two prompts, separated by a "
+    "tab.")  # fmt: skip
+@click.option("-m", "--method", default="integrated_gradients", show_default=True,
+    type=ATTRIBUTION_NAMES, metavar="NAME[:OPTION=VALUE,...]",
+    help="A method of `interp methods`.")  # fmt: skip
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`.")  # fmt: skip
 @click.option("--by", default="token", show_default=True, type=click.Choice(["token", "position"]),

@@ -38,7 +38,8 @@ GROUP = "Attribution"
 @click.option("--span", default=1, show_default=True, type=click.IntRange(1),
     help="Tokens per span.")  # fmt: skip
 @click.option("--how", default="", metavar="delete|mask|mean|hide|ID",
-    help="How tokens are removed; by default mask if there is a mask token, otherwise mean.")  # fmt: skip
+    help="How tokens are removed; by default mask if there is a mask token, otherwise "
+    "mean.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of held-out texts and of sets.")
 @click.option("--top", default=8, show_default=True, type=click.IntRange(1), metavar="K",
     help="Number of heads to print.")  # fmt: skip

@@ -90,8 +90,14 @@ def lens(
 
         texts, targets, contrasts = targets_of(direct, target)
         found = direct_logits(
-            model, texts, targets, contrasts, split=split, position=position, seed=seed
-        )  # type: ignore[arg-type]
+            model,
+            texts,
+            targets,
+            contrasts,
+            split=split,  # type: ignore[arg-type]
+            position=position,
+            seed=seed,
+        )
         click.echo(direct_text(found, top))
     if text is not None:
         from interp.lens import logit_lens

@@ -37,7 +37,8 @@ GROUP = "Attribution"
 @click.option("-m", "--methods", default=DEFAULT, show_default=True, type=ATTRIBUTION_NAMES,
     metavar="A,B:OPTION=VALUE,...", help="Methods of `interp methods`.")  # fmt: skip
 @click.option("-t", "--target", metavar="TARGET",
-    help="Number to explain, as for `interp attribute`; {label} stands for the annotated class.")  # fmt: skip
+    help="Number to explain, as for `interp attribute`; {label} stands for the annotated "
+    "class.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the random rankings.")
 @click.option("-o", "--out", type=_FILE, metavar="FILE",
     help="Write the result: parquet, csv, json, toml or html, by suffix.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp sanity`: do attributions depend on the weights, and what do they cost?"""
+"""Command `interp sanity`: whether attributions depend on the weights, and their cost."""
 
 from __future__ import annotations
 

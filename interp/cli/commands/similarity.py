@@ -65,8 +65,14 @@ def similarity(
 
     model = loaded(source, loading, imports)
     found = similarity_matrix(
-        model, first, second, steps=steps, baseline=baseline, pool=pool, mode=mode
-    )  # type: ignore[arg-type]
+        model,
+        first,
+        second,
+        steps=steps,
+        baseline=baseline,
+        pool=pool,  # type: ignore[arg-type]
+        mode=mode,  # type: ignore[arg-type]
+    )
     click.echo(found.top(top) if top else found)
     if out is not None:
         found.save(out)
