@@ -26,6 +26,7 @@ from interp.attribution.evaluation.result import MEASURES
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import InterpError
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.core.statistics import least_sign_flip_p
 
 HERE = Path(__file__).parent
 MEASURED = ("spearman", "aopc")
@@ -128,9 +129,10 @@ def report(made: dict) -> str:
         "",
         "Rank: Spearman correlation of |score| with |change| when one token is removed; AOPC: mean "
         "fall of the target as the top 10 to 50 % are removed. Means with 95 % intervals over texts "
-        "(over stories, where two beginnings of a story are one cluster). * p < 0.05 against random "
-        "scores, paired sign flips, Holm-corrected over methods. Passes and seconds are per text, "
-        "means of four texts.",
+        "(over stories, where two beginnings of a story are one cluster). * differs from random "
+        "scores, in either direction: p < 0.05, paired sign flips, Holm-corrected over methods. "
+        "Passes and seconds are per text, means of four texts. rcstat scores no token of the last "
+        "quarter of a text; learned_attention without learned weights is mean_attention.",
     ]
     for case in made["models"].values():
         deceived = any("deceived rank" in r for r in case["rows"].values())
@@ -155,6 +157,11 @@ def report(made: dict) -> str:
                       "right."]  # fmt: skip
         for measure in MEASURED:
             best = next(m for m in order_by(case, measure) if not m.startswith("occlusion"))
+            pairs = math.comb(len(order_by(case, measure)), 2)
+            if pairs * least_sign_flip_p(case["clusters"]) >= 0.05:
+                lines += ["", f"{measure}: {case['clusters']} clusters cannot show a difference "
+                          f"between {pairs} pairs of methods."]  # fmt: skip
+                continue
             lines += ["", f"{measure} ({MEASURES[measure][0]}): {best} is the best after occlusion; "
                       f"it beats {', '.join(case['beats'][measure][best]) or 'none'} (all pairs, "
                       "Holm, 5 %)."]  # fmt: skip
