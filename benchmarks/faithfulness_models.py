@@ -128,8 +128,8 @@ def report(made: dict) -> str:
         "# Attribution methods on three models",
         "",
         "Rank: Spearman correlation of |score| with |change| when one token is removed; AOPC: mean "
-        "fall of the target as the top 10 to 50 % are removed. Means with 95 % intervals over texts "
-        "(over stories, where two beginnings of a story are one cluster). * differs from random "
+        "fall of the target as the top 10 to 50 % are removed. Means with 95 % intervals over "
+        "texts (over stories, where two beginnings of a story are one cluster). * differs from random "
         "scores, in either direction: p < 0.05, paired sign flips, Holm-corrected over methods. "
         "Passes and seconds are per text, means of four texts. rcstat scores no token of the last "
         "quarter of a text; learned_attention without learned weights is mean_attention.",
@@ -162,12 +162,13 @@ def report(made: dict) -> str:
                 lines += ["", f"{measure}: {case['clusters']} clusters cannot show a difference "
                           f"between {pairs} pairs of methods."]  # fmt: skip
                 continue
-            lines += ["", f"{measure} ({MEASURES[measure][0]}): {best} is the best after occlusion; "
+            what = f"{measure} ({MEASURES[measure][0]})"
+            lines += ["", f"{what}: {best} is the best after occlusion; "
                       f"it beats {', '.join(case['beats'][measure][best]) or 'none'} (all pairs, "
                       "Holm, 5 %)."]  # fmt: skip
         lines += ["", f"Failures: {len(case['failures'])}."]
-    lines += ["", f"{made['machine']}, {made['versions']}. {made['note']}", "",
-              "Limits: few texts, one kind of removal per model, which AOPC and the rank share."]  # fmt: skip
+    lines += ["", f"{made['machine']}, {made['versions']}. {made['note']}", ""]
+    lines.append("Limits: few texts, one kind of removal per model, which AOPC and the rank share.")
     return "\n".join(lines) + "\n"
 
 
