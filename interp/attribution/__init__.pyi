@@ -1,26 +1,45 @@
 from .declaration import AttributionMethod, Scores, attribute, attribution
+from .difference import explain_difference
+from .evaluation.cost import method_cost
 from .evaluation.deceived import deceived
 from .evaluation.importance import compare_importance
+from .evaluation.plausibility import plausibility
+from .evaluation.randomisation import randomisation_check
+from .evaluation.rationales import Rationale, read_rationales
+from .evaluation.refit import refit_check
 from .evaluation.run import faithfulness
 from .example import Example
+from .learned_weights import LearnedHeadWeights, learn_head_weights
 from .named import choose_methods
 from .result import Attribution
+from .similarity_matrix import SimilarityMatrix, similarity_matrix
 from .target import Target, label, similarity, token_logit
 
 __all__ = [
     "Attribution",
     "AttributionMethod",
     "Example",
+    "LearnedHeadWeights",
+    "Rationale",
     "Scores",
+    "SimilarityMatrix",
     "Target",
     "attribute",
     "attribution",
     "choose_methods",
     "compare_importance",
     "deceived",
+    "explain_difference",
     "faithfulness",
     "label",
+    "learn_head_weights",
+    "method_cost",
+    "plausibility",
+    "randomisation_check",
+    "read_rationales",
+    "refit_check",
     "similarity",
+    "similarity_matrix",
     "token_logit",
 ]
 

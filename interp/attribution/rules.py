@@ -10,6 +10,8 @@ The following steps of a transformer are nonlinear, and a rule can replace the d
     activation   "gradient"; "identity": f(x)/x in place of f'(x)
     product      `split`: each factor of a product gets half of the gradient: queries and keys a
                  quarter, values a half; both sides of a gated MLP a half
+    rescale      for softmax, norm and activation: differences between the two inputs of a batch in
+                 place of derivatives (`interp.attribution.rescale`); products too
     gate         "stop": no gradient into the factor of a product that is the output of an
                  activation, so that the other side of a gated MLP gets all of it; "share" leaves
                  products to `split`
@@ -31,6 +33,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from interp.attribution.rescale import (
+    as_is,
+    product,
+    rescaled,
+    rescaled_attention,
+    rescaled_cosine,
+    rescaled_norm,
+)
 from interp.attribution.roles import Roles, close
 from interp.attribution.tracing import check_graph, is_gate, label_step, mark_gate, trust
 from interp.core.errors import OptionError, UnreadableAttention
@@ -60,18 +70,18 @@ _GATES = {torch.sigmoid, Tensor.sigmoid, F.sigmoid} | _KEEP_ZERO
 class Rules:
     """Rule for each nonlinearity; the default is the plain gradient."""
 
-    softmax: Literal["exact", "freeze"] = "exact"
+    softmax: Literal["exact", "freeze", "rescale"] = "exact"
     temperature: float = 1.0
-    norm: Literal["exact", "freeze"] = "exact"
-    activation: Literal["gradient", "identity"] = "gradient"
+    norm: Literal["exact", "freeze", "rescale"] = "exact"
+    activation: Literal["gradient", "identity", "rescale"] = "gradient"
     split: bool = False
     gate: Literal["share", "stop"] = "share"
 
     def __post_init__(self) -> None:
         for name, known in (
-            ("softmax", ("exact", "freeze")),
-            ("norm", ("exact", "freeze")),
-            ("activation", ("gradient", "identity")),
+            ("softmax", ("exact", "freeze", "rescale")),
+            ("norm", ("exact", "freeze", "rescale")),
+            ("activation", ("gradient", "identity", "rescale")),
             ("gate", ("share", "stop")),
         ):
             if getattr(self, name) not in known:
@@ -109,8 +119,8 @@ class Ruled:
         check_graph(
             output,
             self.trusted,
-            freeze_norms=self.rules.norm == "freeze",
-            identity_activations=self.rules.activation == "identity",
+            freeze_norms=self.rules.norm != "exact",
+            identity_activations=self.rules.activation != "gradient",
         )
 
 
@@ -136,7 +146,7 @@ def ruled(model: Model, rules: Rules, roles: Roles) -> Iterator[Ruled]:
         # entered before the attention visitors, so that the rules also apply inside them
         stack.enter_context(_Watch(run))
         stack.enter_context(_hooks(model.module, run, roles))
-        if rules.softmax == "freeze" or rules.temperature != 1 or rules.split:
+        if rules.softmax != "exact" or rules.temperature != 1 or rules.split:
             stack.enter_context(model.visited(_visitor(run)))
         yield run
 
@@ -196,11 +206,6 @@ class _Softmax(torch.autograd.Function):
         return p * (g - (p * g).sum(-1, keepdim=True)), None
 
 
-def as_is(value: Tensor, gradient: Tensor) -> Tensor:
-    """Return the values of one tensor with the gradient of another."""
-    return value.detach() + (gradient - gradient.detach()).to(value.dtype)
-
-
 # --- attention ----------------------------------------------------------------------------------
 
 
@@ -209,15 +214,20 @@ def _visitor(run: Ruled):
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         ends = [call.v]
-        if rules.softmax == "freeze":
+        pattern: Tensor | None = None
+        if rules.softmax == "rescale":
+            ends += [x for x in (call.q, call.k) if x is not None]
+            z = rescaled_attention(site, call)
+        elif rules.softmax == "freeze":
             with torch.no_grad():
                 pattern = call.pattern()
         else:
             scores = call.scores()
             ends += [x for x in (call.q, call.k) if x is not None]
             pattern = _pattern(call, _Scaled.apply(scores, 0.25) if rules.split else scores, rules)
-        half = rules.split and rules.softmax != "freeze"
-        z = mixed(call, pattern, _Scaled.apply(call.v, 0.5) if half else call.v)
+        if pattern is not None:
+            half = rules.split and rules.softmax != "freeze"
+            z = mixed(call, pattern, _Scaled.apply(call.v, 0.5) if half else call.v)
         error = close(
             z, call.z, f"{site.name}: recomputed attention does not equal that of the model"
         )
@@ -275,12 +285,16 @@ def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
         label_step(output, names[inner])
         if inner in roles.norms and run.rules.norm == "freeze":
             return as_is(output, roles.norms[inner].frozen(x, output)[0])
+        if inner in roles.norms and run.rules.norm == "rescale":
+            return as_is(output, rescaled_norm(roles.norms[inner], x, output))
         role = roles.activations.get(inner)
         if role is None:
             return None
         given = None
         if run.rules.activation == "identity" and role.keeps_zero:
             given = _Ratio.apply(x, output.detach())
+        elif run.rules.activation == "rescale":
+            given = rescaled(x, output)
         mark_gate(output if given is None else given)
         return given
 
@@ -310,18 +324,25 @@ class _Watch(TorchFunctionMode):
         rules = self.run.rules
         if func in _PRODUCT and rules.gate == "stop" and _both_carry(args):
             out = torch.mul(*self._one_side(*args[:2]))
+        elif func in _PRODUCT and rules.activation == "rescale" and _both_carry(args):
+            out = product(torch.mul, *args[:2])
         elif func in _PRODUCT and rules.split and _both_carry(args):
             out = torch.mul(*(_Scaled.apply(x, 0.5) for x in args[:2]))
         elif func in _KEEP_ZERO and rules.activation == "identity" and _carries(args[0]):
             with torch.no_grad():
                 given = func(*args, **{k: v for k, v in kwargs.items() if k != "inplace"})
             out = _Ratio.apply(args[0], given)
+        elif func in _GATES and rules.activation == "rescale" and _carries(args[0]):
+            given = {k: v for k, v in kwargs.items() if k != "inplace"}
+            out = rescaled(args[0], func(*args, **given))
         elif func in _SOFTMAX and rules.softmax == "freeze":
             out = func(
                 *args, **kwargs
             ).detach()  # the router of a mixture of experts; attention has its own visitor
         elif func is torch.cosine_similarity and rules.norm == "freeze":
             out = _cosine(*args, **kwargs)
+        elif func is torch.cosine_similarity and rules.norm == "rescale":
+            out = rescaled_cosine(*args, **kwargs)
         else:
             out = func(*args, **kwargs)
         if self.run.path:

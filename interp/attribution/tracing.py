@@ -17,7 +17,7 @@ _MOVES = (
 )
 _MOVED = frozenset(_MOVES.split())
 _SUMS = "Add Sub Neg Sum Mean IndexAdd ScatterAdd Convolution AccumulateGrad"
-_LINEAR = frozenset([*_MOVES.split(), *_SUMS.split(), "Scaled", "Ratio"])
+_LINEAR = frozenset([*_MOVES.split(), *_SUMS.split(), "Scaled", "Ratio", "Rescaled"])
 _PRODUCTS = frozenset(["Mul", "Mm", "Bmm", "Addmm", "Baddbmm", "Addbmm", "GroupedMm"])
 _SCALES = "Rsqrt Sqrt Std Var StdMean VarMean LinalgVectorNorm Norm"
 _NORMS = frozenset(

@@ -13,6 +13,7 @@ emerged) and a model card.
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +44,21 @@ def path(name: str) -> Path:
     if name not in names("all"):
         raise UnknownName("bundled model", name, names("all"))
     return HERE / name
+
+
+@cache
+def attention_warning() -> str:
+    """Return the sentence, with measured figures, for every page that shows attention."""
+    made = json.loads((path("deceive") / "training.json").read_text(encoding="utf-8"))
+    after = made["scores"]["after"]
+    largest, uniform = after["attention_largest_head"][0], after["uniform_attention"][0]
+    return (
+        "Attention can be trained to mislead: bundled:deceive answers "
+        f"{after['accuracy'][0]:.0%} of {after['sentences']} sentences by a name to which even its "
+        f"most attentive head gives {largest:.1%} of the attention, as much as uniform attention "
+        f"would ({uniform:.1%}). Check by ablation what a pattern suggests (guide: Attribution "
+        "and flow)."
+    )
 
 
 def checkpoints(name: str) -> dict[int, Path]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
+    from interp.lens.tuned import TunedLens
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -98,7 +99,12 @@ class LogitLens(Result):
 
 @takes_model
 def logit_lens(
-    model: Model, prompt: Any, *, k: int = 5, target: str | int | None = None
+    model: Model,
+    prompt: Any,
+    *,
+    k: int = 5,
+    target: str | int | None = None,
+    tuned: TunedLens | None = None,
 ) -> LogitLens:
     """Apply the final norm and the unembedding to the stream after every layer.
 
@@ -110,13 +116,15 @@ def logit_lens(
         prompt: one text, or token ids.
         k: tokens to keep at each depth and position.
         target: a token whose logit and rank are tracked.
+        tuned: translators of `tuned_lens`, which then come before the final norm.
 
     Reference: nostalgebraist 2020, "interpreting GPT: the logit lens".
 
     Raises:
         UnreadableAttention: there is no unembedding, or a nonlinear layer precedes it.
         PromptError: the target token does not exist.
-        OptionError: there are several prompts, or k exceeds the vocabulary.
+        OptionError: there are several prompts, k exceeds the vocabulary, or the translators are
+            those of another model.
 
     Unit: logit.
 
@@ -129,6 +137,11 @@ def logit_lens(
     """
     if not 1 <= k <= model.d_vocab:
         raise OptionError(f"k={k} is out of range; give 1 to {model.d_vocab}")
+    if tuned is not None and tuned.provenance["content_hash"] != model.content_hash:
+        raise OptionError(
+            f"the translators were trained on {tuned.provenance['model_id']}, whose weights are "
+            f"not those of {model.name}; train them on this model with tuned_lens"
+        )
     inputs, stack = one_input(model, prompt), predicting_stack(model)
     cache = model.capture(inputs, ("resid_pre", "resid_post"), stack=stack)
     layers = model_layers(model, stack)
@@ -138,8 +151,11 @@ def logit_lens(
     wanted = None if target is None else token_id(model, target)
     tops, values, logits, ranks = [], [], [], []
     with torch.no_grad():
-        for stream in streams:  # one depth at a time: logits of all positions are large
-            found = end(stream)[0].double()
+        for depth, stream in enumerate(
+            streams
+        ):  # one depth at a time: logits of all positions are large
+            read = stream if tuned is None else tuned.translated(depth, stream)
+            found = end(read)[0].double()
             best = found.topk(k, dim=-1)
             tops.append(best.indices.cpu())
             values.append(best.values.cpu())
@@ -162,5 +178,5 @@ def logit_lens(
         result_provenance(
             model, "interp.lens.logit_lens", Prompts((tuple(ids),)), k=k, target=target
         )
-        | {"ids": ids},
+        | {"ids": ids, "tuned": tuned is not None},
     )

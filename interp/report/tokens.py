@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
+from interp.bundled import attention_warning
+from interp.core.registry import ATTRIBUTION_METHODS
 from interp.draw.colours import Scale, ink, palette
 from interp.draw.page import data_table, fold, page, pair_list, stored, table
 from interp.draw.panel import bar, colour_class
@@ -43,8 +45,16 @@ def attribution_page(
         top: The number of tokens in the table of the largest scores.
     """
     parts = [(one.method, *_contents(one, top)) for one in found]
-    told = {"command": command, "about": _ABOUT, "warnings": [warning] if warning else []}
+    warnings = [warning] if warning else []
+    if any(_reads_attention(one) for one in found):
+        warnings.append(attention_warning())
+    told = {"command": command, "about": _ABOUT, "warnings": warnings}
     return page(title, None, parts, None, **told).decode()
+
+
+def _reads_attention(one: Attribution) -> bool:
+    entry = ATTRIBUTION_METHODS.get(str(one.provenance.get("method", "")))
+    return entry is not None and entry.about["needs"] == "patterns"
 
 
 def _contents(one: Attribution, top: int) -> list[Markup]:

@@ -6,6 +6,7 @@ import json
 
 from markupsafe import Markup
 
+from interp.bundled import attention_warning
 from interp.core.errors import OptionError
 from interp.draw.colours import palette
 from interp.draw.page import phrased
@@ -74,7 +75,8 @@ class _Frame:
         data = {"palette": palette(False), "signed": palette(True), "stacks": written}
         data |= {"open": _first(self.view)}
         return fill(
-            "view", self.title, scripts=SCRIPTS, notes=self.view.notes, precision=told,
+            "view", self.title, scripts=SCRIPTS,
+            notes=[*self.view.notes, attention_warning()], precision=told,
             data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
 

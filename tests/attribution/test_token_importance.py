@@ -44,6 +44,10 @@ def test_rsq(family: str, per_query: str, power: float) -> None:
         layers.append((total - total.min()) / (total.max() - total.min()))
     found = rsq.of(example, per_query=per_query).scores
     np.testing.assert_allclose(found, np.mean(layers, 0), rtol=1e-4, atol=1e-6)
+    ranged = rsq.of(example, per_query=per_query, low=0.01, high=3.0).scores
+    np.testing.assert_allclose(ranged, 0.01 + 2.99 * found, rtol=1e-6)
+    with pytest.raises(OptionError, match="0 <= low < high"):
+        rsq.of(example, low=2.0, high=1.0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -158,6 +158,18 @@ flow 'a b' --model {MODEL} --output x         | output 'x' is not a position
 flow --file empty.txt --model {MODEL}         | empty.txt holds no text
 faithfulness texts.txt --model planted:nosuch | unknown planted model 'nosuch'
 faithfulness nowhere.txt --model {MODEL}      | nowhere.txt cannot be read
+similarity a b --model planted:nosuch         | unknown planted model 'nosuch'
+similarity a b --model {MODEL} --pool max     | '--pool'
+difference texts.txt --model planted:nosuch   | unknown planted model 'nosuch'
+difference nowhere.txt --model {MODEL}        | nowhere.txt cannot be read
+lens a --model planted:nosuch                 | unknown planted model 'nosuch'
+lens --model {MODEL}                          | give a TEXT, or --tune FILE
+lens --model {MODEL} --tune nowhere.txt       | nowhere.txt cannot be read
+head-weights texts.txt --model planted:nosuch | unknown planted model 'nosuch'
+head-weights texts.txt --model {MODEL} --ablations 1 | '--ablations'
+sanity texts.txt --model planted:nosuch       | unknown planted model 'nosuch'
+sanity texts.txt --model {MODEL} -m nosuch    | 'nosuch'
+plausibility texts.txt --model planted:nosuch | unknown planted model 'nosuch'
 influence planted:nosuch texts.txt            | unknown planted model 'nosuch'
 influence {MODEL} bytes.txt -m induction      | bytes.txt is not UTF-8 text
 influence {MODEL} texts.txt                   | name the heads with --heads

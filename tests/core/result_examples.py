@@ -17,6 +17,9 @@ import interp
 from interp import attribution, causal
 from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
+from interp.attribution.learned_weights import LearnedHeadWeights
+from interp.attribution.similarity_matrix import SimilarityMatrix
+from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
 from interp.causal.aggregation import HeadAggregation, head_aggregation
 from interp.causal.comparison.compare import compare_importances
@@ -54,6 +57,7 @@ from interp.circuits.why.loadings import HeadLoadings, head_loadings
 from interp.circuits.why.qk_shares import qk_shares
 from interp.circuits.why.share_check import ShareCheck, check_shares
 from interp.circuits.why.shares import QKShares
+from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.dictionaries import (
@@ -87,6 +91,7 @@ from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
+from interp.lens.tuned import TunedLens, tuned_lens
 from interp.planted.image_text import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
@@ -419,7 +424,41 @@ def query_maps() -> vision.QueryMaps:
     return vision.query_maps(decoder, tokens, (2, 2), ("a", "b"), torch.rand(2, 3, 8, 8))
 
 
+def differences_of_prompts() -> PromptMeans:
+    ids = [list(x) for x in prompts().ids]
+    turned = [x[::-1] for x in ids]
+    return attribution.explain_difference(
+        model(), ids, "random_scores", "id:5", other_prompts=turned, by="token"
+    )
+
+
+@cache
+def translators() -> TunedLens:
+    ids = repeats(model(), n=8).ids
+    return tuned_lens(model(), [x[:6] for x in ids], rounds=1)
+
+
+def cosine_parts() -> SimilarityMatrix:
+    special = np.array([True, False]), np.array([False, False, True])
+    matrix = np.arange(6.0).reshape(2, 3) / 10
+    return SimilarityMatrix(
+        ("[CLS]", "a"), ("b", "c", "[SEP]"), matrix, 0.9, (0.1, 0.2, -0.3), -0.6, special, MADE
+    )
+
+
+@cache
+def weights_by_ablation() -> LearnedHeadWeights:
+    said = sentences(1_000, 5)
+    return attribution.learn_head_weights(
+        interp.load("bundled:deceive"), [s.text for s in said], "she|he", ablations=4
+    )
+
+
 EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.attribution.learned_weights.LearnedHeadWeights": weights_by_ablation,
+    "interp.attribution.similarity_matrix.SimilarityMatrix": cosine_parts,
+    "interp.core.prompt_means.PromptMeans": differences_of_prompts,
+    "interp.lens.tuned.TunedLens": translators,
     "interp.attribution.evaluation.deceived.DeceptionTest": deception,
     "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,

@@ -19,6 +19,9 @@ from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))
 GROUPS = {*METRICS.groups, "all"}
+ATTRIBUTING = (
+    "attribute", "difference", "faithfulness", "flow", "plausibility", "sanity", "tokens",
+)  # fmt: skip
 SAYS = ("The question", "One line", "What the number means", "When it misleads", "Source")
 
 
@@ -88,7 +91,7 @@ def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
             if flag != "-m":
                 continue
             for asked in split_names(value):
-                if name in ("attribute", "flow", "faithfulness", "tokens"):
+                if name in ATTRIBUTING:
                     known = {*ATTRIBUTION_METHODS, *ATTRIBUTION_METHODS.groups}
                     assert asked.partition(":")[0] in known
                 elif asked not in GROUPS and not asked.endswith(".py"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from types import MappingProxyType
@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.clusters import cluster_summary
+from interp.core.prompt_means import paired_p
 from interp.core.result import Result
-from interp.core.statistics import (
-    EXACT_FLIPS,
-    RANDOM_FLIPS,
-    holm,
-    least_sign_flip_p,
-    sign_flip_p,
-)
+from interp.core.statistics import EXACT_FLIPS, RANDOM_FLIPS, holm, least_sign_flip_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +89,8 @@ class Limit:
     """Smallest corrected p-value that a table of pairs can reach, and the texts needed for more.
 
     Args:
-        texts: the largest number of texts that any pair of methods has in common.
+        texts: the largest number of texts, or of their clusters, that a pair of methods has in
+            common.
         pairs: the number of pairs of methods.
         p: the smallest possible p-value of a single pair.
         p_holm: `p` corrected for all pairs.
@@ -127,15 +124,24 @@ class Limit:
 
 
 def limit(
-    values: Mapping[str, Float[Array, " text"]], level: float, flips: int = RANDOM_FLIPS
+    values: Mapping[str, Float[Array, " text"]],
+    level: float,
+    flips: int = RANDOM_FLIPS,
+    clusters: Sequence[str] | None = None,
 ) -> Limit:
     """Compute the smallest corrected p-value that `method_differences` could give for these."""
     there = [~np.isnan(x) for x in values.values()]
-    shared = [int((a & b).sum()) for a, b in combinations(there, 2)]
+    shared = [len(_units(a & b, clusters)) for a, b in combinations(there, 2)]
     texts, pairs = max(shared, default=0), len(shared)
     needed = (n for n in range(1, EXACT_FLIPS + 2) if pairs * least_sign_flip_p(n, flips) < level)
     p = least_sign_flip_p(texts, flips)
     return Limit(texts, pairs, p, min(1.0, pairs * p), level, next(needed, None))
+
+
+def _units(there: Array, clusters: Sequence[str] | None) -> set[str]:
+    """Return the independent units, texts or clusters, among the marked texts."""
+    kept = np.flatnonzero(there).tolist()
+    return {str(i) if clusters is None else clusters[i] for i in kept}
 
 
 def p_against(
@@ -144,6 +150,7 @@ def p_against(
     *,
     flips: int = RANDOM_FLIPS,
     seed: int = 0,
+    clusters: Sequence[str] | None = None,
 ) -> dict[str, float]:
     """Test every method against one baseline, paired over texts and Holm-corrected over methods.
 
@@ -154,30 +161,38 @@ def p_against(
         baseline: the method that the others are tested against.
         flips: number of random sign flips where there are too many to try all.
         seed: seed of the random flips.
+        clusters: a label per text; whole clusters are flipped.
 
     Returns:
         The corrected two-sided p-value of each other method.
     """
     others = [method for method in values if method != baseline]
     apart = [values[method] - values[baseline] for method in others]
-    found = [sign_flip_p(x[~np.isnan(x)], flips=flips, seed=seed) for x in apart]
+    found = [paired_p(x, clusters, flips=flips, seed=seed) for x in apart]
     return dict(zip(others, holm(np.array(found)).tolist(), strict=True)) if others else {}
 
 
 def method_differences(
-    values: Mapping[str, Float[Array, " text"]], *, flips: int = RANDOM_FLIPS, seed: int = 0
+    values: Mapping[str, Float[Array, " text"]],
+    *,
+    flips: int = RANDOM_FLIPS,
+    seed: int = 0,
+    clusters: Sequence[str] | None = None,
 ) -> list[Difference]:
-    """Test every pair of methods; a text on which either has NaN is left out of that pair."""
+    """Test every pair of methods; a text on which either has NaN is left out of that pair.
+
+    With labels of clusters, errors are over clusters and whole clusters are flipped.
+    """
     found: list[tuple[str, str, float, float, int, float]] = []
+    units: list[int] = []
     for first, second in combinations(values, 2):
         x = values[first] - values[second]
-        x = x[~np.isnan(x)]
-        n = len(x)
-        mean = float(x.mean()) if n else float("nan")
-        sem = float(x.std(ddof=1) / n**0.5) if n > 1 else float("nan")
-        found.append((first, second, mean, sem, n, sign_flip_p(x, flips=flips, seed=seed)))
+        one = cluster_summary(x[:, None], clusters)
+        p = paired_p(x, clusters, flips=flips, seed=seed)
+        found.append((first, second, float(one.score[0]), float(one.sem[0]), one.n, p))
+        units.append(one.clusters)
     corrected = holm(np.array([f[-1] for f in found]))
     return [
-        Difference(*f, float(c), least_sign_flip_p(f[4], flips))
-        for f, c in zip(found, corrected, strict=True)
+        Difference(*f, float(c), least_sign_flip_p(number, flips))
+        for f, c, number in zip(found, corrected, units, strict=True)
     ]

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from interp.attribution.evaluation.deceived import Deceived, warning
 from interp.attribution.evaluation.paired import (
+    Difference,
     Limit,
     MethodDifferences,
     limit,
@@ -21,6 +22,7 @@ from interp.attribution.evaluation.paired import (
     p_against,
 )
 from interp.attribution.result import LARGEST_SHARE
+from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.doors import behind
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
@@ -78,6 +80,8 @@ class Faithfulness(Result):
         needs: for each method what it needs: nothing, patterns, forward (passes) or gradients.
         warned: ranks on `bundled:deceive`; see `interp.attribution.evaluation.deceived`.
         provenance: the model, texts, targets, settings and versions.
+        clusters: a label per text where texts are not independent; errors are then over clusters,
+            and tests flip whole clusters.
     """
 
     rows: tuple[Mapping[str, Any], ...] = field(repr=False)
@@ -85,6 +89,7 @@ class Faithfulness(Result):
     needs: Mapping[str, str]
     warned: tuple[Deceived, ...] = field(default=(), repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
     _units = ("method",)
     _holds = (Deceived,)
 
@@ -150,11 +155,8 @@ class Faithfulness(Result):
         """Return method, mean, standard error over texts and number of texts, the best first."""
         best_first = []
         for method, values in self.values(measure).items():
-            x = values[~np.isnan(values)]
-            n = len(x)
-            mean = float(x.mean()) if n else math.nan
-            sem = float(x.std(ddof=1) / n**0.5) if n > 1 else math.nan
-            best_first.append((method, mean, sem, n))
+            one = cluster_summary(values[:, None], self.clusters)
+            best_first.append((method, float(one.score[0]), float(one.sem[0]), one.n))
         sign = -1 if MEASURES[measure][1] else 1
         return sorted(
             best_first, key=lambda row: (math.isnan(row[1]), sign * row[1] if row[3] else 0)
@@ -166,12 +168,15 @@ class Faithfulness(Result):
         `compare` tests this result against another one.
         """
         values = self._measured(measure)
-        found = method_differences(values, seed=seed) if len(values) > 1 else []
+        found = self._tested(values, seed) if len(values) > 1 else []
         apart = [values[d.first] - values[d.second] for d in found]
         per_prompt = np.stack(apart) if apart else np.empty((0, len(self.texts)))
         return MethodDifferences(
             tuple(found), per_prompt, measure, self._unit(measure), self.provenance
         )
+
+    def _tested(self, values: Mapping[str, np.ndarray], seed: int) -> list[Difference]:
+        return method_differences(values, seed=seed, clusters=self.clusters)
 
     def _unit(self, measure: str) -> str:
         return "correlation" if measure in CORRELATIONS else str(self.provenance.get("unit", ""))
@@ -181,7 +186,7 @@ class Faithfulness(Result):
 
     def limit(self, measure: str = "spearman", level: float = 0.05) -> Limit:
         """Return the smallest corrected p-value that these numbers of texts and methods allow."""
-        return limit(self._measured(measure), level)
+        return limit(self._measured(measure), level, clusters=self.clusters)
 
     def against_random(self, measure: str = "spearman", *, seed: int = 0) -> dict[str, float]:
         """Return for each method the p-value of its difference from random scores.
@@ -193,7 +198,9 @@ class Faithfulness(Result):
             UnknownName: there is no such measure.
         """
         values = self._measured(measure)
-        return p_against(values, NULL, seed=seed) if NULL in values else {}
+        if NULL not in values:
+            return {}
+        return p_against(values, NULL, seed=seed, clusters=self.clusters)
 
     def better_than(self, measure: str = "spearman", level: float = 0.05) -> dict[str, list[str]]:
         """Return for each method the methods that it beats, with corrected p below `level`.
@@ -219,10 +226,15 @@ class Faithfulness(Result):
             null = next((mean for method, mean, _, _ in found if method == NULL), math.nan)
             for method, mean, sem, n in found if any(n for *_, n in found) else ():
                 row = {"metric": measure, "method": method, "score": mean, "sem": sem, "n": n}
+                if self.clusters is not None:
+                    there = ~np.isnan(self.values(measure)[method])
+                    kept = [c for c, one in zip(self.clusters, there, strict=True) if one]
+                    row["clusters"] = cluster_count(len(kept), kept)
                 rows.append(
                     row | {"null": null, "unit": self._unit(measure), "needs": self.needs[method]}
                 )
         columns = ["metric", "method", "score", "sem", "n", "null", "unit", "needs"]
+        columns += [] if self.clusters is None else ["clusters"]
         return pd.DataFrame(rows, columns=pd.Index(columns))
 
     def top(self, k: int = 5, *, by: str | None = None) -> Self:

@@ -102,6 +102,7 @@ def faithfulness(
     keep: Path | None = None,
     batch_size: int = 16,
     tell: Tell | None = None,
+    clusters: Sequence[str] | None = None,
     **settings: Any,
 ) -> Faithfulness:
     """Measure the faithfulness of attribution methods by interventions over many texts.
@@ -121,6 +122,8 @@ def faithfulness(
         keep: folder in which finished rows are stored; the same call resumes from them.
         batch_size: inputs per forward pass.
         tell: function to which progress is reported: the kind of step, done, total.
+        clusters: a label per text where texts share a document, a template or an author; errors and
+            tests are then over clusters.
         settings: see `Settings`.
 
     Returns:
@@ -133,6 +136,8 @@ def faithfulness(
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)
+    if clusters is not None and len(clusters) != len(texts):
+        raise OptionError(f"{len(clusters)} cluster labels for {len(texts)} texts; give one each")
     chosen = choose_methods(methods)
     wanted = resolve(model, texts, targets)
     first = Example(model, texts[0], wanted[0])
@@ -164,6 +169,7 @@ def faithfulness(
         {c.label: c.method.needs for c in chosen},
         deceived(chosen).ranks if warn else (),
         about | {"prompts_hash": about["texts"], "unit": ", ".join(units)},
+        None if clusters is None else tuple(clusters),
     )
 
 

@@ -54,7 +54,7 @@ def integrated_gradients(
     if steps < 1 or batch_size < 1:
         raise OptionError(f"steps={steps} and batch_size={batch_size}; both must be at least 1")
     baseline = usable(example) if baseline == "auto" else baseline
-    start = _baseline(example, baseline)
+    start = baseline_embeddings(example, baseline)
     first = gradient(example, at=start)
     end = gradient(example)
     way = end.embeddings - start.to(end.embeddings)
@@ -74,7 +74,7 @@ def integrated_gradients(
     return Scores(scores.cpu().numpy(), total=value - before, notes=notes)
 
 
-def _baseline(example: Example, kind: str) -> torch.Tensor:
+def baseline_embeddings(example: Example, kind: str) -> torch.Tensor:
     """Return embeddings of the baseline, one per source.
 
     Raises:

@@ -12,11 +12,18 @@ PER_QUERY = {"none": 0.0, "sqrt": 0.5, "linear": 1.0}
 
 
 @attribution(unit="share of the layer's range", signed=False, needs="patterns")
-def rsq(example: Example, *, per_query: str = "none", stack: str = "") -> Scores:
+def rsq(
+    example: Example,
+    *,
+    per_query: str = "none",
+    low: float = 0.0,
+    high: float = 1.0,
+    stack: str = "",
+) -> Scores:
     """Attention that a token receives from all queries and heads, scaled to 0 to 1 per layer.
 
-    The smallest sum of a layer becomes 0 and the largest 1; the score is the mean over layers. The
-    authors' code scales to 1 to 3, which changes no ranking. Under a causal mask early tokens are
+    The smallest sum of a layer becomes `low` and the largest `high`; the score is the mean over
+    layers. The range changes no ranking; weights of inputs, as published, need one above 0. Under a causal mask early tokens are
     seen by more queries: the paper sums all the same ("none"); the code can also divide by the
     number of queries that see the token ("linear") or its square root ("sqrt").
 
@@ -25,6 +32,8 @@ def rsq(example: Example, *, per_query: str = "none", stack: str = "") -> Scores
     Args:
         example: the input and its target.
         per_query: none, sqrt or linear: what divides the sums.
+        low: score of the smallest sum of a layer, at least 0.
+        high: score of the largest sum of a layer.
         stack: name of the stack, if the model has several.
 
     Reference: Sung et al. 2025, "RSQ: Learning from Important Tokens Leads to Better Quantized
@@ -34,9 +43,11 @@ def rsq(example: Example, *, per_query: str = "none", stack: str = "") -> Scores
 
     if per_query not in PER_QUERY:
         raise OptionError(f"unknown per_query={per_query!r}; known: {', '.join(PER_QUERY)}")
+    if not 0 <= low < high:
+        raise OptionError(f"low={low}, high={high}: give a range with 0 <= low < high")
     found = []
     for site, total in received_by_layer(example, stack):
         size = total.sum(0) / queries_that_see(site, len(example)) ** PER_QUERY[per_query]
         range_ = (size.max() - size.min()).clamp_min(1e-300)
-        found.append((size - size.min()) / range_)
+        found.append(low + (high - low) * (size - size.min()) / range_)
     return Scores(torch.stack(found).mean(0).numpy())

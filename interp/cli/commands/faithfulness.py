@@ -79,6 +79,14 @@ GROUP = "Attribution"
     help="Inputs per forward pass; affects numbers only by rounding.",
 )
 @click.option(
+    "--clusters",
+    "cluster_file",
+    type=PromptFile(),
+    metavar="FILE",
+    help="File with one label per text: texts with the same label share a document or template, "
+    "and errors and tests are over labels.",
+)
+@click.option(
     "-o",
     "--out",
     type=OUT_FOLDER,
@@ -98,6 +106,7 @@ def faithfulness(
     draws: int,
     seed: int,
     batch_size: int,
+    cluster_file: Path | None,
     out: Path | None,
     quiet: bool,
     loading: Loading,
@@ -123,6 +132,7 @@ def faithfulness(
             model, texts, chosen, None if target == "default" else target,
             how=how, special=special, draws=draws, seed=seed, batch_size=batch_size,
             keep=None if out is None else kept_folder(out), tell=tell,
+            clusters=None if cluster_file is None else read_texts(cluster_file),
         )  # fmt: skip
     for name in PRINTED:
         click.echo(measure_table(found, name))

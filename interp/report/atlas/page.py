@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from interp.bundled import attention_warning
 from interp.core.calibration import measured_error
 from interp.core.errors import OptionError
 from interp.draw.page import asset, csv_link, render, stored
@@ -62,7 +63,8 @@ def atlas_page(
     found = signs(document)
     shown: dict[str, Any] = {
         "command": document["command"], "beside": beside, "many": len(document["models"]) > 1,
-        "notes": document.get("notes", []), "legend": legend_list(found, document["models"]),
+        "notes": [*document.get("notes", []), *([attention_warning()] if heads else [])],
+        "legend": legend_list(found, document["models"]),
         "rules": rule_table(document, found) if heads else "", "error": measured_error(),
         "models": [_model(model, found) for model in document["models"]],
         "comparisons": [_comparison(document, one) for one in document["comparisons"]],

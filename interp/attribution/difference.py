@@ -1,0 +1,157 @@
+"""Explanation of a difference of two models, or of two prompts, by any attribution method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from interp.attribution.example import Example
+from interp.attribution.named import choose_methods
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompt_means import PromptMeans
+from interp.core.prompts import Prompts
+from interp.model.content import model_provenance, result_provenance
+from interp.model.given import one_model
+
+if TYPE_CHECKING:
+    from interp.attribution.declaration import AttributionMethod, BoundMethod
+    from interp.attribution.target import Target
+
+Array = np.ndarray
+By = Literal["position", "token"]
+
+
+def explain_difference(
+    model: Any,
+    prompts: Sequence[Any],
+    method: str | AttributionMethod | BoundMethod = "integrated_gradients",
+    target: str | Sequence[str | Target | None] | None = None,
+    *,
+    other_model: Any = None,
+    other_prompts: Sequence[Any] | None = None,
+    by: By = "position",
+    position: int = -1,
+    clusters: Sequence[str] | None = None,
+) -> PromptMeans:
+    """Attribute the difference of a target between two models, or between two prompts.
+
+    The score of a row is the mean over pairs of the contribution on the first side minus that on
+    the second, in the unit of the method. With a complete method the rows of a pair sum to the
+    difference of the targets, up to the notes' residual. The null of every row is no difference;
+    `p` tests it, paired over pairs.
+
+    Args:
+        model: the first model.
+        prompts: one prompt per pair, for the first model.
+        method: a method of `interp methods`.
+        target: one target for all pairs, or one per pair; a single default target is the first
+            side's own first choice, and explains both sides.
+        other_model: the second model, with the same tokens; the first one by default.
+        other_prompts: the prompt of the second side of each pair; the same prompts by default.
+        by: "position": one row per position, for prompts of one length; "token": one row per token,
+            over the pairs that contain it, all its occurrences summed.
+        position: output position of the target, negative from the end.
+        clusters: a label per pair where pairs share something.
+
+    Returns:
+        One row per position or token, and one row for the difference of the targets, with metric
+        "target".
+
+    Raises:
+        OptionError: there is no second side, or lengths or vocabularies do not fit.
+        PromptError: there are no prompts.
+    """
+    first = one_model(model)
+    second = first if other_model is None else one_model(other_model)
+    given = [prompts] if isinstance(prompts, str) else list(prompts)
+    beside = given if other_prompts is None else list(other_prompts)
+    if not given:
+        raise PromptError("no prompts given; give at least one")
+    if other_model is None and other_prompts is None:
+        raise OptionError("there is nothing to compare with: give other_model, or other_prompts")
+    if len(beside) != len(given):
+        raise OptionError(
+            f"{len(given)} prompts and {len(beside)} other prompts; give one for each pair"
+        )
+    if by not in ("position", "token"):
+        raise OptionError(f"unknown by={by!r}; known: position, token")
+    targets = [target] * len(given) if target is None or isinstance(target, str) else list(target)
+    if len(targets) != len(given):
+        raise OptionError(f"{len(targets)} targets for {len(given)} pairs; give one per pair")
+    [chosen] = choose_methods([method])
+    pairs, scores, values, residuals = [], [], [], []
+    for one, two, wanted in zip(given, beside, targets, strict=True):
+        left = Example(first, one, wanted, position)
+        right = Example(second, two, wanted or left.target, position)
+        if by == "position" and len(left) != len(right):
+            raise OptionError(
+                f"the two prompts of a pair have {len(left)} and {len(right)} tokens, so positions "
+                "do not correspond; use by='token'"
+            )
+        if by == "position" and other_prompts is None and left.ids != right.ids:
+            raise OptionError(
+                f"{first.name} and {second.name} split the same prompt into different tokens; use "
+                "by='token'"
+            )
+        found = chosen.of(left), chosen.of(right)
+        pairs.append((left, right))
+        scores.append((found[0].scores, found[1].scores))
+        values.append(left.value - right.value)
+        if found[0].residual is not None and found[1].residual is not None:
+            residuals.append(abs(found[0].residual - found[1].residual))
+    about, rows = (_by_position if by == "position" else _by_token)(pairs, scores)
+    kind = chosen.method.unit
+    unit = pairs[0][0].target.unit if kind == "target" else kind
+    about = [{"metric": chosen.label, "unit": unit} | one for one in about]
+    about.append({"metric": "target", "unit": pairs[0][0].target.unit, by: -1 if by == "position"
+                  else "(target)"})  # fmt: skip
+    per_prompt = np.vstack([rows, values])
+    ids = Prompts(tuple(left.ids for left, _ in pairs))
+    made = result_provenance(
+        first, "interp.attribution.explain_difference", ids, method=chosen.label, by=by,
+        target=pairs[0][0].target.name,
+    ) | {"other": model_provenance(second)}  # fmt: skip
+    notes = {"largest residual": max(residuals)} if residuals else {}
+    return PromptMeans.tested(
+        about, (by,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
+        clusters=clusters, notes=notes, provenance=made,
+    )  # fmt: skip
+
+
+def _by_position(
+    pairs: Sequence[tuple[Example, Example]], scores: Sequence[tuple[Array, Array]]
+) -> tuple[list[dict[str, Any]], Float[Array, "row pair"]]:
+    """Return one row per position.
+
+    Raises:
+        OptionError: the prompts have several lengths.
+    """
+    lengths = sorted({len(left) for left, _ in pairs})
+    if len(lengths) > 1:
+        raise OptionError(
+            f"prompts have {lengths[0]} to {lengths[-1]} tokens, so positions do not correspond; "
+            "use by='token'"
+        )
+    about: list[dict[str, Any]] = []
+    for i in range(lengths[0]):
+        seen = dict.fromkeys(e.tokens[i] for pair in pairs for e in pair)
+        about.append({"position": i, "token": " / ".join(list(seen)[:3])})
+    return about, np.stack([a - b for a, b in scores], axis=1)
+
+
+def _by_token(
+    pairs: Sequence[tuple[Example, Example]], scores: Sequence[tuple[Array, Array]]
+) -> tuple[list[dict[str, Any]], Float[Array, "row pair"]]:
+    """Return one row per token, NaN in the pairs without it."""
+    names = dict.fromkeys(t for pair in pairs for e in pair for t in e.tokens)
+    row = {name: i for i, name in enumerate(names)}
+    found = np.full((len(names), len(pairs)), np.nan)
+    for at, (pair, each) in enumerate(zip(pairs, scores, strict=True)):
+        for sign, example, mine in zip((1, -1), pair, each, strict=True):
+            for token, score in zip(example.tokens, mine, strict=True):
+                before = found[row[token], at]
+                found[row[token], at] = (0.0 if np.isnan(before) else before) + sign * score
+    return [{"token": name} for name in names], found

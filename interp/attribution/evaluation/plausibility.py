@@ -1,0 +1,172 @@
+"""Plausibility of attribution methods: agreement with the rationales of human annotators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp.attribution.evaluation.rationales import (
+    Rationale,
+    read_rationales,
+    word_scores,
+    word_tokens,
+)
+from interp.attribution.example import Example
+from interp.attribution.named import choose_methods
+from interp.core.errors import InterpError, OptionError
+from interp.core.prompt_means import PromptMeans
+from interp.core.prompts import Prompts
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    from interp.attribution.declaration import AttributionMethod, BoundMethod
+    from interp.attribution.evaluation.run import Tell
+    from interp.attribution.target import Target
+    from interp.model.model import Model
+
+Array = np.ndarray
+MATCH = 0.5  # overlap from which a predicted span matches an annotated one
+DRAWS = 20  # random rankings whose mean is the null
+
+
+@takes_model
+def plausibility(
+    model: Model,
+    rationales: str | Path | Sequence[Rationale],
+    methods: Iterable[str | AttributionMethod | BoundMethod],
+    targets: str | Sequence[str | Target | None] | None = None,
+    *,
+    seed: int = 0,
+    tell: Tell | None = None,
+) -> PromptMeans:
+    """Measure how well scores agree with the words that annotators marked.
+
+    A word's score is the sum of |score| over its tokens. `token_f1` and `iou_f1` take as many words
+    as the annotator marked: F1 over words, and F1 over spans, where a predicted span of adjacent
+    words matches an annotated one if the two share at least half of their union. `auprc` is the
+    area under the precision-recall curve over all thresholds. Agreement with people is not
+    faithfulness: a faithful explanation of a model that reasons otherwise agrees with nobody.
+
+    Args:
+        model: a loaded model, or what `load` accepts.
+        rationales: path of a file in the layout of ERASER, or rationales.
+        methods: names, with options as `name:option=value`, or methods.
+        targets: one target for all documents or one per document; a text may hold `{label}`, which
+            stands for the annotated class.
+        seed: seed of the random rankings.
+        tell: function to which progress is reported.
+
+    Returns:
+        A row per measure and method; the null is the mean over random rankings of the same words.
+        Errors are over documents, which are the clusters.
+
+    Raises:
+        PromptError: a rationale does not align with its document or the model's tokens.
+        OptionError: a document has no marked words, or every word is marked.
+
+    Reference: DeYoung et al. 2020, "ERASER: A Benchmark to Evaluate Rationalized NLP Models".
+    """
+    given = read_rationales(rationales) if isinstance(rationales, (str, Path)) else list(rationales)
+    chosen = choose_methods(methods)
+    asked = [targets] * len(given) if targets is None or isinstance(targets, str) else list(targets)
+    if len(asked) != len(given):
+        raise OptionError(
+            f"{len(asked)} targets for {len(given)} rationales; give one per document"
+        )
+    rng = np.random.default_rng(seed)
+    found = np.full((len(AGREEMENT), len(chosen), len(given)), np.nan)
+    null = np.full((len(AGREEMENT), len(given)), np.nan)
+    notes, ids = {}, []
+    for i, (one, target) in enumerate(zip(given, asked, strict=True)):
+        if one.evidence.all() or not one.evidence.any():
+            raise OptionError(
+                f"rationale {one.name}: {int(one.evidence.sum())} of {len(one.words)} words are "
+                "marked, so nothing can agree or disagree; leave it out"
+            )
+        named = target.replace("{label}", one.label) if isinstance(target, str) else target
+        tokens, which = word_tokens(model, one.words, one.name)
+        example = Example(model, [tokens], named)
+        ids.append(example.ids)
+        drawn = [rng.random(len(one.words)) for _ in range(DRAWS)]
+        for m, measure in enumerate(AGREEMENT.values()):
+            null[m, i] = np.mean([measure(x, one.evidence) for x in drawn])
+        for k, method in enumerate(chosen):
+            try:
+                scores = method.of(example).scores
+            except InterpError as error:
+                notes.setdefault(method.label, str(error))
+                continue
+            words = word_scores(scores, which, len(one.words))
+            for m, measure in enumerate(AGREEMENT.values()):
+                found[m, k, i] = measure(words, one.evidence)
+        if tell is not None:
+            tell("documents", i + 1, len(given))
+    about = [
+        {"metric": measure, "method": one.label, "unit": "share"}
+        for measure in AGREEMENT
+        for one in chosen
+    ]
+    nulls = np.repeat(null, len(chosen), axis=0)
+    made = result_provenance(
+        model, "interp.attribution.plausibility", Prompts(tuple(ids)), seed=seed,
+        methods=[one.label for one in chosen],
+    )  # fmt: skip
+    values = found.reshape(-1, len(given))
+    return PromptMeans.tested(
+        about, ("method",), values, np.where(np.isnan(values), np.nan, nulls),
+        clusters=[one.document for one in given], notes=notes, provenance=made,
+    )  # fmt: skip
+
+
+def token_f1(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> float:
+    """Compute F1 over words of as many words of largest score as are marked.
+
+    The two numbers are equal, so precision, recall and F1 are.
+    """
+    return float((_top(scores, evidence) & evidence).sum() / evidence.sum())
+
+
+def iou_f1(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> float:
+    """Compute F1 over spans, of which two match if they share at least half of their union."""
+    predicted, marked = word_runs(_top(scores, evidence)), word_runs(evidence)
+    hits = [max(_overlap(a, b) for b in marked) >= MATCH for a in predicted]
+    reached = [max(_overlap(a, b) for a in predicted) >= MATCH for b in marked]
+    precision, recall = float(np.mean(hits)), float(np.mean(reached))
+    return 0.0 if precision + recall == 0 else 2 * precision * recall / (precision + recall)
+
+
+def auprc(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> float:
+    """Compute the area under the curve of precision against recall."""
+    from sklearn.metrics import auc, precision_recall_curve
+
+    precision, recall, _ = precision_recall_curve(evidence, scores)
+    return float(auc(recall, precision))
+
+
+AGREEMENT: dict[str, Callable[[Array, Array], float]] = {
+    "token_f1": token_f1,
+    "iou_f1": iou_f1,
+    "auprc": auprc,
+}
+
+
+def word_runs(marked: Bool[Array, " word"]) -> list[tuple[int, int]]:
+    """Return the runs of adjacent marked words, as first and one after the last."""
+    edges = np.flatnonzero(np.diff(np.r_[False, marked, False].astype(int)))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _overlap(a: tuple[int, int], b: tuple[int, int]) -> float:
+    shared = max(0, min(a[1], b[1]) - max(a[0], b[0]))
+    return shared / (a[1] - a[0] + b[1] - b[0] - shared)
+
+
+def _top(scores: Array, evidence: Array) -> Bool[Array, " word"]:
+    found = np.zeros(len(scores), dtype=bool)
+    found[np.argsort(-scores, kind="stable")[: int(evidence.sum())]] = True
+    return found

@@ -1,0 +1,234 @@
+"""Direct logit attribution over many prompts: mean contributions with intervals and nulls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.prompt_means import PromptMeans
+from interp.core.prompts import Prompts
+from interp.core.tokens import token_id
+from interp.lens.direct import of_heads
+from interp.lens.finish import Finish, finish, model_layers, predicting_stack, row_of
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    from interp.model.capture import ActivationCache
+    from interp.model.model import Model
+
+Split = Literal["part", "source"]
+SOURCES = ("target", "contrast", "first", "self", "other")
+Token = str | int
+Array = np.ndarray
+
+
+@takes_model
+def direct_logits(
+    model: Model,
+    prompts: Any,
+    targets: Token | Sequence[Token],
+    contrasts: Token | Sequence[Token] | None = None,
+    *,
+    split: Split = "part",
+    position: int = -1,
+    null_draws: int = 8,
+    clusters: Sequence[str] | None = None,
+    seed: int = 0,
+) -> PromptMeans:
+    """Split a logit over many prompts into mean contributions of heads, MLPs and tokens.
+
+    On each prompt the parts are those of `direct_logit_attribution` and sum to the logit, which is
+    checked. With split "source" the rows are heads and the source tokens through which they write:
+    the token that is the target, the one that is the contrast, the first token, the reading
+    position itself, and all others; the rows of a head sum to its part.
+
+    Args:
+        model: the loaded model, with one stack of tokens.
+        prompts: texts or token ids.
+        targets: one token for all prompts, or one per prompt.
+        contrasts: tokens whose logit is subtracted.
+        split: "part", or "source".
+        position: position at which the logit is read, negative from the end.
+        null_draws: random tokens of the vocabulary that stand for the target (and as many for the
+            contrast) in the null.
+        clusters: a label per prompt where prompts share something.
+        seed: seed of the random tokens.
+
+    Returns:
+        A row per part, with its mean over prompts, its interval, and the same for random tokens;
+        `p` tests the paired difference from it, Holm-corrected over rows.
+
+    Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al.
+    2022, "Interpretability in the Wild" (arXiv 2211.00593) for its mean over prompts.
+
+    Raises:
+        UnreadableAttention: the parts do not sum to the logit, as in post-norm models.
+        OptionError: numbers of prompts and tokens differ, or the model has several stacks.
+        PromptError: a token or position does not exist.
+
+    Unit: logit.
+
+    Cost: One forward pass per prompt.
+
+    Null: the same contributions to the logits of random tokens of the vocabulary.
+
+    Not for: heads that act through other heads, which contribute nothing here; nor post-norm
+    models, which are refused.
+    """
+    if split not in ("part", "source"):
+        raise OptionError(f"unknown split={split!r}; known: part, source")
+    if null_draws < 1:
+        raise OptionError(f"null_draws={null_draws} is too small; it must be at least 1")
+    given, stack = Prompts.of(prompts, model), predicting_stack(model)
+    if len(model.stacks) > 1:
+        raise OptionError(
+            f"{model.name} has stacks {', '.join(model.stacks)}; direct_logits reads models with "
+            "one, use direct_logit_attribution for a single prompt"
+        )
+    first = _tokens(model, targets, len(given), "target")
+    second = None if contrasts is None else _tokens(model, contrasts, len(given), "contrast")
+    rng, end = np.random.default_rng(seed), None
+    values, nulls, about = [], [], []
+    for i, ids in enumerate(given.ids):
+        names = ["resid_pre", "resid_post", "mlp_out", "result" if split == "part" else "z"]
+        names += ["pattern", "v"] if split == "source" else []
+        cache = model.capture([ids], names, stack=stack)
+        end = end or finish(model, cache, stack)
+        row = row_of(position, len(ids))
+        reading = _Reading(model, cache, end, stack, row)
+        contrast = None if second is None else second[i]
+        if contrast == first[i]:
+            raise OptionError(f"prompt {i + 1}: the contrast is the target itself, id {contrast}")
+        groups = _groups(ids, row, first[i], contrast)
+        about, found = reading.parts(reading.towards([first[i]], contrast), split, groups)
+        drawn = rng.choice(model.d_vocab, (2, null_draws))
+        null = reading.towards(drawn[0].tolist(), None)
+        if second is not None:
+            null = null - reading.towards(drawn[1].tolist(), None)
+        values.append(found)
+        nulls.append(reading.parts(null, split, groups)[1])
+    clusters = given.clusters if clusters is None else clusters
+    made = result_provenance(
+        model, "interp.lens.direct_logits", given, seed=seed, split=split, position=position,
+        null_draws=null_draws,
+    )  # fmt: skip
+    assert end is not None
+    unit = "logit" if end.cap is None else "logit before the cap"
+    metric = "direct logit" if split == "part" else "direct logit by source"
+    named = [{"metric": metric, "unit": unit} | one for one in about]
+    units = ("part", "layer", "head") if split == "part" else ("layer", "head", "source")
+    return PromptMeans.tested(
+        named, units, np.stack(values, 1), np.stack(nulls, 1), clusters=clusters, provenance=made
+    )
+
+
+def _tokens(model: Model, given: Token | Sequence[Token], n: int, what: str) -> list[int]:
+    found = [given] * n if isinstance(given, (str, int)) else list(given)
+    if len(found) != n:
+        raise OptionError(f"{len(found)} {what}s for {n} prompts; give one per prompt")
+    return [token_id(model, token) for token in found]
+
+
+def _groups(
+    ids: Sequence[int], row: int, target: int, contrast: int | None
+) -> dict[str, list[int]]:
+    """Return the source positions of each group; the first name that fits counts."""
+    groups: dict[str, list[int]] = {name: [] for name in SOURCES}
+    for at, token in enumerate(ids):
+        if token == target:
+            groups["target"].append(at)
+        elif token == contrast:
+            groups["contrast"].append(at)
+        else:
+            groups["first" if at == 0 else "self" if at == row else "other"].append(at)
+    return groups
+
+
+class _Reading:
+    """Activations of one prompt, and the parts of any combination of logits at one position."""
+
+    def __init__(
+        self, model: Model, cache: ActivationCache, end: Finish, stack: str, row: int
+    ) -> None:
+        self.model, self.cache, self.end, self.stack, self.row = model, cache, end, stack, row
+        self.layers = model_layers(model, stack)
+        self.sites = [s for s in model.sites if s.stack == stack]
+
+    def towards(self, tokens: Sequence[int], contrast: int | None) -> Float[Tensor, " d_vocab"]:
+        """Return the weights of the mean logit of some tokens, minus that of the contrast."""
+        logits = self.cache.logits
+        weight = torch.zeros(logits.shape[-1], dtype=torch.double, device=logits.device)
+        for token in tokens:
+            weight[token] += 1 / len(tokens)
+        if contrast is not None:
+            weight[contrast] -= 1
+        return weight
+
+    def parts(
+        self, towards: Tensor, split: Split, groups: dict[str, list[int]]
+    ) -> tuple[list[dict[str, Any]], Float[Array, " row"]]:
+        """Return the rows, and the contribution of each."""
+        last = self.cache["resid_post", self.layers[-1], self.stack][0, self.row]
+        direction, bias = self.end.back(towards, last)
+        if split == "source":
+            return self._by_source(direction, groups)
+        about: list[dict[str, Any]] = []
+        found: list[float] = []
+        added = 0.0
+        for site in self.sites:
+            written = self.cache["result", site.layer, self.stack][0, self.row]
+            heads, constant = of_heads(self.model, site, written, direction)
+            added += constant
+            for head, x in enumerate(heads.tolist()):
+                about.append({"part": f"L{site.layer}H{head}", "layer": site.layer, "head": head})
+                found.append(x)
+        for layer in self.layers:
+            out = self.cache["mlp_out", layer, self.stack][0, self.row].double()
+            about.append({"part": f"MLP {layer}"})
+            found.append(float(out @ direction))
+        first = self.cache["resid_pre", self.layers[0], self.stack][0, self.row].double()
+        about += [{"part": "embedding"}, {"part": "biases"}]
+        found.append(float(first @ direction))
+        self._check([*found, added], float(last.double() @ direction))
+        return about, np.array([*found, bias + added])
+
+    def _check(self, found: list[float], whole: float) -> None:
+        """Raise an error if what the layers and the embedding write is not the last stream.
+
+        Raises:
+            UnreadableAttention: they do not.
+        """
+        total = sum(found)
+        if abs(total - whole) > 1e-4 * (sum(map(abs, found)) + 1e-6):
+            raise UnreadableAttention(
+                f"{self.model.name}: the parts sum to {total:.6g}, but the stream gives "
+                f"{whole:.6g}: something besides attention and MLPs writes to the stream, or a "
+                "norm is applied to it (post-norm)"
+            )
+
+    def _by_source(
+        self, direction: Tensor, groups: dict[str, list[int]]
+    ) -> tuple[list[dict[str, Any]], Float[Array, " row"]]:
+        about: list[dict[str, Any]] = []
+        found: list[float] = []
+        for site in self.sites:
+            output = self.model.weights_of(site).W_O.double()
+            where = site.layer, self.stack
+            pattern = self.cache["pattern", *where][0, :, self.row].double()
+            v = self.cache["v", *where][0].double()
+            v = v[[site.kv_head(head) for head in range(site.n_heads)]]
+            for name, keys in groups.items():
+                z = torch.einsum("hk,hkv->hv", pattern[:, keys], v[:, keys])
+                written = torch.einsum("hv,hvd->hd", z, output)
+                heads, _ = of_heads(self.model, site, written, direction)
+                for head, x in enumerate(heads.tolist()):
+                    about.append({"layer": site.layer, "head": head, "source": name})
+                    found.append(x)
+        return about, np.array(found)

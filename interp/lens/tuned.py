@@ -1,0 +1,238 @@
+"""The tuned lens: an affine map per layer to the unembedding's basis, judged on held-out texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import OptionError
+from interp.core.prompt_means import PromptMeans
+from interp.core.prompts import Prompts
+from interp.lens.finish import Finish, finish, model_layers, predicting_stack
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+Array = np.ndarray
+FEWEST = 4  # texts: to train on, to stop by, and two to judge on
+STEPS = 6  # of L-BFGS between two looks at the texts that decide when to stop
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TunedLens(PromptMeans):
+    """Translators of every depth, and their error on held-out texts.
+
+    Rows are depths. The score of metrics "tuned lens" and "logit lens" is the mean KL divergence of
+    the lens from the model's own next-token distribution, and their null that of a lens that always
+    gives the mean distribution of the training texts. "gain" is logit lens minus tuned lens. The
+    deepest stream has no translator: there both lenses are the model's own logits.
+
+    Args:
+        depths: names of the depths, "embedding" first.
+        matrices: what is added to the identity, `[depth, d_model, d_model]`; a stream x becomes
+            `x + x @ matrix + bias`.
+        biases: bias of each depth.
+    """
+
+    depths: tuple[str, ...] = ()
+    matrices: Float[Array, "depth d_model d_model"] | None = field(default=None, repr=False)
+    biases: Float[Array, "depth d_model"] | None = field(default=None, repr=False)
+
+    def translated(self, depth: int, stream: Float[Tensor, "*at d_model"]) -> Tensor:
+        """Map a stream of some depth to the basis of the unembedding."""
+        assert self.matrices is not None
+        assert self.biases is not None
+        matrix = torch.from_numpy(self.matrices[depth]).to(stream)
+        return stream + stream @ matrix + torch.from_numpy(self.biases[depth]).to(stream)
+
+
+@takes_model
+def tuned_lens(
+    model: Model,
+    prompts: Any,
+    *,
+    held_out: float = 0.3,
+    rounds: int = 20,
+    l2: float = 1e-4,
+    clusters: Sequence[str] | None = None,
+    seed: int = 0,
+) -> TunedLens:
+    """Train an affine translator per layer by the KL divergence from the model's distribution.
+
+    Translators start at the identity and are trained by L-BFGS on part of the texts; a fifth of
+    these decides when to stop, so that a translator that does not help stays at the identity. All
+    errors are of held-out texts.
+
+    Args:
+        model: the loaded model.
+        prompts: texts or token ids, at least four.
+        held_out: share of the texts on which the lens is judged.
+        rounds: largest number of rounds of training.
+        l2: weight of the squared norm of the translators in the loss.
+        clusters: a label per text where texts share something; whole clusters are held out.
+        seed: seed of the choice of held-out texts.
+
+    Returns:
+        The translators and their errors; `logit_lens(model, prompt, tuned=...)` reads through them.
+
+    Reference: Belrose et al. 2023, "Eliciting Latent Predictions from Transformers with the Tuned
+    Lens" (arXiv 2303.08112).
+
+    Raises:
+        OptionError: there are fewer than four texts, or an option is out of range.
+        UnreadableAttention: there is no unembedding, or a nonlinear layer precedes it.
+
+    Unit: nat.
+
+    Cost: One forward pass per text, and a few dozen passes of the unembedding per depth.
+
+    Null: the mean next-token distribution of the training texts.
+
+    Not for: what the model uses: a translator may read what later layers do not.
+    """
+    given = Prompts.of(prompts, model)
+    if len(given) < FEWEST:
+        raise OptionError(f"a tuned lens needs at least {FEWEST} texts, not {len(given)}")
+    if not 0 < held_out < 1 or rounds < 1 or l2 < 0:
+        raise OptionError(
+            f"held_out={held_out}, rounds={rounds}, l2={l2}: give a share between 0 and 1, at "
+            "least one round, and a weight of 0 or more"
+        )
+    clusters = given.clusters if clusters is None else clusters
+    train, stop, judge = _parts(len(given), clusters, held_out, seed)
+    streams, final, end, depths = _streams(model, given)
+    texts = [len(x) for x in final]
+    common = torch.cat([final[i].exp() for i in train]).mean(0).log()
+    matrices, biases = [], []
+    for at in range(len(depths)):
+        x = [one[at] for one in streams]
+        weight, bias = torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
+        if at < len(depths) - 1:
+            weight, bias = _trained(x, final, end, train, stop, rounds, l2)
+        matrices.append(weight.numpy())
+        biases.append(bias.numpy())
+    about, rows, nulls = [], [], []
+    for at, depth in enumerate(depths):
+        weight, bias = torch.from_numpy(matrices[at]), torch.from_numpy(biases[at])
+        tuned, plain, null = np.zeros((3, len(judge)))
+        for k, i in enumerate(judge):
+            x = streams[i][at]
+            tuned[k] = _kl(final[i], end, x + x @ weight + bias)
+            plain[k] = _kl(final[i], end, x)
+            null[k] = float((final[i].exp() * (final[i] - common)).sum(-1).mean())
+        for metric, values, by in (
+            ("tuned lens", tuned, null),
+            ("logit lens", plain, null),
+            ("gain", plain - tuned, np.zeros(len(judge))),
+        ):
+            about.append({"metric": metric, "depth": depth, "unit": "nat"})
+            rows.append(values)
+            nulls.append(by)
+    labels = None if clusters is None else [clusters[i] for i in judge]
+    made = result_provenance(
+        model, "interp.lens.tuned_lens", Prompts(tuple(given.ids[i] for i in judge)), seed=seed,
+        held_out=held_out, rounds=rounds, l2=l2,
+    )  # fmt: skip
+    notes = {"training texts": len(train) + len(stop), "held-out texts": len(judge),
+             "positions": int(sum(texts[i] for i in judge))}  # fmt: skip
+    return TunedLens.tested(
+        about, ("depth",), np.stack(rows), np.stack(nulls), clusters=labels, notes=notes,
+        provenance=made, depths=tuple(depths), matrices=np.stack(matrices),
+        biases=np.stack(biases),
+    )  # fmt: skip
+
+
+def _parts(
+    n: int, clusters: Sequence[str] | None, held_out: float, seed: int
+) -> tuple[list[int], list[int], list[int]]:
+    """Choose the texts to train on, to stop by, and to judge on; clusters stay whole.
+
+    Raises:
+        OptionError: there are fewer than four clusters, or labels are missing.
+    """
+    if clusters is not None and len(clusters) != n:
+        raise OptionError(f"{len(clusters)} cluster labels for {n} texts; give one for each")
+    labels = [str(i) for i in range(n)] if clusters is None else list(clusters)
+    names = sorted(set(labels))
+    if len(names) < FEWEST:
+        raise OptionError(f"{len(names)} clusters of texts; at least {FEWEST} are needed")
+    order = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
+    last = min(max(2, round(held_out * len(order))), len(order) - 2)
+    middle = max(1, (len(order) - last) // 5)
+    judge, stop = set(order[:last]), set(order[last : last + middle])
+    groups: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for i, label in enumerate(labels):
+        groups[2 if label in judge else 1 if label in stop else 0].append(i)
+    return groups
+
+
+def _streams(
+    model: Model, prompts: Prompts
+) -> tuple[list[list[Tensor]], list[Tensor], Finish, list[str]]:
+    """Return the streams of every depth and the model's log probabilities, for each text."""
+    stack = predicting_stack(model)
+    layers = model_layers(model, stack)
+    streams, final, end = [], [], None
+    for ids in prompts.ids:
+        cache = model.capture([ids], ("resid_pre", "resid_post"), stack=stack)
+        end = end or finish(model, cache, stack)
+        one = [cache["resid_pre", layers[0], stack][0]]
+        one += [cache["resid_post", layer, stack][0] for layer in layers]
+        streams.append([x.float().cpu() for x in one])
+        final.append(cache.logits[0].float().log_softmax(-1).cpu())
+    assert end is not None
+    return streams, final, end, ["embedding", *(f"layer {layer}" for layer in layers)]
+
+
+def _kl(final: Tensor, end: Finish, stream: Tensor) -> float:
+    with torch.no_grad():
+        return float(_divergence(final, end, stream))
+
+
+def _divergence(final: Tensor, end: Finish, stream: Tensor) -> Tensor:
+    model = end.model
+    read = end(stream.to(model.device, model.dtype)).float().cpu().log_softmax(-1)
+    return (final.exp() * (final - read)).sum(-1).mean()
+
+
+def _trained(
+    x: Sequence[Tensor],
+    final: Sequence[Tensor],
+    end: Finish,
+    train: Sequence[int],
+    stop: Sequence[int],
+    rounds: int,
+    l2: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the translator of one depth with the smallest divergence on the texts to stop by."""
+    inside, wanted = torch.cat([x[i] for i in train]), torch.cat([final[i] for i in train])
+    beside, asked = torch.cat([x[i] for i in stop]), torch.cat([final[i] for i in stop])
+    weight = torch.zeros(x[0].shape[1], x[0].shape[1], requires_grad=True)
+    bias = torch.zeros(x[0].shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        read = _divergence(wanted, end, inside + inside @ weight + bias)
+        value = read + l2 * (weight.square().sum() + bias.square().sum())
+        # only these two: the model's own weights get no gradients
+        weight.grad, bias.grad = torch.autograd.grad(value, [weight, bias])
+        return value
+
+    best, kept = _kl(asked, end, beside), (weight.detach().clone(), bias.detach().clone())
+    with torch.enable_grad():
+        for _ in range(rounds):
+            optimizer.step(loss)
+            now = _kl(asked, end, (beside + beside @ weight + bias).detach())
+            if not math.isfinite(now) or now >= best:
+                break
+            best, kept = now, (weight.detach().clone(), bias.detach().clone())
+    return kept
