@@ -1,0 +1,96 @@
+"""Papers that the package answers to, read from `literature.toml` beside this file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from interp.core.errors import OptionError
+
+STATUSES = ("whole", "in part", "out of scope")
+KINDS = {
+    "A": "Analyses",
+    "V": "Forms of attention",
+    "K": "Long contexts",
+    "T": "Theory and toy tasks",
+}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """One paper: what it asks, and what answers it.
+
+    Args:
+        title: title as in the list of papers.
+        kinds: letters of `KINDS`, joined by "+".
+        question: the question in one sentence.
+        status: one of `STATUSES`.
+        call: Python expressions that answer it.
+        command: command lines that answer it.
+        file: files that implement it.
+        test: tests (path::name) and pages of benchmarks that check it.
+        missing: what of the paper is not covered, and why.
+        pending: branch that is to be merged before the entry holds.
+    """
+
+    title: str
+    kinds: str
+    question: str
+    status: str
+    call: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    file: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    missing: str = ""
+    pending: str = ""
+
+    def __str__(self) -> str:
+        """Format the entry as lines of text."""
+        lines = [self.title, "", f"Asks: {self.question}"]
+        for name, values in (
+            ("Call", self.call), ("Command", self.command), ("File", self.file),
+            ("Checked by", self.test),
+        ):  # fmt: skip
+            lines += [f"{name}: {value}" for value in values]
+        lines.append(f"Status: {self.status}")
+        return "\n".join([*lines, f"Not covered: {self.missing}"] if self.missing else lines)
+
+
+@cache
+def papers() -> tuple[Paper, ...]:
+    """Read all entries, in the order of the file."""
+    text = files("interp.core").joinpath("literature.toml").read_text(encoding="utf-8")
+    return tuple(
+        Paper(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
+        for entry in tomllib.loads(text)["paper"]
+    )
+
+
+def find_papers(name: str) -> list[Paper]:
+    """Return the papers whose title contains a text, whatever its case.
+
+    Raises:
+        OptionError: no title contains it; the message has the closest titles.
+    """
+    asked = name.strip().casefold()
+    if asked and (found := [p for p in papers() if asked in p.title.casefold()]):
+        return found
+    raise OptionError(
+        f"no paper of the list has {name!r} in its title; {_closest(asked)}; give a part of a "
+        "title, whatever its case"
+    )
+
+
+def _closest(asked: str) -> str:
+    """Name the titles with the most similar words."""
+    titles = [p.title for p in papers()]
+    words = {word for title in titles for word in title.casefold().split()}
+    near = {w for x in asked.split() for w in difflib.get_close_matches(x, words, 3, 0.75)}
+    rated = [(len(near & set(t.casefold().split())), -i, t) for i, t in enumerate(titles)]
+    close = [t for n, _, t in sorted(rated, reverse=True)[:3] if n]
+    if not close:
+        return f"the list has {len(titles)} papers (docs/literature.md)"
+    return "did you mean " + " or ".join(repr(t) for t in close) + "?"
