@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
+import unicodedata
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from interp.core.errors import OptionError
 
+CLOSE = 0.6  # of the best match: titles that an error names
 STATUSES = ("whole", "in part", "out of scope")
 KINDS = {
     "A": "Analyses",
@@ -75,8 +79,8 @@ def find_papers(name: str) -> list[Paper]:
     Raises:
         OptionError: no title contains it; the message has the closest titles.
     """
-    asked = name.strip().casefold()
-    if asked and (found := [p for p in papers() if asked in p.title.casefold()]):
+    asked = _plain(name)
+    if asked and (found := [p for p in papers() if asked in _plain(p.title)]):
         return found
     raise OptionError(
         f"no paper of the list has {name!r} in its title; {_closest(asked)}; give a part of a "
@@ -84,13 +88,24 @@ def find_papers(name: str) -> list[Paper]:
     )
 
 
+def _plain(text: str) -> str:
+    """Drop case and accents."""
+    apart = unicodedata.normalize("NFKD", text.strip().casefold())
+    return "".join(c for c in apart if not unicodedata.combining(c))
+
+
 def _closest(asked: str) -> str:
-    """Name the titles with the most similar words."""
-    titles = [p.title for p in papers()]
-    words = {word for title in titles for word in title.casefold().split()}
-    near = {w for x in asked.split() for w in difflib.get_close_matches(x, words, 3, 0.75)}
-    rated = [(len(near & set(t.casefold().split())), -i, t) for i, t in enumerate(titles)]
-    close = [t for n, _, t in sorted(rated, reverse=True)[:3] if n]
+    """Name the titles with the most similar words; a word of many titles counts little."""
+    words = [set(re.findall(r"\w+", _plain(p.title))) for p in papers()]
+    titles_with = Counter(word for some in words for word in some)
+    near = {
+        w for x in re.findall(r"\w+", asked) for w in difflib.get_close_matches(x, titles_with, 1, 0.7)
+    }
+    rated = sorted(
+        ((sum(1 / titles_with[w] for w in near & some), -i) for i, some in enumerate(words)),
+        reverse=True,
+    )
+    close = [papers()[-i].title for share, i in rated[:3] if share >= CLOSE * rated[0][0] > 0]
     if not close:
-        return f"the list has {len(titles)} papers (docs/literature.md)"
-    return "did you mean " + " or ".join(repr(t) for t in close) + "?"
+        return f"the list has {len(words)} papers (docs/literature.md)"
+    return "did you mean " + " or ".join(repr(title) for title in close) + "?"
