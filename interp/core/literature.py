@@ -99,7 +99,9 @@ def _closest(asked: str) -> str:
     words = [set(re.findall(r"\w+", _plain(p.title))) for p in papers()]
     titles_with = Counter(word for some in words for word in some)
     near = {
-        w for x in re.findall(r"\w+", asked) for w in difflib.get_close_matches(x, titles_with, 1, 0.7)
+        w
+        for x in re.findall(r"\w+", asked)
+        for w in difflib.get_close_matches(x, titles_with, 1, 0.7)
     }
     rated = sorted(
         ((sum(1 / titles_with[w] for w in near & some), -i) for i, some in enumerate(words)),

@@ -73,7 +73,11 @@ def problems(paper: Paper) -> list[str]:
         found.append("the question has no question mark")
     if paper.status != "out of scope" and not (paper.test and paper.file):
         found.append("an answer has a file and a test")
-    if {"A", "V"} & set(paper.kinds.split("+")) and paper.status != "out of scope" and not paper.call:
+    if (
+        {"A", "V"} & set(paper.kinds.split("+"))
+        and paper.status != "out of scope"
+        and not paper.call
+    ):
         found.append("an answer has a call")
     return found
 
