@@ -14,6 +14,7 @@ from .declaration import (
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
 from .minference import minference_kinds
+from .roofline import Machine, Roofline, roofline
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 
@@ -23,7 +24,9 @@ __all__ = [
     "Compositions",
     "Confirmation",
     "Lab",
+    "Machine",
     "MemoryEstimate",
+    "Roofline",
     "Trials",
     "choose_engine",
     "composition_scores",
@@ -39,6 +42,7 @@ __all__ = [
     "patterns",
     "picture",
     "readable",
+    "roofline",
     "score",
     "statistic",
 ]
