@@ -1,6 +1,6 @@
 """The page of the literature: every paper with its question, and what answers and checks it.
 
-    python docs/literature_page.py     prints the tables; docs/build.py puts them into docs/literature.md
+    python docs/literature_page.py     prints them; docs/build.py puts them into docs/literature.md
 
 The entries are those of interp/core/literature.toml.
 """
@@ -55,7 +55,7 @@ def tables() -> Iterator[str]:
     for letter, name in KINDS.items():
         yield f"## {name}"
         lines = [
-            "| paper | question | answered by | checked by | status, and what is not covered |",
+            "| paper | question | answered by | checked by | status; what is not covered, and why |",
             "|---|---|---|---|---|",
         ]
         lines += [_row(paper) for paper in papers() if paper.kinds[0] == letter]

@@ -96,7 +96,7 @@ def head_responsibilities(
 ) -> HeadResponsibilities:
     """Compute which of the all-but-one models each prompt prefers, as a mixture of experts.
 
-    The expert without head h has, on a prompt, the log-likelihood minus the task's loss. Under equal
+    The expert without head h has, on a prompt, the log-likelihood minus the task's loss. With equal
     prior weights its responsibility is the softmax over heads of minus `sharpness` times the damage
     of its ablation: small for a head that this prompt needs.
 

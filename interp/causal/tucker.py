@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.checkpoint.indices import axis_of, head_indices
+from interp.causal.checkpoint.indices import axis_of, plain_linear
 from interp.causal.game.game import Game
 from interp.causal.importance import standard_error
 from interp.causal.task import Task
@@ -23,6 +23,8 @@ from interp.core.result import Result
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.load import load
+from interp.model.locate.find_layout import layouts
+from interp.model.locate.layout import ReadMatrix
 from interp.model.locate.sites import Site, softmax_sites
 
 if TYPE_CHECKING:
@@ -161,13 +163,15 @@ def _cut(model: Model, bases: Mapping[Site, Float[Tensor, "d_model rank"]]) -> M
     """Return a copy whose heads read and write within the directions of their layer."""
     module: Any = copy.deepcopy(model.module)
     for site, basis in bases.items():
-        located = head_indices(model, site)
-        if not located.whole or site.projection is None:
+        layout = layouts(model).sites[site]
+        read = [r.module for r in (layout.q, layout.k, layout.v) if isinstance(r, ReadMatrix)]
+        plain = all(plain_linear(module.get_submodule(name)) for name in read)
+        if len(read) < 3 or not plain or site.projection is None:
             raise OptionError(
                 f"{model.name}: the queries, keys and values of {site.name} are not plain matrices "
                 "of one input; this model cannot be cut to shared directions"
             )
-        sides = {name: "in" for name in located.module.values()} | {site.projection: "out"}
+        sides = dict.fromkeys(read, "in") | {site.projection: "out"}
         for name, side in sides.items():
             part = module.get_submodule(name)
             weight = part.weight.data

@@ -12,7 +12,7 @@ import click
 from interp.cli.each import each_model
 from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
-from interp.heads.roofline import PARTS, Machine, roofline
+from interp.heads.machine_limits import PARTS, Machine, roofline
 
 if TYPE_CHECKING:
     from interp.cli.batch import ScoreRun

@@ -13,8 +13,8 @@ from .declaration import (
     statistic,
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
+from .machine_limits import Machine, Roofline, roofline
 from .minference import minference_kinds
-from .roofline import Machine, Roofline, roofline
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
 

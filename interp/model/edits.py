@@ -380,7 +380,7 @@ def temperature(
 ) -> Edit:
     """Divide the scores of a head by a temperature before its softmax.
 
-    The new weights are p^(1 / value), normalised to the sum of the row, where p are the model's own.
+    The new weights are p^(1 / value), normalised to the sum of the row; p are the model's own.
     Below 1 attention is sharper, as in tests of a model beyond its trained length; 1 changes
     nothing. Weights of exactly 0 stay 0.
 

@@ -4,8 +4,8 @@ The token at position i is a link from i to an earlier position or to i itself. 
 three one-hot registers: its address, its content (the link) and a pointer. Head 0 reads: it attends
 to the position that the pointer names and writes that position's content as the new pointer. Head 1
 erases: it attends to its own position and takes the old pointer off. All layers have the same
-weights, so a model of n layers is one layer looped n times; it predicts the position that is reached
-from the link of the last token by following n links.
+weights, so a model of n layers is one layer looped n times; it predicts the position that is
+reached from the link of the last token by following n links.
 
     model = interp.load(looped(3))
     model.run([[0, 0, 1, 2, 3]])[0, -1].argmax()     # 3 -> 2 -> 1 -> 0: the token 0

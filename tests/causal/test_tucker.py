@@ -1,4 +1,4 @@
-"""Attention weights cut to shared directions: exact at full rank and where a subspace is planted."""
+"""Attention weights cut to shared directions: exact at full rank and in a planted subspace."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 
 import interp
 from interp.core.errors import OptionError, PromptError
-from interp.heads.roofline import Machine, roofline
+from interp.heads.machine_limits import Machine, roofline
 from interp.planted import variants
 
 EVEN = Machine(1.0, 1.0, "given")

@@ -123,10 +123,10 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntrop
         own = {"attention": attention, "mlp": mlp, "difference": attention - mlp}
         first, second = beside[place]
         other = {"attention": first, "mlp": second, "difference": first - second}
-        for part in own:
+        for part, values in own.items():
             layers.append(place)
             parts.append(part)
-            rows.append(own[part])
+            rows.append(values)
             null.append(float(other[part].mean()))
     made = result_provenance(model, "interp.heads.outliers.layer_entropies", given, seed=seed)
     return LayerEntropies(tuple(layers), tuple(parts), np.stack(rows), np.array(null), made)

@@ -1,4 +1,4 @@
-"""Roofline of a scoring run: operations, bytes, and which of the two limits a machine meets first."""
+"""Roofline of a scoring run: operations, bytes, and which of the two a machine runs out of."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def roofline(
     Not for: predicting seconds: caches, kernels and the host add to the bound. Experts that are not
     chosen count as if they were read, and windows as if all earlier keys were visible.
 
-    Reference: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model"; of attention
+    Reference: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model"; attention
     against parameters, Sadhukhan et al. 2025, "Kinetics: Rethinking Test-Time Scaling Laws" (arXiv
     2506.05333).
     """
