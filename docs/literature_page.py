@@ -40,8 +40,9 @@ def followed() -> Iterator[str]:
     kept = json.loads(FOLLOWED.read_text(encoding="utf-8"))
     yield "## Ten entries followed to a number"
     yield (
-        f"Drawn at random (seed {kept['seed']}) from the entries with a call and run as they "
-        "stand, on models that come with the package. Command: `python benchmarks/literature.py`."
+        f"Drawn at random (seed {kept['seed']}), three forms of attention and seven others, from"
+        " the entries whose first call needs a model, prompts, a task or a text only; it is run as"
+        f" it stands, with `model` {kept['model']}. Command: `python benchmarks/literature.py`."
     )
     lines = ["| paper | run | number | what it says |", "|---|---|---|---|"]
     for row in kept["rows"]:
@@ -55,7 +56,7 @@ def tables() -> Iterator[str]:
     for letter, name in KINDS.items():
         yield f"## {name}"
         lines = [
-            "| paper | question | answered by | checked by | status; what is not covered, and why |",
+            "| paper | question | answered by | checked by | status, and what is left out |",
             "|---|---|---|---|---|",
         ]
         lines += [_row(paper) for paper in papers() if paper.kinds[0] == letter]
