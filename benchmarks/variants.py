@@ -64,8 +64,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     worst = max(max(r["map"], r["result"]) for r in rows)
     lines = [
         "# Attention variants", "",
-        f"{len(rows)} forms of attention, as models of two layers of four heads with random weights;"
-        f" {PROMPTS} prompts of {TOKENS} tokens, the second half a copy of the first. *map*: largest"
+        f"{len(rows)} forms of attention, as models of two layers of 4 heads, weights at random;"
+        f" {PROMPTS} prompts of {TOKENS} tokens, the second half copies the first. *map*: largest"
         " relative error of map times values against what the layer computes; *results*: of the sum"
         " of the heads' results against the output. Scores are of absolute shares of each row: the"
         " largest of all heads, for entropy the mean, in nats. *loading* (with its checks) and"

@@ -81,7 +81,8 @@ class TuckerLoss(Result):
 
     def __repr__(self) -> str:
         rows = self.wide()
-        said = [f"{r.share:g}: {r.score:.3g} (random {r.null:.3g})" for r in rows.itertuples()]
+        cells = zip(rows["share"], rows["score"], rows["null"], strict=True)
+        said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
         return f"TuckerLoss({', '.join(said)} {self.unit})"
 
 

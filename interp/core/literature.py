@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from interp.core.errors import OptionError
 
@@ -67,10 +68,14 @@ class Paper:
 def papers() -> tuple[Paper, ...]:
     """Read all entries, in the order of the file."""
     text = files("interp.core").joinpath("literature.toml").read_text(encoding="utf-8")
-    return tuple(
-        Paper(**{k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()})
-        for entry in tomllib.loads(text)["paper"]
-    )
+    found: list[Paper] = []
+    for entry in tomllib.loads(text)["paper"]:
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in entry.items()
+        }
+        found.append(Paper(**values))
+    return tuple(found)
 
 
 def find_papers(name: str) -> list[Paper]:

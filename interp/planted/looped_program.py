@@ -16,7 +16,7 @@ its read and write by addresses; the instruction set is not built.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
 
@@ -43,7 +43,7 @@ def looped(loops: int = 3, *, size: int = 12) -> VariantForCausalLM:
 
     from interp.planted.variants import build
 
-    model = build(
+    model: Any = build(
         "plain_softmax", gain=1.0, vocab_size=size, hidden_size=3 * size, num_hidden_layers=loops,
         num_attention_heads=2, head_dim=size, max_position_embeddings=size, mlp=False,
     )  # fmt: skip

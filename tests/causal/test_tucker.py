@@ -17,7 +17,7 @@ from interp.model.locate.sites import softmax_sites
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
-def model(request, loaded) -> Any:
+def uncut_model(request, loaded) -> Any:
     return loaded(request.param, "sdpa")
 
 
@@ -27,7 +27,8 @@ def task_of(model: Any) -> Any:
     return causal.next_token_task(model, prompts)
 
 
-def test_full_rank_changes_nothing(model) -> None:
+def test_full_rank_changes_nothing(uncut_model) -> None:
+    model = uncut_model
     found = causal.tucker_loss(model, task_of(model), shares=(1.0, 0.25))
     np.testing.assert_allclose(found.per_prompt[0], 0, atol=1e-5)
     assert found.kept[0] == pytest.approx(1)

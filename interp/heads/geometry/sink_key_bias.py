@@ -32,7 +32,7 @@ def sink_key_bias(layer):
     sink = received.argmax(-1)
     size = layer.q.shape[-1]
     key = layer.k.gather(2, sink[..., None, None].expand(-1, -1, 1, size))
-    total = counted = squares = 0.0
+    total = squares = counted = torch.zeros_like(received[..., 0])
     for rows, _, visible in layer.blocks():
         q, seen = layer.q[:, :, rows], visible.expand(-1, layer.heads, -1, -1).double()
         to_sink = seen.gather(-1, sink[..., None, None].expand(-1, -1, seen.shape[2], 1))[..., 0]

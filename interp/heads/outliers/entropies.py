@@ -79,7 +79,8 @@ class LayerEntropies(Result):
     def __repr__(self) -> str:
         rows = self.wide()
         rows = rows[rows["part"] == "difference"]
-        said = [f"layer {r.layer}: {r.score:+.3g}" for r in rows.itertuples()]
+        pairs = zip(rows["layer"], rows["score"], strict=True)
+        said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
         return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
 
 

@@ -27,7 +27,8 @@ class ConvolvedProjectionsRule(Rule):
     def prepare(self, x: Stream) -> Projected:
         """Convolve the three projections."""
         parts = zip((self.query, self.key, self.value), self.kernels, strict=True)
-        return Projected(x, *(self.split(convolved(part(x), kernel)) for part, kernel in parts))
+        q, k, v = (self.split(convolved(part(x), kernel)) for part, kernel in parts)
+        return Projected(x, q, k, v)
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
         """Add the score of the distance; the last stands for all larger ones."""
