@@ -43,6 +43,10 @@ CAPTIONS = {
         f"{_BY_ROW}"
     ),
     "cache": (f"`planted:zoo`. {_BY_ROW}"),
+    "cross": (
+        "`bundled:reorder` on sentence pairs: its four cross-attention heads. The heads of layer 1 "
+        f"find the translated word wherever it is, so their order is mixed. {_BY_ROW}"
+    ),
     "experiments": (
         "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "
@@ -105,6 +109,11 @@ CAPTIONS = {
     "lens": (
         "`bundled:induction` on a sequence that repeats: the logit of the most likely token after"
         " each layer. The second copy is predicted in the last layer only."
+    ),
+    "alignment": (
+        "`bundled:reorder`: attention of cross.L1H0 in the rows that emit the words of one "
+        "translation, with the gold links as circles. The first source word, which sets the order, "
+        "has no translation."
     ),
     "probes": (
         "`planted:induction`: a probe of the last token tells which of two tokens followed its "
@@ -173,6 +182,27 @@ def _scores(group: str) -> go.Figure:
     scored = [m for m in table.metrics if np.isfinite(table.matrix(m)).any()]
     values = [[table.matrix(metric)[h.layer, h.head] for h in heads] for metric in scored]
     return _grid(values, scored, [*map(str, heads)], f"{group} on planted:zoo")
+
+
+def _cross() -> go.Figure:
+    from interp.core.registry import METRICS
+    from interp.heads.alignment import encode_pairs, made_sentence_pairs
+
+    model = interp.load("bundled:reorder")
+    names = [name for name, entry in METRICS.items() if entry.group == "cross"]
+    prompts = encode_pairs(model, made_sentence_pairs(32)).prompts
+    frame = interp.score(model, names, prompts, null="none").to_pandas()
+    values = [np.asarray(frame[frame["metric"] == name]["score"]) for name in names]
+    heads = [f"L{layer}H{head}" for layer in (0, 1) for head in (0, 1)]
+    return _grid(values, names, heads, "cross attention of bundled:reorder")
+
+
+def _alignment() -> go.Figure:
+    from interp.heads.alignment import made_sentence_pairs, pair_alignment
+
+    pairs = made_sentence_pairs(16)
+    swapped = next(pair for pair in pairs if str(pair.source).startswith("swap"))
+    return pair_alignment("bundled:reorder", swapped, "L1H0").matrix()
 
 
 def _categories() -> go.Figure:
@@ -355,6 +385,8 @@ def _probes() -> go.Figure:
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
+    "cross": _cross,
+    "alignment": _alignment,
     "attribution_methods": partial(_attribution, "attribution methods"),
     "token_importance": partial(_attribution, "token_importance"),
     "importance": _importance,

@@ -58,6 +58,11 @@ SECTIONS = {
         "generates its own prompts. `interp cache MODEL` measures the cards of heads and a plan "
         "for the model.",
     ),
+    "cross": (
+        "Where cross attention looks",
+        "`interp score MODEL -m NAME`, or `-m cross` for all of them; not by default. For "
+        "encoder-decoder models. `interp align MODEL` measures alignments of words.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "
@@ -110,6 +115,11 @@ SECTIONS = {
         "`interp.heads.outliers`; on random tokens they are metrics (above).",
     ),
     "lens": ("Logits of the residual stream", "`interp.lens`."),
+    "alignment": (
+        "Cross attention of encoder-decoder models",
+        "`interp align MODEL PAIRS.jsonl`; `interp.heads.alignment`. Heads are chosen on some pairs"
+        " of sentences, or recordings, and judged on the others.",
+    ),
     "probes": (
         "What heads carry: linear probes",
         "`interp probe FILE MODEL`; `interp.probes`. Folds are of whole documents, and a probe is "
@@ -126,6 +136,7 @@ PACKAGES = {
     "needle": "interp.heads.needle",
     "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
+    "alignment": "interp.heads.alignment",
     "probes": "interp.probes",
 }
 BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
@@ -161,7 +172,14 @@ NO_METHODS = {
         "text_instances",
     },
     "interp.heads.outliers": {"kurtosis", "random_tokens", "replace_channel"},
-    "interp.lens": set(),
+    "interp.lens": {"encoder_states"},
+    "interp.heads.alignment": {
+        # input, combination and drawing of alignments, and latency of outputs rather than heads
+        "alignment_error_rate", "average_lagging", "average_proportion", "both_directions",
+        "differentiable_average_lagging", "encode_pairs", "length_adaptive_average_lagging",
+        "made_sentence_pairs", "pair_alignment", "parse_links", "read_sentence_pairs",
+        "token_frames", "wait_k_delays",
+    },
     "interp.probes": {"read_probe_items", "recorded_features"},
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}

@@ -25,5 +25,6 @@ pytest_plugins = [
     "fixtures.commands",
     "fixtures.models",
     "fixtures.kernels",
+    "fixtures.pictures",
     "fixtures.surroundings",
 ]

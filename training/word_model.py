@@ -15,7 +15,12 @@ import torch
 from jaxtyping import Bool, Int
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from interp.bundled.special_tokens import BOS, PAD, SPECIAL, UNKNOWN
 from training.recording import pace
@@ -84,7 +89,7 @@ def small_gpt2(
 
 
 def fit(
-    model: GPT2LMHeadModel,
+    model: PreTrainedModel,
     loss_at: Callable[[int], tuple[Tensor, list[float]]],
     *,
     steps: int,

@@ -205,7 +205,7 @@ def part(prompts: Prompts | TaskInputs, which: Sequence[int]) -> Prompts | dict[
 def real_tokens(prompts: Prompts | TaskInputs) -> Bool[Tensor, "batch pos"] | None:
     """Return the mask of logit columns with tokens; None if the model reads no tokens."""
     if isinstance(prompts, Prompts):
-        return prompts.padded()[1]
+        return (prompts if prompts.decoder is None else prompts.decoder).padded()[1]
     for ids, mask in (
         ("decoder_input_ids", "decoder_attention_mask"),
         ("input_ids", "attention_mask"),
@@ -219,7 +219,8 @@ def real_tokens(prompts: Prompts | TaskInputs) -> Bool[Tensor, "batch pos"] | No
 def token_ids(prompts: Prompts | TaskInputs) -> list[list[int]]:
     """Return the tokens at the positions of the logits, without padding."""
     if isinstance(prompts, Prompts):
-        return [list(p) for p in prompts.ids]
+        read = prompts if prompts.decoder is None else prompts.decoder
+        return [list(p) for p in read.ids]
     ids = prompts.get("decoder_input_ids", prompts.get("input_ids"))
     if ids is None:
         return []

@@ -13,6 +13,7 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
+from interp.cli.picture_prompts import PicturePrompts
 from interp.cli.printing import scored_text
 from interp.cli.progress import Voice
 from interp.cli.score_keys import score_keys
@@ -64,6 +65,7 @@ class ScoreRun:
     computed: int = 0
     keys: list[Key] = field(default_factory=list)
     imports: tuple[str, ...] = ()
+    pictures: PicturePrompts | None = None
     texts: tuple[str, ...] = ()
     asked: int | None = None  # number of metrics of the whole command, in a worker
     jobs: int = 1
@@ -292,6 +294,8 @@ class ScoreRun:
 
     def prompts(self, model: Model) -> Any:
         """Return the prompts for attention metrics; raises PromptError."""
+        if self.pictures is not None:
+            return self.pictures.inputs(model)
         if self.prompt_file is not None:
             return from_file(self.prompt_file, model, context=self.context)
         given = default_prompts(model, self.seed)

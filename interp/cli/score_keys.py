@@ -10,6 +10,7 @@ from typing import Any
 from interp.core.prompts import Prompts
 from interp.core.store import Key
 from interp.heads.declaration import BoundAnalysis
+from interp.model.content import tensors_hash
 from interp.model.identity import identity_of
 from interp.model.model import Model
 from interp.model.source_code import code_of
@@ -40,8 +41,8 @@ def score_keys(
         code = code_of([metric.analysis.function])
         settings = about | dict(options) | {"metric_code": code}
         if metric.patterned():
-            # Inputs other than tokens are noise, which is determined by model and seed.
-            settings["prompts"] = prompts.hash if isinstance(prompts, Prompts) else "noise"
+            texts = isinstance(prompts, Prompts)
+            settings["prompts"] = prompts.hash if texts else tensors_hash(prompts)
             settings["engine"] = engine
         if by_cluster:
             settings["by_cluster"] = True

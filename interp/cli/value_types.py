@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from interp.core.errors import LoadError, OptionError, StoreError
+from interp.core.head import Head
 from interp.core.prompt_file import prompt_text
 
 # Device types of torch; a package that adds one declares itself as a backend.
@@ -94,6 +95,19 @@ class ImportName(click.ParamType):
         return value
 
 
+class HeadList(click.ParamType):
+    """Heads separated by commas, such as `L1H0,L1H3`; read before a model is loaded."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Return the text; raise OptionError if a name is not one of a head."""
+        for each in value.split(","):
+            Head.parse(each.strip())
+        return value
+
+
 DEVICE = DeviceName()
 OUT_FOLDER = OutFolder()
 IMPORT = ImportName()
+HEADS = HeadList()

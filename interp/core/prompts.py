@@ -32,7 +32,8 @@ class Prompts:
     `targets` are the tokens that token-dependent predicates read. They differ from `ids` only for a
     null, where the model reads shuffled tokens and is scored on the original ones. `clusters`
     labels what prompts share (a period, a template); standard errors are computed over clusters.
-    Without labels every prompt is its own cluster.
+    Without labels every prompt is its own cluster. `decoder` are the tokens that the decoder of an
+    encoder-decoder reads beside each prompt; without them it reads the prompts themselves.
     """
 
     ids: tuple[tuple[int, ...], ...]
@@ -40,8 +41,13 @@ class Prompts:
     padding: Literal["right", "left"] = "right"
     targets: tuple[tuple[int, ...], ...] | None = None
     clusters: tuple[str, ...] | None = None
+    decoder: Prompts | None = None
 
     def __post_init__(self) -> None:
+        if self.decoder is not None and len(self.decoder) != len(self.ids):
+            raise PromptError(
+                f"{len(self.decoder)} decoder inputs for {len(self.ids)} prompts; give one each"
+            )
         if self.clusters is not None and len(self.clusters) != len(self.ids):
             raise PromptError(
                 f"{len(self.clusters)} cluster labels for {len(self.ids)} prompts; give one each"
@@ -106,6 +112,11 @@ class Prompts:
                     f"prompt {i} has {len(ids)} tokens; {model.name} has positions for "
                     f"{model.limit}; shorten it"
                 )
+        if self.decoder is not None:
+            try:
+                self.decoder.check(model)
+            except PromptError as error:
+                raise PromptError(f"decoder input: {error}") from error
 
     def padded(self, pad: int = 0) -> tuple[Int[Tensor, "batch pos"], Bool[Tensor, "batch pos"]]:
         """Return ids as one rectangle, padded with `pad`, and a mask of the real tokens."""
@@ -135,17 +146,21 @@ class Prompts:
         while end < len(self.ids):
             start, end = end, min(end + size, len(self.ids))
             if not padded:
-                same = (len(p) == len(self.ids[start]) for p in self.ids[start:end])
+                same = (self._shape(i) == self._shape(start) for i in range(start, end))
                 end = start + sum(1 for _ in takewhile(bool, same))
             yield self.part(range(start, end))
 
+    def _shape(self, at: int) -> tuple[int, int]:
+        return len(self.ids[at]), 0 if self.decoder is None else len(self.decoder.ids[at])
+
     def part(self, which: Sequence[int]) -> Prompts:
-        """Return some of the prompts, with their targets and clusters."""
+        """Return some of the prompts, with their targets, clusters and decoder inputs."""
         ids, targets, clusters = (
             None if x is None else tuple(x[i] for i in which)
             for x in (self.ids, self.targets, self.clusters)
         )
-        return replace(self, ids=ids or (), targets=targets, clusters=clusters)
+        decoder = None if self.decoder is None else self.decoder.part(which)
+        return replace(self, ids=ids or (), targets=targets, clusters=clusters, decoder=decoder)
 
     def looked_at(self) -> tuple[tuple[int, ...], ...]:
         """Return the tokens that predicates read."""
@@ -161,19 +176,29 @@ class Prompts:
         rng = np.random.default_rng(seed)
         first = int(keep_first)
         ids = tuple((*p[:first], *rng.permutation(p[first:]).tolist()) for p in self.ids)
+        decoder = self.decoder
         return replace(
-            self, ids=ids, targets=self.looked_at(), design=f"{self.design}, tokens shuffled"
+            self,
+            ids=ids,
+            targets=self.looked_at(),
+            design=f"{self.design}, tokens shuffled",
+            decoder=None if decoder is None else decoder.shuffled(seed + 1, keep_first=True),
         )
 
     @property
     def prompt_ids(self) -> tuple[str, ...]:
         """Identity of each prompt: the first 16 hex digits of the sha256 of its token ids."""
-        return tuple(hashlib.sha256(repr(p).encode()).hexdigest()[:16] for p in self.looked_at())
+        read: Sequence[object] = self.looked_at()
+        if self.decoder is not None:
+            read = list(zip(read, self.decoder.looked_at(), strict=True))
+        return tuple(hashlib.sha256(repr(p).encode()).hexdigest()[:16] for p in read)
 
     @property
     def hash(self) -> str:
-        """sha256 of ids, targets, padding side and clusters."""
-        told = (self.ids, self.targets, self.padding, self.clusters)
+        """sha256 of ids, targets, padding side, clusters and decoder inputs."""
+        told: tuple = (self.ids, self.targets, self.padding, self.clusters)
+        if self.decoder is not None:
+            told += (self.decoder.hash,)
         return hashlib.sha256(repr(told).encode()).hexdigest()
 
 

@@ -206,6 +206,7 @@ METRICS = Registry(
         "geometry": ("heads.geometry",),
         "categories": ("syntax.categories",),
         "cache": ("heads.cache",),
+        "cross": ("heads.cross",),
         "experiments": ("heads.experiments", "safety.experiments"),
         "roles": ("circuits.named",),
     },

@@ -129,9 +129,10 @@ class UnitProfile(Result):
         lines = [f"{len(self.labels)} units ({self.kind}), {len(self.detectors)} detectors, "
                  f"{self.mass.shape[2]} prompts; highest mass on targets:"]  # fmt: skip
         for x in best.to_dict("records"):
+            within = "one prompt" if x["n"] < 2 else f"[{x['low']:.3f}, {x['high']:.3f}]"
             lines.append(
-                f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} [{x['low']:.3f}, "
-                f"{x['high']:.3f}], null {x['null']:.3f}, chance {x['chance']:.3f}"
+                f"  {x['unit_name']} {x['metric']}: {x['score']:.3f} {within}, "
+                f"null {x['null']:.3f}, chance {x['chance']:.3f}"
                 + (f", p {x['p']:.3g}" if x["p"] == x["p"] else "")
                 + (f", head {x['main_head']} ({x['head_share']:.0%})" if self.head else "")
             )

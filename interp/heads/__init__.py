@@ -3,5 +3,7 @@
 from interp.core.face import attach
 
 __getattr__, __dir__, __all__ = attach(
-    __name__, __file__, declared=("detectors", "weights", "geometry", "cache", "experiments")
+    __name__,
+    __file__,
+    declared=("detectors", "weights", "geometry", "cache", "cross", "experiments"),
 )

@@ -1,4 +1,4 @@
-from . import kv_cache, needle, outliers, patterns
+from . import alignment, kv_cache, needle, outliers, patterns, vision_language
 from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
@@ -28,6 +28,7 @@ __all__ = [
     "MemoryEstimate",
     "Roofline",
     "Trials",
+    "alignment",
     "choose_engine",
     "composition_scores",
     "confirm",
@@ -45,6 +46,7 @@ __all__ = [
     "roofline",
     "score",
     "statistic",
+    "vision_language",
 ]
 
 def __getattr__(name: str) -> Analysis: ...

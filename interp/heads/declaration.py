@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 AnalysisKind = Literal["detector", "statistic", "measurement", "weights", "experiment"]
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
+Sequences = Literal["one", "two", "any"]
 
 
 Tell = Callable[[str, int, int], None]
@@ -93,6 +94,8 @@ class Analysis(Declaration):
     requires: tuple[str, ...] = ()
     # task of the causal check (see `interp.heads.causal_check.tasks`), or "none: reason"
     task: str = ""
+    # of detectors: whether query and key are positions of one sequence, of two, or of either
+    sequences: Sequences = "one"
     # derived from the range: both ends of a signed range, otherwise the high one
     end: End | None = None
 
@@ -205,7 +208,17 @@ def _declare(kind: AnalysisKind, function: Callable | None, name: str | None, **
     def wrap(function: Callable) -> Analysis:
         found = Analysis.declare(function, name, kind=kind, **about)
         if kind == "detector":
-            takes_tokens(function, found.name)
+            reads = takes_tokens(function, found.name)
+            if found.sequences not in ("one", "two", "any"):
+                raise OptionError(
+                    f"{found.name}: sequences={found.sequences!r} is not known; give 'one', 'two' "
+                    "or 'any'"
+                )
+            if reads and found.sequences != "one":
+                raise OptionError(
+                    f"{found.name}: a detector for sequences={found.sequences!r} cannot read "
+                    "tokens, since queries and keys have different ones; give (query, key)"
+                )
         return found
 
     return wrap if function is None else wrap(function)
@@ -217,6 +230,7 @@ def detector(
     name: str | None = None,
     chance: str = "mass of the null",
     task: str = "",
+    sequences: Sequences = "one",
 ) -> Any:
     """Declare a kind of head by the positions to which an ideal one attends.
 
@@ -232,12 +246,16 @@ def detector(
             followed by a hash of its code and of the values it uses.
         chance: text that gives the expected score by chance.
         task: see `experiment`.
+        sequences: "one" if query and key must be positions of one sequence, as where they are
+            compared; cross attention is then left out. "two" scores cross attention alone, where
+            the query is a position of the decoder's sequence and the key one of the encoder's;
+            "any" scores both kinds. Only "one" may read tokens.
 
     Raises:
         OptionError: the function has other parameters, or its name is not a valid metric name.
     """
     about = {"unit": "attention mass", "low": 0.0, "high": 1.0, "chance": chance, "task": task}
-    return _declare("detector", function, name, **about)
+    return _declare("detector", function, name, **about, sequences=sequences)
 
 
 def statistic(
@@ -280,7 +298,8 @@ def measurement(
         low: lower end of the score's range; None if it is unbounded.
         high: upper end of the score's range; None if it is unbounded.
         requires: properties that an attention must have: "qk" (scores from one product of queries
-            and keys), "self" (queries and keys are the same tokens), "heads" (several heads),
+            and keys), "self" (queries and keys are the same tokens), "cross" (they are tokens of
+            two sequences), "heads" (several heads),
             "previous" (an attention of the same stack and size before it), "ov" (an output matrix).
         chance: text that gives the expected score of an unrelated head.
         end: see `experiment`.

@@ -20,6 +20,7 @@ from torch import Tensor
 from interp.core.errors import NonFiniteError, OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
+from interp.heads.defined_at import why_left_out
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import as_attention
@@ -27,6 +28,7 @@ from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
+from interp.model.single_prompts import apart, pictured, single_prompts
 from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
@@ -35,7 +37,7 @@ from interp_kernels.errors import KernelError, TooLittleMemory
 from interp_kernels.found_targets import FoundTargets
 from interp_kernels.mask_names import mask_name
 from interp_kernels.problem import Attention
-from interp_kernels.reductions import Chosen, Distance, Mass, Output, Reduction, Targets
+from interp_kernels.reductions import Chosen, Mass, Output, Reduction, Targets
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -68,21 +70,12 @@ class PerPrompt:
 
 
 def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
-    """Return True if a metric is defined at a site.
-
-    Positions of queries and keys can be compared only within one sequence, so detectors and
-    distances exclude cross attention; predicates on tokens need a model with token input.
-    """
-    if bound.analysis.kind == "measurement":
-        from interp.heads.measuring import lacking
-
-        return lacking(bound.analysis.requires, site, model) is None
-    if bound.analysis.reads_tokens and not model.takes_text:
-        return False
-    positional = bound.analysis.kind == "detector" or any(
-        isinstance(r, Distance) for r in bound.reductions()
-    )
-    return not (positional and site.stack == "cross")
+    """Return True if a metric is defined at a site; see `interp.heads.defined_at`."""
+    analysis = bound.analysis
+    usual = analysis.kind in ("detector", "statistic") and analysis.sequences == "one"
+    if usual and site.stack != "cross" and not site.of_tower and model.takes_text:
+        return True
+    return why_left_out(bound, site, model) is None
 
 
 def attention_statistics_of(
@@ -262,9 +255,9 @@ def compiled_pass_runs(model: Model) -> bool:
 def batches(
     model: Model, prompts: Prompts | Mapping[str, Tensor], size: int
 ) -> list[Prompts | Mapping[str, Tensor]]:
-    """Split prompts into batches; given input tensors are one batch."""
+    """Split prompts into batches; given input tensors are one batch, or one each with pictures."""
     if isinstance(prompts, Mapping):
-        return [prompts]
+        return [*single_prompts(model, prompts)] if pictured(model, prompts) else [prompts]
     prompts.check(model)
     return list(model.batches(prompts, size))
 
@@ -285,7 +278,12 @@ class _Reducer:
         self.batch = batch
         self.masks: dict[str, str] | None = None
         self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
-        self.size = len(batch) if isinstance(batch, Prompts) else len(next(iter(batch.values())))
+        beside = batch.decoder if isinstance(batch, Prompts) else None
+        self.decoder_looked_at = None if beside is None else _looked_at(beside, model)
+        if isinstance(batch, Prompts):
+            self.size = len(batch)
+        else:
+            self.size = 1 if pictured(model, batch) else len(next(iter(batch.values())))
         self.asked = {s: [p for p in found if applies(p.bound, s, model)] for s in model.sites}
         self.left = {site for site, asked in self.asked.items() if asked}
         # a tower may run several times in one forward, and processes that share a layer wait for
@@ -321,7 +319,8 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        attention = as_attention(call, real, self._tokens(site, call))
+        cross = site.stack == "cross"
+        attention = as_attention(call, real, self._tokens(site, call), cross=cross)
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
@@ -344,12 +343,15 @@ class _Reducer:
     def _tokens(self, site: Site, call: Call) -> Tensor | None:
         """Return the tokens that predicates see at a site; of tensors the ids of its stack."""
         if isinstance(self.batch, Prompts):
-            return self.looked_at
+            own = site.stack == "decoder" and self.decoder_looked_at is not None
+            return self.decoder_looked_at if own else self.looked_at
         ids = self.batch.get("input_ids")
         if site.stack == "decoder":
             ids = self.batch.get("decoder_input_ids", ids)
         elif site.stack != "encoder" and "text" not in site.stack:
             return None  # a vision or audio tower
+        if ids is not None and pictured(self.model, self.batch):
+            ids = apart(self.model, ids)
         here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
         return ids.to(self.model.device) if ids is not None and here else None
 

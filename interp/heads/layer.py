@@ -44,6 +44,8 @@ class LayerCall:
         W_O: map from a head's output to the residual stream, for measures that require "ov".
         turns: maps from the queries ("q") and keys ("k") that enter the scores back to the
             projections, at every position.
+        segments: of measures that require "segments", what each key stands for, `[prompt, key]`,
+            as a number of `interp.model.spans.SEGMENTS`.
     """
 
     site: Site
@@ -52,6 +54,7 @@ class LayerCall:
     previous: LayerCall | None = None
     W_O: Float[Tensor, "head d_v d_model"] | None = None
     turns: Mapping[str, Tensor] = field(default_factory=dict)
+    segments: Tensor | None = None
     block: int | None = None
 
     @property

@@ -16,7 +16,9 @@ from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site, softmax_sites
+from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
+from interp.model.spans import segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -30,19 +32,24 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     has = {
         "qk": site.has_qk,
         "self": site.stack != "cross",
+        "cross": site.stack == "cross",
         "heads": site.n_heads > 1,
         "previous": bool(before),
         "ov": not site.gated,
         "causal": site.causal,
+        # queries of cross attention are of another sequence than its keys
+        "segments": site.stack != "cross",
         "turns": site.has_qk and len({s.stack for s in model.sites}) == 1 and model.takes_text,
     }
     said = {
         "qk": "scores from one product of queries and keys",
         "self": "queries and keys of the same tokens",
+        "cross": "queries and keys of two sequences",
         "heads": "several heads in a layer",
         "previous": "an attention before it in the same stack",
         "ov": "an output matrix without gates before it",
         "causal": "causal attention",
+        "segments": "queries and keys of the same sequence",
         "turns": "one stack of tokens with scores from one product of queries and keys",
     }
     if site.kind != "softmax":
@@ -100,16 +107,20 @@ def measure_layers(
     needs = {x for m in metrics for x in m.analysis.requires}
     whole = prompts if isinstance(prompts, Prompts) else None
     size = len(whole) if whole else len(next(iter(prompts.values())))  # type: ignore[union-attr]
+    alone = [] if whole or not pictured(model, prompts) else single_prompts(model, prompts)  # type: ignore[arg-type]
+    size = len(alone) or size
     written = _written(model) if "ov" in needs else {}
     longest = max(map(len, whole.ids)) if whole else 0
     turning = _turns(model, longest) if "turns" in needs and whole else {}
     parts = equal_lengths(whole, batch_size) if whole else [(list(range(size)), prompts)]
-    for which, batch in parts:
+    for which, batch in [([i], each) for i, each in enumerate(alone)] or parts:
         last: dict[str, LayerCall] = {}
+        inputs = model.inputs(batch)  # type: ignore[arg-type]
 
         def visit(
             site: Site, call: Call, real: Tensor,
             which: list[int] = which, last: dict[str, LayerCall] = last,
+            inputs: Mapping[str, Tensor] = inputs,
         ) -> None:  # fmt: skip
             model.require_finite(call, site)
             if not bool(real.all()):
@@ -122,6 +133,9 @@ def measure_layers(
                 before = None
             turns = {p: turning[site, p] for p in ("q", "k") if (site, p) in turning}
             layer = LayerCall(site, call, engine, before, written.get(site), turns)
+            if "segments" in needs:
+                labels = segment_labels(model, inputs, site, call.v.shape[0], call.v.shape[2])
+                layer.segments = labels.to(call.v.device)
             for metric in asked[site]:
                 values = metric.measured(layer).detach().cpu()
                 if len(values) != len(which):  # windows of one image are parts of one item
@@ -130,7 +144,7 @@ def measure_layers(
                 kept[which] = values.numpy()
             last[site.stack] = LayerCall(site, call, engine)
 
-        model.read(batch, visit, last=1, streamed=engine != "stored")
+        model.read(inputs, visit, last=1, streamed=engine != "stored")
     return found
 
 

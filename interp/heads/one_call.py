@@ -22,13 +22,18 @@ BATCH = 8
 
 def equal_lengths(prompts: Prompts, size: int = BATCH) -> Iterator[tuple[list[int], Prompts]]:
     """Group prompts by length into batches without padding, with the indices of the prompts."""
-    by_length: dict[int, list[int]] = {}
-    for i, ids in enumerate(prompts.ids):
-        by_length.setdefault(len(ids), []).append(i)
+    by_length: dict[tuple[int, int], list[int]] = {}
+    beside = prompts.ids if prompts.decoder is None else prompts.decoder.ids
+    for i, (ids, read) in enumerate(zip(prompts.ids, beside, strict=True)):
+        by_length.setdefault((len(ids), len(read)), []).append(i)
     for which in by_length.values():
         for start in range(0, len(which), size):
             part = which[start : start + size]
-            yield part, Prompts(tuple(prompts.ids[i] for i in part), prompts.design)
+            decoder = None if prompts.decoder is None else prompts.decoder.part(part)
+            yield (
+                part,
+                Prompts(tuple(prompts.ids[i] for i in part), prompts.design, decoder=decoder),
+            )
 
 
 def reduced(call: Call, asked: Reduction, engine: str) -> Tensor:

@@ -23,9 +23,12 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
+from interp.heads.defined_at import left_out_cross
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
+from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
+from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -127,6 +130,9 @@ def rows_of(
     beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
     if beside:
         made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
+    cross = [s for s in model.sites if s.stack == "cross" and s not in found.values]
+    if cross and metric.patterned() and (why := left_out_cross(metric, cross, model)):
+        made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}
     if parts and found.clusters is not None:
@@ -289,6 +295,7 @@ class PatternRun:
             bounds: metrics with their options.
             what: name of the pass, for the progress and for kept pieces.
         """
+        model = view_for(model, prompts) if model.joint_sites else model
         kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
         if kept is not None and self.pieces is not None:
             self.masks |= self.pieces.masks(what) if what == SCORING else {}
@@ -332,12 +339,10 @@ class PatternRun:
             PromptError: the model does not read tokens.
         """
         if not isinstance(self.prompts, Prompts):
-            raise PromptError(
-                f"{self.model.name} does not read tokens, so there are none to shuffle; use "
-                f"null='random-init'"
-            )
-        first = bos_id(self.model)
-        keep = first is not None and all(p[0] == first for p in self.prompts.ids)
+            why = f"{self.model.name} does not read tokens, so there are none to shuffle; use "
+            raise PromptError(f"{why}null='random-init'")
+        first, ids = bos_id(self.model), self.prompts.ids
+        keep = first is not None and all(p[0] == first for p in ids)
         return self.prompts.shuffled(self.seed, keep)
 
     def clusters(self) -> tuple[str, ...] | None:
@@ -350,7 +355,9 @@ class PatternRun:
             return self.prompts.prompt_ids
         rows = len(next(iter(self.prompts.values())))
         one = ({name: x[i] for name, x in self.prompts.items()} for i in range(rows))
-        return tuple(tensors_hash(each)[:16] for each in one)
+        pictures = pictured(self.model, self.prompts)
+        parts = single_prompts(self.model, self.prompts) if pictures else one
+        return tuple(tensors_hash(each)[:16] for each in parts)
 
     def about(self) -> dict[str, Any]:
         """Return the provenance of the run besides that of the model."""

@@ -35,6 +35,7 @@ from interp.heads.scoring_without_prompts import WeightsScores, from_experiment,
 from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import least_length, probe_inputs
+from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site
 from interp.model.random_weights import (
     DRAWS,
@@ -148,7 +149,10 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
 
         return why_unmeasurable(model, metric)
     if not any(applies(metric, site, model) for site in model.sites):
-        return f"{metric.label} needs tokens, but {model.name} reads {model.kind} input"
+        needed = f"tokens, but {model.name} reads {model.kind} input"
+        if metric.analysis.sequences == "two":
+            needed = f"cross attention, which {model.name} does not have"
+        return f"{metric.label} needs {needed}"
     return None
 
 
@@ -269,7 +273,8 @@ def _each(
         if isinstance(given, Prompts):
             given.check(model)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
-        run = PatternRun(model, given, seed, batch_size, chosen, tell, pieces)
+        seen = view_for(model, given) if model.joint_sites else model
+        run = PatternRun(seen, given, seed, batch_size, chosen, tell, pieces)
         yield from _from_patterns(run, patterned, null, random, origin, parts, weights)
     for b in bounds:
         if b.analysis.kind == "weights":
@@ -288,6 +293,8 @@ def _from_patterns(
     weights: WeightsScores,
 ) -> Iterator[tuple[str, Rows]]:
     kinds = {b.label: null_of(b, null, run.model) for b in bounds}
+    if null == "auto" and not isinstance(run.prompts, Prompts):  # given tensors are not shuffled
+        kinds = {k: "random-init" if x == "shuffled-tokens" else x for k, x in kinds.items()}
     scores = run.of(run.model, run.prompts, bounds, "scoring")
     shuffled = [b for b in bounds if kinds[b.label] == "shuffled-tokens"]
     beside = run.shuffled(shuffled) if shuffled else {}

@@ -18,7 +18,8 @@ from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, softmax_sites
+from interp.model.softmax_view import softmax_view
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
@@ -47,7 +48,8 @@ def generate(
 
     Prompts of unequal length are padded on the left, so that no padding separates a prompt from its
     continuation. A sliding-window cache keeps only the last keys: the key axis of a step counts the
-    entries of the cache, not positions in the text.
+    entries of the cache, not positions in the text. In a hybrid model the softmax layers are read
+    and edited; the state from which the others continue does not keep earlier inputs apart.
 
     Args:
         model: the loaded model.
@@ -58,6 +60,7 @@ def generate(
 
     Raises:
         OptionError: the model cannot generate, or an activation is not available during generation.
+        UnreadableAttention: a recurrent model without softmax layers is to be captured or edited.
     """
     can = getattr(model.module, "can_generate", None)
     if not (callable(can) and can()):
@@ -82,6 +85,8 @@ def generate(
             f"during generation {', '.join(wrong)} cannot be captured; known: q, k, v, scores, "
             "pattern, z"
         )
+    has_softmax = bool(softmax_sites(model.sites))
+    reader = softmax_view(model) if has_softmax else model
     recorders: list[Recorder] = []
     seen: dict[tuple[str, int], int] = {}
 
@@ -89,17 +94,18 @@ def generate(
         key = site.stack, site.layer
         step = seen[key] = seen.get(key, -1) + 1
         while len(recorders) <= step:
-            recorders.append(Recorder(model, request, to=None))
+            recorders.append(Recorder(reader, request, to=None))
         recorders[step].visit(site, call, real)
 
+    active = (*model.active_edits, *(edit.name for edit in edits))
     pad = getattr(model.config, "pad_token_id", None)
     with ExitStack() as contexts:
         contexts.enter_context(torch.no_grad())
         contexts.enter_context(inference(model.module))
         if edits:
-            contexts.enter_context(model.edited(*edits))
-        contexts.enter_context(model.visited(visit))
-        active = model.active_edits
+            contexts.enter_context(reader.edited(*edits))
+        if has_softmax or request.names:  # a recurrent model is refused only if it is to be read
+            contexts.enter_context(reader.visited(visit))
         ids = model.module.generate(  # type: ignore[operator]
             **inputs,
             max_new_tokens=max_new_tokens,

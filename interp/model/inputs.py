@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from interp.core.errors import PromptError, UnreadableAttention
+from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import inference
 
 PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
@@ -18,6 +22,10 @@ PROBE_BATCH, PROBE_LENGTH, PROBE_TARGET = 2, 7, 5
 
 # torch has no exception class for out-of-memory errors of CPU allocators
 _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")
+
+
+PICTURES = ("pixel_values", "pixel_values_videos")
+SOUNDS = ("input_features", "input_values")
 
 
 def text_config(config: Any) -> Any:
@@ -94,7 +102,20 @@ def probe_inputs(
             f"{type(model).__name__} takes {', '.join(sorted(names))}: no text, image or sound "
             "to try it with"
         )
+    inputs |= answer_marks(model, inputs.get("input_ids"))
     return {name: x.to(device or first.device) for name, x in inputs.items()}
+
+
+def answer_marks(model: nn.Module, ids: Tensor | None) -> dict[str, Tensor]:
+    """Return the input that marks a text as written by the model, where the family has one.
+
+    PaliGemma reads the prefix of a prompt in both directions and its answer causally; without the
+    mark, what it computes depends on the attention implementation. A text alone is an answer.
+    """
+    kind = str(getattr(getattr(model, "config", None), "model_type", ""))
+    if ids is None or not kind.startswith("paligemma") or "token_type_ids" not in takes(model):
+        return {}
+    return {"token_type_ids": torch.ones_like(ids)}
 
 
 def least_length(config: Any) -> int:
@@ -110,6 +131,27 @@ def least_length(config: Any) -> int:
 def _generates(model: nn.Module) -> bool:
     can = getattr(model, "can_generate", None)
     return bool(can()) if callable(can) else False
+
+
+def image_token(config: Any) -> int | None:
+    """Return the token that stands for a part of a picture, or None if the config names none."""
+    for name in ("image_token_id", "image_token_index"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value >= 0:
+            return value
+    return None
+
+
+def reads_pictures_in_text(module: nn.Module) -> bool:
+    """Return True if pictures enter the model's own text, at placeholder tokens."""
+    config: Any = getattr(module, "config", None)
+    there = image_token(config) is not None and hasattr(config, "vision_config")
+    return there and {"pixel_values", "input_ids"} <= takes(module)
+
+
+def holds_pictures(inputs: Any) -> bool:
+    """Return True if inputs of a model hold pictures."""
+    return isinstance(inputs, Mapping) and any(inputs.get(name) is not None for name in PICTURES)
 
 
 def position_limit(model: nn.Module) -> int | None:
@@ -195,6 +237,18 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
     ids, context = given.get("input_ids"), context_length(module)
     try:
         return module(**given)
+    except ValueError as error:
+        if re.search("(?i)image size .* doesn't match", str(error)):
+            raise PromptError(
+                f"{name}: the pictures have another size than it was made for ({error}); use the "
+                "processor that was saved with it"
+            ) from error
+        if "do not match" not in str(error) or "features" not in str(error):
+            raise
+        raise PromptError(
+            f"{name}: the pictures do not fill the placeholders of the text ({error}); give each "
+            "picture its own run of placeholders, and no picture that is all zeros"
+        ) from error
     except (IndexError, RuntimeError) as error:
         length = 0 if ids is None else ids.shape[-1]
         if context is None or length <= context or ran_out(error):
@@ -203,3 +257,57 @@ def _called(module: nn.Module, given: dict[str, Any], name: str) -> Any:
             f"a prompt has {length} tokens; {name} was made for {context} and does not run beyond "
             f"them ({error})"
         ) from error
+
+
+@dataclass(frozen=True)
+class ForwardInputs:
+    """Inputs of a forward of the whole model that separate tokens from padding."""
+
+    mask: Tensor | None
+    decoder_mask: Tensor | None
+    past: int | None  # tokens in the cache; None without a cache
+
+
+def forward_inputs(
+    signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]
+) -> ForwardInputs:
+    """Return the inputs of a forward, from its arguments."""
+    given = dict(zip(signature.parameters, args, strict=False)) | kwargs
+    cache: Any = given.get("past_key_values")
+    past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
+    return ForwardInputs(
+        given.get("attention_mask"),
+        given.get("decoder_attention_mask"),
+        past,
+    )
+
+
+def positions_of_tokens(
+    forward: ForwardInputs | None, call: Call, target: bool
+) -> tuple[Bool[Tensor, "batch query_pos"], Int[Tensor, "batch"] | None]:
+    """Return the mask of a call's queries that are tokens, and the number of cached tokens."""
+    batch, queries, device = call.z.shape[0], call.z.shape[2], call.z.device
+    square = queries == call.v.shape[2]
+    every = torch.ones(batch, queries, dtype=torch.bool, device=device)
+    if forward is None:
+        return (_seen(call) if square else every), None
+    past = forward.past
+    before = None if past is None else torch.full((batch,), past, device=device)
+    mask = forward.decoder_mask if target else forward.mask
+    if mask is None:
+        return every, before
+    if mask.dim() == 2 and mask.shape[0] == batch:
+        real = mask.to(device).bool()
+        unmasked = square and isinstance(call, ComputedCall) and call.mask is None
+        if real.shape[1] == queries and not (unmasked and not bool(real.all())):
+            return real, before
+        if past is not None and real.shape[1] == past + queries:
+            return real[:, past:], real[:, :past].sum(1)
+    return (_seen(call) if square else every), before
+
+
+def _seen(call: Call) -> Tensor:
+    """Return the mask of positions visible to some query: padding is visible to none."""
+    if isinstance(call, ComputedCall) and call.mask is None:
+        return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
+    return call.visible().any(2).any(1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.model.capture import ActivationCache, capture
 from interp.model.edits import Edit
 from interp.model.generation import Generation, generate
+from interp.model.joint_view import joint_view, view_for
 from interp.model.locate.sites import Site
 from interp.model.locate.weights import HeadWeights, head_weights
 from interp.model.transformer import Inputs, Transformer
@@ -17,6 +18,15 @@ from interp.model.transformer import Inputs, Transformer
 
 class Model(Transformer):
     """Transformer whose heads can be read and edited; made by `interp.load`."""
+
+    @property
+    def joint(self) -> Self:
+        """The model with the attentions of its vision tower as sites; see `joint_view`.
+
+        Raises:
+            UnreadableAttention: it does not read pictures inside text, or its tower is not read.
+        """
+        return joint_view(self)
 
     def capture(
         self,
@@ -27,7 +37,7 @@ class Model(Transformer):
         """Capture activations of one forward pass by name; options as in `interp.model.capture`."""
         if self.ranks is not None and self.ranks.spread:
             raise OptionError(self.ranks.why_not_captured(self.name))
-        return capture(self, prompts, names, **options)
+        return capture(view_for(self, prompts), prompts, names, **options)
 
     def generate(
         self,

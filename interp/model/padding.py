@@ -18,6 +18,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import aside, inference
 from interp.model.inputs import (
+    answer_marks,
     is_encoder_decoder,
     least_length,
     ran_out,
@@ -62,6 +63,10 @@ class Padding:
 
     def changes(self, prompts: Prompts) -> str | None:
         """Explain how padding these prompts would change the model's numbers, or return None."""
+        if prompts.decoder is not None:
+            reason = self.changes(prompts.decoder)
+            if reason is not None:
+                return reason
         longest = max(map(len, prompts.ids))
         if min(map(len, prompts.ids)) == longest:
             return None
@@ -87,6 +92,7 @@ class Padding:
         """
         ids, real = prompts.padded(pad_id(self.config))
         inputs = {"input_ids": ids.to(device)}
+        inputs |= answer_marks(self.module, inputs["input_ids"])
         if not bool(real.all()):
             reason = self.changes(prompts)
             if reason is not None:
@@ -180,6 +186,7 @@ def _same(got: Tensor, alone: Tensor) -> bool:
 
 
 def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
+    inputs = inputs | answer_marks(module, inputs["input_ids"])
     if is_encoder_decoder(module):
         inputs = inputs | {"decoder_input_ids": inputs["input_ids"]}
         if "attention_mask" in inputs:

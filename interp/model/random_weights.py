@@ -48,7 +48,7 @@ def random_init(model: Model, seed: int) -> Model:
         # them: where random weights write almost nothing, streams have no distinct values. They
         # are searched on request, with the model that has them: now, while it is there.
         _ = [dict(site.streams) for site in model.sites]
-        made = Model(module, name, model.sites, model.tokenizer)
+        made = Model(module, name, model.sites, model.tokenizer, joint_sites=model.joint_sites)
         made.padding = model.padding.of_same(module, name)
         return made
     return probe(module, name, model.tokenizer)

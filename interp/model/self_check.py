@@ -20,6 +20,8 @@ from interp.core.errors import CheckError
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
+from interp.model.joint_inputs import joint_probe_inputs
+from interp.model.joint_view import joint_view
 from interp.model.locate.find_sites import Event, first_tensor, output_projection
 from interp.model.locate.probe import probe_run
 from interp.model.locate.sites import Site
@@ -47,6 +49,7 @@ class SiteCheck:
     heads_apart: bool | None = None
     # of a mixer: what its z gives as the projection's input, against the actual input
     output_error: float | None = None
+    picture: bool = False  # on a prompt with a picture, of a model that also reads text alone
 
     def reads_pattern(self, tolerance: float) -> bool:
         """Return True if the recomputed pattern is the model's, up to rounding."""
@@ -68,6 +71,7 @@ class SelfCheck:
     sites: tuple[SiteCheck, ...]
     unread: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()  # unused tensors of the checkpoint
+    unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
 
     @property
     def passed(self) -> bool:
@@ -123,19 +127,34 @@ def check_loaded(model: Model, seed: int = 1) -> SelfCheck:
     if isinstance(model, RemoteModel):  # the module that projects its heads is not in this process
         found = [SiteCheck(s, e, None, "projection not checked") for s, e in model.errors.items()]
         return SelfCheck(model.name, tolerance, tuple(found))
+    sites = _checked(model, seed)
+    if model.joint_sites:  # the text alone, and its towers with what it attends to in pictures
+        view = joint_view(model)
+        joint = [replace(s, picture=True) for s in _checked(view, seed, joint=True)]
+        sites = tuple(s for s in joint if s.site.of_tower) + sites
+        sites += tuple(s for s in joint if not s.site.of_tower)
+    found = SelfCheck(model.name, tolerance, sites, model.unread, model.unused)
+    return replace(found, unread_why=model.unread_why)
+
+
+def _checked(model: Model, seed: int, *, joint: bool = False) -> tuple[SiteCheck, ...]:
     checked = {s.module if s.projection is None else s.projection for s in model.sites}
     watch = any(s.watched for s in model.sites)
-    _, events = probe_run(model.module, seed, only=checked, watch=watch)
+    _, events = probe_run(model.module, seed, only=checked, watch=watch, joint=joint)
     with torch.no_grad():
         sites = tuple(_site(model, events, site) for site in model.sites)
     if model.ranks is None:
-        apart = _heads_apart(model, [s for s in model.sites if s.gated], seed)
+        make = joint_probe_inputs if joint else probe_inputs
+        inputs = make(model.module, seed) if any(s.gated for s in model.sites) else {}
+        apart = _heads_apart(model, [s for s in model.sites if s.gated], inputs)
         apart |= {s: _whole(model, events, s) for s in model.sites if s.projection is None}
         sites = tuple(replace(s, heads_apart=apart.get(s.site)) for s in sites)
-    return SelfCheck(model.name, tolerance, sites, model.unread, model.unused)
+    return sites
 
 
-def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, bool]:
+def _heads_apart(
+    model: Model, gated: Sequence[Site], inputs: dict[str, Tensor]
+) -> dict[Site, bool]:
     """Return True if zeroing a gated head's z zeroes exactly its part of the projection's input.
 
     A gate, or a norm without an offset, preserves zeros; a sum over heads does not. Half of the
@@ -145,7 +164,6 @@ def _heads_apart(model: Model, gated: Sequence[Site], seed: int) -> dict[Site, b
     if not gated:
         return found
     most = max(site.n_heads for site in gated)
-    inputs = probe_inputs(model.module, seed)
     for bit in range(max(1, (most - 1).bit_length())):
         for value in (0, 1):
 

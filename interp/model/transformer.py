@@ -32,6 +32,7 @@ from interp.model.inputs import (
 )
 from interp.model.locate.sites import Site
 from interp.model.padding import Padding
+from interp.model.processing import processed
 from interp.model.sources.placement import Ranks
 from interp_kernels.vector_math import settle
 
@@ -64,6 +65,9 @@ class Transformer:
     # for a model spread over processes: sites count the heads in this process
     ranks: Ranks | None = None
     left_out: tuple[Site, ...] = ()  # of a view; see `interp.model.softmax_view`
+    joint_sites: tuple[Site, ...] = ()  # of a run on pictures inside text; see `joint_view`
+    processor: Any = None  # of pictures and sound; that beside the weights unless one is given
+    unread_why: str = ""  # why the towers of a model that reads pictures inside text are not read
     _hashed: tuple[str, str] = field(default=("", ""), init=False, repr=False)
 
     @property
@@ -103,7 +107,8 @@ class Transformer:
             return "encoder-decoder"
         if not self.takes_text:
             return "audio" if {"input_values", "input_features"} & takes(self.module) else "vision"
-        return "causal" if all(site.causal for site in self.sites) else "encoder"
+        own = [s for s in self.sites if not (self.joint_sites and s.of_tower)]
+        return "causal" if all(site.causal or site.prefix for site in own) else "encoder"
 
     @property
     def n_layers(self) -> int:
@@ -129,13 +134,8 @@ class Transformer:
     def d_model(self) -> int:
         """Width of the residual stream."""
         config = text_config(self.config)
-        return int(
-            next(
-                getattr(config, n)
-                for n in ("hidden_size", "d_model", "n_embd", "dim")
-                if hasattr(config, n)
-            )
-        )
+        names = ("hidden_size", "d_model", "n_embd", "dim")
+        return int(next(getattr(config, n) for n in names if hasattr(config, n)))
 
     @property
     def d_vocab(self) -> int:
@@ -161,12 +161,8 @@ class Transformer:
 
     def heads(self, stack: str | None = None) -> list[Head]:
         """Return every head, in order of layers."""
-        return [
-            Head(site.layer, h)
-            for site in self.sites
-            if stack in (None, site.stack)
-            for h in range(site.n_heads)
-        ]
+        sites = (site for site in self.sites if stack in (None, site.stack))
+        return [Head(site.layer, h) for site in sites for h in range(site.n_heads)]
 
     def site(self, layer: int, stack: str | None = None) -> Site:
         """Return the attention site of one layer.
@@ -188,17 +184,26 @@ class Transformer:
 
     def __repr__(self) -> str:
         return (
-            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x "
-            f"{self.n_heads} heads "
-            f"({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, {self.dtype})"
+            f"Model({self.name}: {self.kind}, {len(self.sites)} attention layers x {self.n_heads} "
+            f"heads ({self.n_kv_heads} kv), d_head {self.d_head}, d_model {self.d_model}, "
+            f"{self.dtype})"
         )
 
-    def inputs(self, prompts: Prompts | Inputs | str | Sequence) -> dict[str, Tensor]:
-        """Return the module's inputs: ids and mask of prompts, or given tensors unchanged."""
+    def inputs(
+        self, prompts: Prompts | Inputs | str | Sequence | None = None, **given: Any
+    ) -> dict[str, Tensor]:
+        """Return the module's inputs: ids and mask of prompts, or given tensors unchanged.
+
+        Prompts of pictures or sound are given as `text=`, `images=`, `audio=` and `sampling_rate=`;
+        see `interp.model.processing.processed`.
+        """
+        if prompts is None:
+            return processed(self, **given)
+        if given:
+            raise PromptError("give the text of prompts with pictures or sound as text=")
         if isinstance(prompts, Mapping):
-            return {
-                k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in prompts.items()
-            }
+            items = prompts.items()
+            return {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in items}
         if "input_ids" not in takes(self.module):
             raise PromptError(
                 f"{self.name} ({self.kind}) reads no tokens; give its tensors by the names of its "
@@ -208,9 +213,16 @@ class Transformer:
         prompts.check(self)
         inputs = self.padding.inputs(prompts, self.device)
         if is_encoder_decoder(self.module):
-            inputs["decoder_input_ids"] = inputs["input_ids"]
-            if "attention_mask" in inputs:
-                inputs["decoder_attention_mask"] = inputs["attention_mask"]
+            own = prompts.decoder
+            read = inputs if own is None else self.padding.inputs(own, self.device)
+            inputs["decoder_input_ids"] = read["input_ids"]
+            if "attention_mask" in read:
+                inputs["decoder_attention_mask"] = read["attention_mask"]
+        elif prompts.decoder is not None:
+            raise PromptError(
+                f"{self.name} ({self.kind}) has no decoder beside an encoder, so it reads one "
+                "sequence; give prompts without decoder inputs"
+            )
         return inputs
 
     def batches(self, prompts: Prompts, size: int) -> Iterator[Prompts]:
@@ -279,17 +291,11 @@ class Transformer:
         if edit.stack is not None and edit.stack not in self.stacks:
             raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
         for head in edit.heads:
-            counts = [
-                n
-                for (stack, layer), n in sizes.items()
-                if layer == head.layer and edit.stack in (None, stack)
-            ]
+            fits = ((n, stack) for (stack, layer), n in sizes.items() if layer == head.layer)
+            counts = [n for n, stack in fits if edit.stack in (None, stack)]
             if not counts or head.head >= max(counts):
-                have = (
-                    f"{max(counts)} heads in layer {head.layer}"
-                    if counts
-                    else f"layers {sorted({s.layer for s in self.sites})}"
-                )
+                have = f"layers {sorted({s.layer for s in self.sites})}"
+                have = f"{max(counts)} heads in layer {head.layer}" if counts else have
                 raise OptionError(f"{self.name} has no head {head}; it has {have}")
             if edit.stack is None and len(counts) > 1:
                 raise OptionError(
@@ -324,9 +330,9 @@ class Transformer:
 
         Args:
             prompts: prompts, or input tensors by name.
-            visit: function called with site, call and real positions; see `visited`.
-            last: number of last positions whose logits are needed, where the model can omit the
-                others: the logits of a long prompt need more memory than everything else.
+            visit: called with site, call and real positions; see `visited`.
+            last: number of last positions whose logits are needed, which saves memory where the
+                model can omit the others.
             fused: the visitor computes z; see `visited`.
             streamed: the visitor needs no stored pattern; see `visited`.
             run: a function of the input tensors that replaces the forward pass, such as generation.
@@ -363,13 +369,12 @@ class Transformer:
         Raises:
             NonFiniteError: names the layer and the heads.
         """
-        # a finite sum has finite terms; one that is not may have overflowed
+        # a finite sum has finite terms; another one may have overflowed
         if not bool(torch.isfinite(call.z.sum())) and not bool(torch.isfinite(call.z).all()):
             bad = (~torch.isfinite(call.z)).flatten(2).any(-1).any(0).nonzero().flatten().tolist()
             raise NonFiniteError(
                 f"{self.name}: NaN or infinity in the attention output of {site.stack} layer "
-                f"{site.layer} "
-                f"(module {site.module}, heads {bad}); "
+                f"{site.layer} (module {site.module}, heads {bad}); "
                 f"the activations overflow in {self.dtype} or the weights are damaged"
             )
 

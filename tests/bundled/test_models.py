@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    LlamaForCausalLM,
+)
 
 from interp import bundled
 from interp.bundled.special_tokens import BOS
@@ -24,8 +29,9 @@ from training.train import PERIODS, RECIPES, train
 PERIOD = 40  # not one of the periods the card was measured on
 
 
-# No models of language, with tests of their own: test_deceive.py and test_safety_learned.py.
-APART = ("deceive", "refusal")
+# No models of language, with tests of their own: test_deceive.py, test_safety_learned.py and
+# test_reorder.py.
+APART = ("deceive", "refusal", "reorder")
 
 
 @pytest.fixture(scope="module", params=[n for n in bundled.names() if n not in APART])
@@ -93,7 +99,9 @@ def test_weights_are_stored_in_half_precision_and_computed_in_single():
     for folder in [*folders, *bundled.checkpoints("induction").values()]:
         stored = load_file(folder / "model.safetensors")
         assert {x.dtype for x in stored.values()} == {torch.float16}
-        module = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True)
+        both = folder.name == "reorder"  # encoder and decoder
+        kind = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
+        module = kind.from_pretrained(folder, use_safetensors=True)
         assert module.dtype == torch.float32
         loaded = module.state_dict()
         assert all(torch.equal(loaded[name], value.float()) for name, value in stored.items())

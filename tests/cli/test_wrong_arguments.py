@@ -53,6 +53,10 @@ score {MODEL} --import nowhere.py             | --import nowhere.py: there is no
 score {MODEL} --prompt-file nowhere.txt       | nowhere.txt is not a file
 score {MODEL} --prompt-file bytes.txt         | bytes.txt is not UTF-8 text
 score {MODEL} --prompt-file empty.txt         | empty.txt holds no text
+score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
+score {MODEL} --text a                        | --text needs --image or --audio
+score {MODEL} --image afile --audio afile     | cannot be combined
+score {MODEL} --image afile --context 9       | exclude --prompt-file and --context
 score {MODEL} --config nowhere.toml           | --config nowhere.toml: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
@@ -70,6 +74,11 @@ tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
 tokens --model {MODEL}                        | TEXT
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
+pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
+pictures {MODEL} -m nosuch                    | '--method'
+pictures {MODEL} -m sinks                     | give the pictures by --image
+pictures {MODEL} -m grounding --image afile   | 0 --answer for 1 pictures
+pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
 steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers
@@ -117,6 +126,15 @@ circuit induction {MODEL} --size 0            | 0 is not in the range x>=1
 circuit induction {MODEL} --map pos           | 'pos' is not one of
 circuit induction {MODEL} --truth nosuch      | 'nosuch'
 circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
+path induction planted:nosuch --route '0.0>1.0' | unknown planted model 'nosuch'
+path induction {MODEL}                        | --route
+qk-shares planted:nosuch L0H0                 | unknown planted model 'nosuch'
+loadings planted:nosuch L0H0                  | unknown planted model 'nosuch'
+graph planted:nosuch 'a b'                    | unknown planted model 'nosuch'
+dictionary planted:nosuch --layer 0           | unknown planted model 'nosuch'
+dictionary {MODEL}                            | --layer
+dictionary {MODEL} --load nowhere             | nowhere
+qk-shares {MODEL} x                           | 'x'
 attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'
 attribute 'a b' --model {MODEL} -m nosuch     | 'nosuch'
 attribute --model {MODEL}                     | give one TEXT, or --file
@@ -133,6 +151,9 @@ safety planted:nosuch                         | unknown planted model 'nosuch'
 safety bundled:refusal --harmful texts.txt    | must be given together
 safety bundled:refusal --template x           | --template applies to
 safety bundled:refusal --harmful no --harmless no | no cannot be read
+align planted:nosuch                          | unknown planted model 'nosuch'
+align bundled:reorder bad.jsonl               | bad.jsonl, line 1: not JSON
+align bundled:reorder --rows x                | '--rows'
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
 view planted:nosuch --text a                  | unknown planted model 'nosuch'

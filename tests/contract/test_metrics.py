@@ -24,8 +24,9 @@ from interp.heads.scoring import why_not
 from interp.model.hooks.calls import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
 
-# Named heads score a model only on a task that it can do: tests/circuits/test_named.py.
-ALL = sorted(name for name, entry in METRICS.items() if entry.group != "roles")
+# Named heads score a model only on a task that it can do: tests/circuits/test_named.py. Metrics of
+# cross attention need a model that has it: tests/heads/alignment/test_source_metrics.py.
+ALL = sorted(name for name, entry in METRICS.items() if entry.group not in ("roles", "cross"))
 PATTERNED = [n for n in ALL if METRICS[n].kind in ("detector", "statistic")]
 DETECTORS = [n for n in ALL if METRICS[n].kind == "detector"]
 WITH_OPTIONS = [(n, o) for n in ALL for o in METRICS[n].options]
@@ -147,6 +148,8 @@ def test_streamed_and_fused_equal_stored(name, llama_model, prompts) -> None:
 OWN_TESTS = {
     ("mask_rank", "token"),
     *(("pooled_key_rank", option) for option in ("n", "longest", "files")),
+    ("segment_mass", "segment"),  # a prompt of text has one segment
+    ("segment_mass", "queries"),
     ("trained_gates", "relative"),  # a final norm without gain: the mean square is 1
 }
 

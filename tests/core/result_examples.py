@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -67,14 +67,19 @@ from interp.dictionaries import (
     train_lorsa,
 )
 from interp.dictionaries.training_result import DictionaryTraining
-from interp.heads import kv_cache, needle, patterns
+from interp.heads import alignment, kv_cache, needle, patterns, vision_language
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.machine_limits import roofline
 from interp.heads.outliers import activations, channels, entropies, sinks
+from interp.heads.vision_language.grounding import GroundingHeads
+from interp.heads.vision_language.result import ImageTokenEffects
+from interp.heads.vision_language.sinks import VisualSinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
+from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
+from interp.planted.image_text import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.safety.curves import SafetyCurves
@@ -134,6 +139,24 @@ def pruning() -> PruningCurve:
 
 def gates() -> LearnedGates:
     return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+
+
+@cache
+def pictures() -> tuple:
+    planted = image_text()
+    return interp.load(planted.model, name="picture"), *planted.prompts(4)
+
+
+def grounded() -> GroundingHeads:
+    return vision_language.grounding_heads(*pictures(), k=2)
+
+
+def dropped_tokens() -> ImageTokenEffects:
+    return vision_language.drop_tokens(*pictures(), drop=[0.5, 0.75], draws=1)
+
+
+def visual_sinks_found() -> VisualSinks:
+    return vision_language.visual_sinks(*pictures()[:2])
 
 
 def doses() -> DoseCurve:
@@ -319,6 +342,38 @@ def sahara() -> Sahara:
     return safety_study().sahara[0]
 
 
+@cache
+def reordering() -> interp.Model:
+    return interp.load("bundled:reorder")
+
+
+@cache
+def word_alignments() -> alignment.HeadAlignments:
+    return alignment.word_alignment(reordering(), alignment.made_sentence_pairs(8), null_draws=9)
+
+
+def both_ways() -> alignment.BothDirections:
+    """Twice the same result, with sources and targets swapped in the second."""
+    one = word_alignments()
+    size = max(one.links.shape[2], *(int(g[:, 0].max()) + 1 for g in one.gold))
+    links = np.full((1, len(one.gold), size), -1)
+    for at, gold in enumerate(one.gold):
+        links[0, at, gold[:, 0]] = gold[:, 1]
+    turned = tuple(np.array(sorted(g[:, [1, 0, 2]].tolist())) for g in one.gold)
+    back = replace(one.best_head(), links=links, gold=turned)
+    return alignment.both_directions(one, back)
+
+
+def speech_times() -> alignment.TimeAlignments:
+    import zoo
+
+    family = zoo.FAMILIES["whisper"]
+    speech = interp.load(family.model("eager"), name="whisper")
+    inputs = family.inputs(batch=4)
+    times = [[0.02 * (t + 1) for t in range(inputs["decoder_input_ids"].shape[1])]] * 4
+    return alignment.time_alignment(speech, inputs, times, width=3)
+
+
 def attributed() -> attribution.Attribution:
     return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
 
@@ -355,6 +410,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
     "interp.causal.steering.result.DoseCurve": doses,
+    "interp.heads.vision_language.grounding.GroundingHeads": grounded,
+    "interp.heads.vision_language.result.ImageTokenEffects": dropped_tokens,
+    "interp.heads.vision_language.sinks.VisualSinks": visual_sinks_found,
     "interp.causal.pairs.Interactions": interactions,
     "interp.causal.pruning.result.PruningCurve": pruning,
     "interp.causal.shapley_values.scores.Sampled": sampled,
@@ -393,6 +451,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.dictionaries.profile.UnitProfile": lambda: profile_heads(model(), prompts(), 1),
     "interp.dictionaries.training_result.DictionaryTraining": dictionary,
+    "interp.heads.alignment.directions.BothDirections": both_ways,
+    "interp.heads.alignment.result.HeadAlignments": word_alignments,
+    "interp.heads.alignment.speech.TimeAlignments": speech_times,
+    "interp.heads.alignment.translation.TranslationHeads": lambda: alignment.translation_heads(
+        reordering(), alignment.made_sentence_pairs(4), null=False
+    ),
     "interp.heads.between_models.result.ModelDifferences": model_differences,
     "interp.heads.between_models.matches.HeadMatches": lambda: interp.match_heads(
         model(), "planted:bystander", prompts(), n_null=9, n_boot=9
@@ -431,6 +495,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.patterns.result.View": lambda: patterns.view(model(), prompts().ids[0]),
     "interp.lens.direct.DirectLogits": lambda: direct_logit_attribution(model(), prompts().ids[0]),
+    "interp.lens.encoder_layers.DecoderLens": lambda: decoder_lens(
+        reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
+    ),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
     "interp.safety.curves.SafetyCurves": safety_curves,
     "interp.safety.overview.SafetyStudy": safety_study,

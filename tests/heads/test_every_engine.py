@@ -16,7 +16,7 @@ from interp.heads.declaration import bound
 LONGEST = 60
 ENGINES = ("stored", "streamed", "fused", "auto")
 SIDES = ("right", "left")
-METRICS = sorted(e.name for e in METRICS.values() if e.kind in ("detector", "statistic"))
+METRICS = sorted(e.name for e in METRICS.values() if e.group == "detectors")
 
 
 def _entropy(row: np.ndarray, query: int) -> float:

@@ -11,7 +11,7 @@ import interp
 from interp import planted
 from interp.core.registry import METRICS
 
-DETECTORS = sorted(n for n, e in METRICS.items() if e.kind == "detector")
+DETECTORS = sorted(n for n, e in METRICS.items() if e.kind == "detector" and e.group == "detectors")
 # What the planted models call by the detectors' names; local_window is put to the same test below.
 SIZES = {"heads": 8, "kv_heads": 4, "seed": 3}
 

@@ -89,7 +89,7 @@ def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, famil
     without = {s.site.module for s in check.sites if s.result_error is None}
     # XLNet multiplies by a parameter in an einsum: no module takes the heads' outputs
     assert bool(without) == (family.name == "xlnet")
-    assert any(s.site.gated for s in check.sites) == ("gated" in family.features)
+    assert any(site.gated for site in softmaxes) == ("gated" in family.features)
     qk = all(site.has_qk for site in softmaxes)
     assert qk == ("disentangled" not in family.features), family.conventions.get("q-k")
 
@@ -128,9 +128,9 @@ def test_shapes_of_a_model_are_read_from_its_run(loaded, family):
 @pytest.mark.parametrize("family", zoo.having("refused"), ids=lambda f: f.name)
 def test_what_has_no_pattern_is_refused_with_the_reason(family):
     reason = {
-        "longformer": "in another form.*sparse, banded and linear",
-        "mamba": "no softmax attention",
-        "rwkv": "in another form.*linear attention cannot be read",
+        "fnet": "no softmax attention",
+        "squeezebert": "in another form.*sparse, banded and linear",
+        "yoso": "in another form.*linear attention cannot be read",
     }[family.name]
     with pytest.raises(UnreadableAttention, match=reason) as error:
         interp.load(family.model())
@@ -138,11 +138,10 @@ def test_what_has_no_pattern_is_refused_with_the_reason(family):
 
 
 def test_a_hybrid_says_which_attention_is_not_softmax(loaded):
-    """Qwen3-Next's linear attention is read as maps; Jamba's state-space layers are not read."""
-    assert loaded("jamba").unread == ("model.layers.0.mamba", "model.layers.2.mamba")
-    assert loaded("qwen3_next").unread == ()
-    kinds = [site.kind for site in loaded("qwen3_next").sites]
-    assert kinds == ["gated delta rule", "softmax", "gated delta rule"]
+    """Qwen3-Next's linear attention and Jamba's state-space layers are read as maps."""
+    for name, kind in (("jamba", "state space per channel"), ("qwen3_next", "gated delta rule")):
+        assert loaded(name).unread == ()
+        assert [site.kind for site in loaded(name).sites] == [kind, "softmax", kind]
 
 
 def legacy_sdpa(name: str) -> nn.Module:

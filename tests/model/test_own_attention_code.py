@@ -19,7 +19,7 @@ from interp.core.prompts import Prompts, repeats
 from interp.core.registry import METRICS
 from interp.model.hooks.calls import ComputedCall
 
-ALL = [e.name for e in METRICS.values() if e.kind in ("detector", "statistic")]
+ALL = [e.name for e in METRICS.values() if e.group == "detectors"]
 SUMS = ("deberta", "deberta_v2", "xlnet")  # scores are sums of products
 STREAMED = [f.name for f in LEGACY if f.name not in SUMS]
 LONG = 512

@@ -7,6 +7,7 @@ and on all of them in the slow tests.
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,14 @@ import pytest
 import torch
 import zoo
 from model.source_objects import NO_ATTENTION, NO_BRIDGE, NOT_OURS, bridge_of
+from zoo.mixers import build as build_mixer
 
 import interp
-from interp.core.errors import CheckError, InterpError, LoadError, UnreadableAttention
+from interp.core.errors import CheckError, LoadError, UnreadableAttention
 from interp.model.check import check_model
 from interp.model.hooks.hook_points import HookedBridge
 from interp.model.locate.probe import probe
+from interp.model.sources.packages import wrapped
 
 pytestmark = [
     pytest.mark.skipif(
@@ -312,9 +315,17 @@ def test_a_family_without_a_bridge_is_refused_by_name() -> None:
         bridge_of("distilbert")
 
 
-def test_a_bridge_without_softmax_attention_is_refused(bridged) -> None:
-    with pytest.raises(InterpError, match=r"no softmax attention|nothing to read"):
-        interp.load(bridged("mamba"))
+def test_a_bridge_to_a_recurrent_model_gives_the_maps_of_the_model_it_holds() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        bridge = wrapped("transformer-lens", build_mixer("mamba"), None)
+    mine, plain = interp.load(bridge), interp.load(build_mixer("mamba"))
+    assert {site.kind for site in mine.sites} == {"state space per channel"}
+    ids = [[9, 33, 21, 40, 11, 52, 17]]
+    got, want = mine.capture(ids, ["map", "z"]), plain.capture(ids, ["map", "z"])
+    for layer in range(2):
+        for name in ("map", "z"):
+            torch.testing.assert_close(got[name, layer], want[name, layer], **TOLERANCE)
 
 
 def test_a_bridge_to_elsewhere_holds_nothing_to_read(bridged) -> None:

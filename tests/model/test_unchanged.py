@@ -71,10 +71,10 @@ def test_load_and_score_leave_the_callers_model_alone(family, attention):
         assert torch.equal(zoo.output(module(**inputs)), logits)
 
 
-def big_bird(attention: str) -> nn.Module:
+def big_bird(attention: str, positions: int = 256) -> nn.Module:
     config = BigBirdConfig(
         vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=256, block_size=4, num_random_blocks=2,
+        intermediate_size=32, max_position_embeddings=positions, block_size=4, num_random_blocks=2,
         attention_type=attention, sep_token_id=3,
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
@@ -83,10 +83,18 @@ def big_bird(attention: str) -> nn.Module:
 
 
 def test_a_model_that_exchanges_its_attention_is_refused_and_left_as_it_was():
+    module = big_bird("block_sparse", positions=32)  # its blocks need 36 tokens
+    before = looks(module)
+    with pytest.raises(UnreadableAttention, match=r"replaces its block sparse .*original_full"):
+        interp.load(module)
+    assert module.bert.attention_type == "block_sparse"
+    assert_same(before, looks(module))
+
+
+def test_a_block_sparse_encoder_is_read_and_keeps_its_attention():
     module = big_bird("block_sparse")
     before = looks(module)
-    with pytest.raises(UnreadableAttention, match=r"replaces its own modules .*original_full"):
-        interp.load(module)
+    assert {site.kind for site in interp.load(module).sites} == {"block sparse softmax"}
     assert module.bert.attention_type == "block_sparse"
     assert_same(before, looks(module))
     model = interp.load(big_bird("original_full"))

@@ -163,27 +163,27 @@ LEGACY = [
 
 REFUSED = [
     _refused(
-        "longformer",
-        "LongformerForMaskedLM",
-        ROBERTA | {"attention_window": 4},
-        "its attention is computed in bands: no [query, key] pattern exists",
-    ),
-    _refused(
-        "mamba",
-        "MambaForCausalLM",
+        "fnet",
+        "FNetForMaskedLM",
         {
             "vocab_size": 64,
             "hidden_size": 48,
             "num_hidden_layers": 2,
-            "state_size": 4,
-            "initializer_range": 0.06,
+            "intermediate_size": 64,
+            "max_position_embeddings": 64,
         },
-        "a state-space model: it has no attention",
+        "Fourier transforms in place of attention",
     ),
     _refused(
-        "rwkv",
-        "RwkvForCausalLM",
-        {"vocab_size": 64, "hidden_size": 48, "num_hidden_layers": 2, "context_length": 64},
-        "linear attention: there is no softmax over keys",
+        "squeezebert",
+        "SqueezeBertForMaskedLM",
+        BERT | {"embedding_size": 48},
+        "grouped convolutions over [channel, position] in place of projections",
+    ),
+    _refused(
+        "yoso",
+        "YosoForMaskedLM",
+        BERT,
+        "attention by hashing or its expectation: there is no softmax over keys",
     ),
 ]

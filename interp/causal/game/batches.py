@@ -80,9 +80,12 @@ def make_batches(
             f"kind='mean-position' of task {task.name} over one prompt equals that prompt; give "
             f"more prompts, or use kind='mean-batch'"
         )
+    padded = _padded(model, task)
+    paired = isinstance(task.prompts, Prompts) and task.prompts.decoder is not None
+    most = max_tokens if padded or not paired else 0  # pairs of unequal lengths run one by one
     plain = [
         _batch(model, task, which, sum(lengths[i] for i in which), per_input)
-        for which in _split(lengths, max_tokens, padded=_padded(model, task))
+        for which in _split(lengths, most, padded=padded)
     ]
     if kind == "uniform-attention":
         return [replace(b, replacement=Replacement(live=True)) for b in plain]
@@ -204,7 +207,8 @@ def require_equal_lengths(task: Task) -> None:
 def _lengths(prompts: Prompts | TaskInputs) -> list[int]:
     """Return the number of positions of each prompt in the batch."""
     if isinstance(prompts, Prompts):
-        return [len(p) for p in prompts.ids]
+        read = prompts.ids if prompts.decoder is None else prompts.decoder.ids
+        return [max(len(p), len(r)) for p, r in zip(prompts.ids, read, strict=True)]
     widths = [
         int(x.shape[1])
         for name, x in prompts.items()

@@ -44,8 +44,8 @@ GROUP = "Heads"
 )  # fmt: skip
 @click.option("--lorsa", is_flag=True, help="Train low-rank sparse attention heads instead.")
 @click.option(
-    "--load", "held", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
-    help="Score this folder (layout of SAELens) instead of training.",
+    "--load", "held", type=click.Path(path_type=Path, file_okay=False, exists=True),
+    metavar="DIR", help="Score this folder (layout of SAELens) instead of training.",
 )  # fmt: skip
 @click.option("--size", type=click.IntRange(1), metavar="N",
               help="Number of features or Lorsa heads.")  # fmt: skip

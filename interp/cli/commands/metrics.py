@@ -23,6 +23,7 @@ TITLES = {
     "geometry": "Geometry: ranks, spectra, similarity and sparsity of heads on prompts",
     "categories": "Categories: attention to parts of speech, code, brackets, topics and entities",
     "cache": "Caches: what the cache of a head must keep, and which heads find a source",
+    "cross": "Cross attention: where in the source the rows of the decoder look",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
     "roles": "Named heads: heads that do a known part of a task, on models that can do it",
 }

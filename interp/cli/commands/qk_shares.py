@@ -11,7 +11,7 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
-from interp.cli.value_types import OUT_FOLDER, PromptFile
+from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
@@ -24,7 +24,7 @@ GROUP = "Circuits"
 
 @click.command(epilog="Example: interp qk-shares bundled:induction L1H0 --at induction --check")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("heads", metavar="HEADS")
+@click.argument("heads", metavar="HEADS", type=HEADS)
 @click.argument("text", required=False)
 @click.option("--file", type=PromptFile(), metavar="FILE",
               help="File with one text per line, in place of TEXT.")  # fmt: skip

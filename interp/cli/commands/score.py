@@ -20,6 +20,7 @@ from interp.cli.loading import (
     tp_plan_option,
 )
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
+from interp.cli.picture_prompts import PicturePrompts, picture_options
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
@@ -72,6 +73,7 @@ GROUP = "Heads"
     help='File of prompts, one per line, or .jsonl with {"prompt": ..., "cluster": ...} per line '
     "(errors are over clusters); with --context, the beginning of the file is one prompt.",
 )
+@picture_options
 @click.option(
     "--context",
     type=click.IntRange(2),
@@ -216,8 +218,9 @@ def score(
     """Score every head of each MODEL.
 
     MODEL is a folder, a hub id, bundled:, planted: or variant:NAME; without it, all bundled models.
-    Prompts are random tokens repeated twice unless --prompt-file is given. What was found and what
-    was not is printed in at most ten lines per model: the roles of heads, with intervals and nulls.
+    Prompts are random tokens repeated twice unless --prompt-file, --image or --audio is given. What
+    was found and what was not is printed in at most ten lines per model: the roles of heads, with
+    intervals and nulls.
     A model that fails is reported and skipped; plain files among the arguments are ignored, so that
     `interp score models/*` works.
 
@@ -226,6 +229,10 @@ def score(
     2 the command was wrong; 130 interrupted; 141 the reader of its output has gone;
     143 terminated.
     """  # fmt: skip
+    given = (options.pop(name) for name in ("images", "audio", "text"))
+    options["pictures"] = PicturePrompts.asked(*given)
+    if options["pictures"] and (options["prompt_file"] or options["context"]):
+        raise OptionError("--image and --audio exclude --prompt-file and --context")
     from interp.cli.batch import ScoreRun
 
     loading: Loading = options.pop("loading")

@@ -135,7 +135,9 @@ def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
 
 
 _PLAIN = frozenset({bool, int, float, str, tuple, type(None)})
-_OURS = ("training", "forward")  # attributes that runs switch and switch back themselves
+# attributes that runs switch and switch back themselves, and transformers' mark that its recording
+# hooks are set, which stay: without the mark they would be set a second time
+_OURS = ("training", "forward", "_output_capturing_hooks_installed")
 
 
 class Snapshot:

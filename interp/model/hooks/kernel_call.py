@@ -16,8 +16,17 @@ from interp_kernels.mask_structure import MaskStructure, relative_bias_of, struc
 from interp_kernels.problem import Attention
 
 
-def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+def to_attention(
+    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+) -> Attention:
     """Convert an attention call to the `Attention` of the kernels.
+
+    Args:
+        call: the call.
+        real: the query positions that are not padding.
+        tokens: the tokens that predicates read.
+        cross: keys are of another sequence than queries, even if there are as many: its padding is
+            not that of the queries, and both are counted from their own beginning.
 
     Raises:
         UnreadableAttention: the call is not one softmax, so no queries and keys give its pattern.
@@ -28,44 +37,48 @@ def to_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
             "in tiles; detectors and statistics of `interp score` read it"
         )
     queries, keys = call.z.shape[2], call.v.shape[2]
-    common = _common(call, real, tokens)
+    common = _common(call, real, tokens, cross)
     if isinstance(call, ComputedCall):
         return Attention(
             q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
-            **_masks(call, real), **common,
+            **_masks(call, real, cross), **common,
         )  # fmt: skip
     # Scores of such a call are used as recorded; only positions and visibility matter here.
     shape = (*call.z.shape[:3], 1)
     return Attention(
         q=call.v.new_zeros(shape), k=call.v.new_zeros(*call.v.shape[:3], 1), v=call.v, causal=False,
         bias=call.visible(),
-        offset=keys - queries, **common,
+        offset=0 if cross else keys - queries, **common,
     )  # fmt: skip
 
 
-def map_positions(call: MapCall, real: Tensor, tokens: Tensor | None) -> Attention:
+def map_positions(
+    call: MapCall, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+) -> Attention:
     """Return positions, mask and values of a map; its queries and keys are zeros without meaning.
 
     `interp.heads.map_rows` computes its statistics, none of which reads them.
     """
     masks: dict[str, Any] = {"causal": True, "offset": call.v.shape[2] - call.z.shape[2]}
-    masks = masks if call.masked_by is None else _masks(call.masked_by, real)
+    masks = masks if call.masked_by is None else _masks(call.masked_by, real, cross)
     zero = call.v.new_zeros(()).expand(1, 1, 1, 1)
     return Attention(
         q=zero.expand(*call.z.shape[:3], 1), k=zero.expand(*call.v.shape[:3], 1), v=call.v,
-        **masks, **_common(call, real, tokens),
+        **masks, **_common(call, real, tokens, cross),
     )  # fmt: skip
 
 
-def as_attention(call: Call, real: Tensor, tokens: Tensor | None) -> Attention:
+def as_attention(
+    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+) -> Attention:
     """Return a call as statistics take it: a softmax by its tensors, a map by its positions."""
     make: Any = map_positions if isinstance(call, MapCall) else to_attention
-    return make(call, real, tokens)
+    return make(call, real, tokens, cross=cross)
 
 
-def _common(call: Call, real: Tensor, tokens: Tensor | None) -> dict[str, Any]:
+def _common(call: Call, real: Tensor, tokens: Tensor | None, cross: bool) -> dict[str, Any]:
     """Return padding and tokens of a call."""
-    same_sequence = call.z.shape[2] == call.v.shape[2]
+    same_sequence = not cross and call.z.shape[2] == call.v.shape[2]
     return {
         "query_padding": None if bool(real.all()) else real,
         "key_padding": real if same_sequence and not bool(real.all()) else None,
@@ -73,10 +86,12 @@ def _common(call: Call, real: Tensor, tokens: Tensor | None) -> dict[str, Any]:
     }
 
 
-def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
+def _masks(call: ComputedCall, real: Tensor, cross: bool) -> dict[str, Any]:
     """Return mask and bias of a call as the kernels take them: as structure where they have one."""
     queries, keys = call.z.shape[2], call.v.shape[2]
-    found: dict[str, Any] = {"causal": call.causal, "offset": 0 if call.causal else keys - queries}
+    found: dict[str, Any] = {"causal": call.causal, "offset": 0}
+    if not (call.causal or cross):
+        found["offset"] = keys - queries
     found["window"] = call.window
     bias: Any = call.bias
     mask: Any = call.mask
@@ -85,11 +100,16 @@ def _masks(call: ComputedCall, real: Tensor) -> dict[str, Any]:
         found["relative_bias"] = relative_bias_of(bias, keys) if full else None
         bias = None if found["relative_bias"] is not None else bias[..., :keys]
     if mask is not None:
-        structure = _structure(call, mask, real, keys)
+        # which keys are padding is known from the queries only where they are the same sequence
+        known = not cross or bool(real.all())
+        structure = _structure(call, mask, real, keys) if known else None
+        if cross and structure is not None and structure.causal:
+            structure = None  # one row sees every key: positions would be counted from the end
         if structure is not None:
             windows = [w for w in (call.window, structure.window) if w is not None]
             found["causal"] = call.causal or structure.causal
-            found |= {"window": min(windows, default=None), "offset": keys - queries}
+            offset = 0 if cross else keys - queries
+            found |= {"window": min(windows, default=None), "offset": offset}
             found["ranges"] = structure.ranges
         elif bias is None:
             lazy = hasattr(mask, "in_rows") and mask.shape[-1] == keys

@@ -351,8 +351,9 @@ def watching(
         stack.append((module, given[0].shape[0] if given else 1))
 
     def leave(module: nn.Module, args: object, output: object) -> None:
-        stack.pop()
-        watch.forget(module)
+        if stack and stack[-1][0] is module:  # another hook may have raised before it was entered
+            stack.pop()
+            watch.forget(module)
 
     # hooks belong to the module and run in every thread, the mode only in this one
     begin, end = in_this_thread(enter), in_this_thread(leave)

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from threading import Lock
 from typing import Any
 
-import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -37,8 +37,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
-from interp.model.locate.sites import Site
+from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
+from interp.model.locate.sites import TOWERS, Site
 from interp.model.mixers.built_in import BUILT_IN
 from interp.model.mixers.mixer import REGISTERED, Forward, Mixer
 from interp.model.mixers.observing import observing
@@ -64,6 +66,7 @@ class _Tap:
     watch: bool = False
     mixers: Mapping[nn.Module, Mixer] = field(default_factory=dict)
     forwards: dict[nn.Module, Forward] = field(default_factory=dict)  # of mixers that are running
+    stretches: dict[nn.Module, Stretches] = field(default_factory=dict)  # of packed attentions
     runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
 
     def show(self, module: nn.Module, call: Call) -> None:
@@ -136,9 +139,11 @@ def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
         taps = [tap for tap in _taps.get() if module in tap.modules]
         fused = any(tap.fused for tap in taps)
+        packed = next((tap.stretches[module] for tap in taps if module in tap.stretches), None)
         if fused:  # a visitor provides the output: the model's own kernel does not run
             shape = (query.shape[0], query.shape[2], query.shape[1], value.shape[-1])
-            out, weights = value.new_zeros(()).expand(shape), None
+            made = value.new_zeros(shape if packed else ()).expand(shape)
+            out, weights = made, None
         else:
             token = inside_interface.set(True)
             try:
@@ -152,9 +157,16 @@ def _wrap(name: str, original: Callable) -> Callable:
         call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
         if parts is not None:
             parts.calls.append(call)
+        if packed is not None:
+            call = packed.add(call, out)
+            if call is None:
+                return out, weights
         z = call.z
         for tap in taps:
             tap.show(module, call)
+        if call.z is not z and packed is not None:
+            packed.write(call.z)
+            return out, weights
         if call.z is z:
             if fused:
                 raise OptionError(
@@ -228,6 +240,20 @@ def _restore() -> None:
         _builders.clear()
 
 
+PACKED = "cu_seqlens"  # argument of attentions that read the pictures of a batch in one row
+
+
+@cache
+def _takes_stretches(kind: type[nn.Module]) -> bool:
+    return PACKED in inspect.signature(kind.forward).parameters
+
+
+def packed_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the attention modules whose inputs are packed; blocks around them are left out."""
+    found = [m for m in model.modules() if _takes_stretches(type(m))]
+    return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
+
+
 @contextmanager
 def tapped(
     model: nn.Module,
@@ -237,6 +263,7 @@ def tapped(
     fused: bool = False,
     streamable: Mapping[nn.Module, int | None] | None = None,
     derive: bool = False,
+    among: Container[nn.Module] | None = None,
 ) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
 
@@ -249,16 +276,24 @@ def tapped(
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
         streamable: modules with code of their own whose pattern is not kept; see `watching`.
         derive: see `watching`.
+        among: mixers to read; by default all. Others are not computed, whatever their inputs.
     """
     known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
     mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}
     inside = {part for mixer in mixers for part in mixer.modules()}
+    mixers = {m: mixer for m, mixer in mixers.items() if among is None or m in among}
     tap = _Tap(frozenset(set(model.modules()) - inside), visit, fused, watch, mixers)
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
         with own(tap.show):
             yield
         return
+
+    def begin(module: nn.Module, args: tuple, kwargs: dict) -> None:
+        tap.stretches.pop(module, None)
+        ends = kwargs.get(PACKED)
+        if ends is not None and len(ends) > 2:
+            tap.stretches[module] = Stretches(len(ends) - 1)
 
     def observes(module: nn.Module) -> bool:
         return next(iter(_of_mixer(module)), None) is tap
@@ -270,6 +305,10 @@ def tapped(
     _install()
     token = _taps.set((*_taps.get(), tap))
     made = None
+    started = in_this_thread(begin)
+    handles = [
+        m.register_forward_pre_hook(started, with_kwargs=True) for m in packed_modules(model)
+    ]
     if fused and streamable:
         from interp.model.hooks.placeholders import PlaceholderWatch as made
     try:
@@ -281,31 +320,13 @@ def tapped(
                 stack.enter_context(watched)
             yield
     finally:
+        for handle in handles:
+            handle.remove()
         _taps.reset(token)
         _restore()
 
 
 Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
-
-
-@dataclass(frozen=True)
-class _Forward:
-    """Inputs of a forward of the whole model that separate tokens from padding."""
-
-    mask: Tensor | None
-    decoder_mask: Tensor | None
-    past: int | None  # tokens in the cache; None without a cache
-
-
-def _read(signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> _Forward:
-    given = dict(zip(signature.parameters, args, strict=False)) | kwargs
-    cache: Any = given.get("past_key_values")
-    past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
-    return _Forward(
-        given.get("attention_mask"),
-        given.get("decoder_attention_mask"),
-        past,
-    )
 
 
 @contextmanager
@@ -327,13 +348,13 @@ def visiting(
         by_module[module.get_submodule(site.module)].append(site)
     targets = any(site.stack == "cross" for site in sites)
     signature = inspect.signature(module.forward)
-    running: list[_Forward] = []
+    running: list[ForwardInputs] = []
     runs: dict[nn.Module, int] = defaultdict(int)
 
     def enter(_: nn.Module, args: tuple, kwargs: dict) -> None:
         # an interrupted forward must not shift the layers of the next one
         runs.clear()
-        running[:] = [_read(signature, args, kwargs)]
+        running[:] = [forward_inputs(signature, args, kwargs)]
 
     def leave(*_: object) -> None:
         running.clear()
@@ -344,8 +365,10 @@ def visiting(
             return
         site = mine[runs[inner] % len(mine)]
         runs[inner] += 1
-        forward = running[0] if running else None
-        real, call.before = _real(forward, call, targets and site.stack != "encoder")
+        tower = site.stack.partition("_")[0] in TOWERS
+        # a mask over tokens says nothing of the patches of a picture
+        forward = running[0] if running and not tower else None
+        real, call.before = positions_of_tokens(forward, call, targets and site.stack != "encoder")
         visit(site, call, real)
 
     handles = [
@@ -359,40 +382,9 @@ def visiting(
     try:
         with tapped(
             module, show, watch=any(own.values()), fused=fused,
-            streamable=streamable if fused or streamed else None,
+            streamable=streamable if fused or streamed else None, among=by_module,
         ):  # fmt: skip
             yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _real(
-    forward: _Forward | None, call: Call, target: bool
-) -> tuple[Bool[Tensor, "batch query_pos"], Int[Tensor, "batch"] | None]:
-    """Return the mask of a call's queries that are tokens, and the number of cached tokens."""
-    batch, queries, device = call.z.shape[0], call.z.shape[2], call.z.device
-    square = queries == call.v.shape[2]
-    every = torch.ones(batch, queries, dtype=torch.bool, device=device)
-    if forward is None:
-        return (_seen(call) if square else every), None
-    past = forward.past
-    before = None if past is None else torch.full((batch,), past, device=device)
-    mask = forward.decoder_mask if target else forward.mask
-    if mask is None:
-        return every, before
-    if mask.dim() == 2 and mask.shape[0] == batch:
-        real = mask.to(device).bool()
-        unmasked = square and isinstance(call, ComputedCall) and call.mask is None
-        if real.shape[1] == queries and not (unmasked and not bool(real.all())):
-            return real, before
-        if past is not None and real.shape[1] == past + queries:
-            return real[:, past:], real[:, :past].sum(1)
-    return (_seen(call) if square else every), before
-
-
-def _seen(call: Call) -> Tensor:
-    """Return the mask of positions visible to some query: padding is visible to none."""
-    if isinstance(call, ComputedCall) and call.mask is None:
-        return torch.ones(call.z.shape[0], call.z.shape[2], dtype=torch.bool, device=call.z.device)
-    return call.visible().any(2).any(1)

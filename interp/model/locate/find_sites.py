@@ -108,6 +108,8 @@ def recorded(
         runs[module] += 1
 
     def leave(module: nn.Module, args: tuple, output: object) -> None:
+        if not open_events[module]:
+            return  # another hook raised before it was entered
         event = open_events[module].pop()
         with torch._C.DisableTorchFunction():
             event.returned = copied(first_tensor(output))
@@ -197,7 +199,7 @@ def _beside_each_other(
         stack if kind == "softmax" else name.rpartition(".")[2]
         for stack, name, kind in zip(stacks, names, kinds, strict=True)
     ]
-    return stacks, _layers(stacks, names)
+    return stacks, numbered_layers(stacks, names)
 
 
 def recomputed(call: RecordedCall) -> bool:
@@ -255,7 +257,7 @@ def stacks_and_layers(
     """
     stacks = [_stack(*sizes, target_length) for sizes in seen]
     stacks = _told_apart(stacks, names)
-    return stacks, _layers(stacks, names)
+    return stacks, numbered_layers(stacks, names)
 
 
 def _stack(queries: int, keys: int, causal: bool, target_length: int | None) -> str:
@@ -282,7 +284,7 @@ def _told_apart(stacks: list[str], names: list[str]) -> list[str]:
     return [re.sub(r"_?(model|tower|encoder)$", "", name.split(".")[0]) for name in names]
 
 
-def _layers(stacks: list[str], names: list[str]) -> list[int]:
+def numbered_layers(stacks: list[str], names: list[str]) -> list[int]:
     """Return the number in a module's path that counts layers, else its place in the call order."""
     layers = [0] * len(names)
     for stack in dict.fromkeys(stacks):

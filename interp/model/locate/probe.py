@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,10 +12,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from interp.core.errors import LoadError, UnreadableAttention
+from interp.core.errors import LoadError, PromptError, UnreadableAttention
 from interp.model.hooks.inference import inference, unchanged
-from interp.model.inputs import is_encoder_decoder, probe_inputs, takes
-from interp.model.locate.find_sites import Event, calls_of_one_forward, find_sites, recorded
+from interp.model.inputs import is_encoder_decoder, probe_inputs, reads_pictures_in_text, takes
+from interp.model.joint_inputs import joint_probe_inputs
+from interp.model.locate.find_sites import (
+    Event,
+    calls_of_one_forward,
+    find_sites,
+    numbered_layers,
+    recorded,
+)
 from interp.model.locate.sites import Site
 from interp.model.locate.streams import find_streams
 from interp.model.locate.streams_on_request import with_streams
@@ -37,6 +44,7 @@ def probe_run(
     *,
     only: Collection[str] | None = None,
     watch: bool = True,
+    joint: bool = False,
 ) -> tuple[dict[str, torch.Tensor], list[Event]]:
     """Run one forward pass on random inputs and record inputs and outputs of modules.
 
@@ -47,12 +55,13 @@ def probe_run(
             model's own.
         only: names of the modules to record; all by default.
         watch: also look for attention outside transformers' interface.
+        joint: run on pictures inside text, for models that read both.
 
     Raises:
         LoadError: the model does not run on the inputs that its forward names.
         UnreadableAttention: it replaces its own modules as it runs.
     """
-    inputs = probe_inputs(module, seed)
+    inputs = _joint_inputs(module, seed) if joint else probe_inputs(module, seed)
     cached = {"use_cache": False} if "use_cache" in takes(module) else {}
     with (
         torch.no_grad(),
@@ -63,6 +72,10 @@ def probe_run(
     ):
         try:
             module(**inputs, **cached)
+        except PromptError as error:  # its longest prompt is too short for its own attention
+            raise UnreadableAttention(
+                f"{type(module).__name__} cannot be checked on prompts that it takes: {error}"
+            ) from error
         except _FAILURES as error:
             shapes = ", ".join(f"{k} {tuple(v.shape)}" for k, v in inputs.items())
             raise LoadError(
@@ -99,15 +112,57 @@ def probe(
     else:
         watch = any(site.watched for site in sites)
         sites = with_streams(module, sites, events, partial(_recorded_within, watch=watch))
-    model = Model(module, name, tuple(sites), tokenizer, revision, unread=_unread(module, sites))
+    model = Model(module, name, tuple(sites), tokenizer, revision)
     model.ranks = ranks
+    if ranks is None and reads_pictures_in_text(module):
+        model.joint_sites, model.unread_why = _joint_sites(module, sites)
+    model.unread = _unread(module, [*sites, *model.joint_sites])
     return model
 
 
+def _joint_inputs(module: nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    try:
+        return joint_probe_inputs(module, seed)
+    except _FAILURES as error:
+        raise LoadError(
+            f"{type(module).__name__}: its vision tower does not run on a random picture: "
+            f"{error_line(error)}"
+        ) from error
+
+
+def _joint_sites(module: nn.Module, own: Sequence[Site]) -> tuple[tuple[Site, ...], str]:
+    """Return the sites of a run on pictures inside text, and why there are none.
+
+    Attentions that also run on text alone keep their names; the others are those of towers.
+    """
+    try:
+        _, events = probe_run(module, joint=True)
+        sites = find_sites(module, events, None)
+        _require_known_layout(module, sites, events)
+    except (LoadError, UnreadableAttention) as error:
+        return (), str(error)
+    known = {(site.module, site.run): site for site in own}
+    towers = [site for site in sites if (site.module, site.run) not in known]
+    if not towers:
+        return (), "no attention ran beside those that run on text alone"
+    layers = numbered_layers(["vision"] * len(towers), [site.module for site in towers])
+    named = iter([replace(s, stack="vision", layer=n) for s, n in zip(towers, layers, strict=True)])
+    joint: list[Site] = []
+    for site in sites:
+        mine = known.get((site.module, site.run))
+        if mine is None:
+            joint.append(next(named))
+        else:
+            prefix = mine.causal and not site.causal
+            joint.append(replace(mine, causal=site.causal, prefix=prefix))
+    run = partial(_recorded_within, watch=any(s.watched for s in joint), joint=True)
+    return tuple(with_streams(module, joint, events, run)), ""
+
+
 def _recorded_within(
-    module: nn.Module, within: AbstractContextManager[None], watch: bool
+    module: nn.Module, within: AbstractContextManager[None], watch: bool, joint: bool = False
 ) -> list[Event]:
-    return probe_run(module, within=within, watch=watch)[1]
+    return probe_run(module, within=within, watch=watch, joint=joint)[1]
 
 
 def _attention_modules(module: nn.Module) -> list[str]:

@@ -17,6 +17,9 @@ class Where:
     scale: float = 1.0
 
 
+TOWERS = ("vision", "image", "video", "audio")  # stacks beside one over text, by their first word
+
+
 @dataclass(frozen=True)
 class Site:
     """One attention call of a forward pass."""
@@ -38,12 +41,19 @@ class Site:
     order: int | None = None  # place of q·k among the products of the module's own code
     kind: str = "softmax"  # of the map from values to outputs; see `interp.model.mixers`
     about: str = ""  # sign and row sums of a map that is not a softmax
+    # causal on text alone, though pictures and a prefix are read in both directions
+    prefix: bool = False
     streams: Mapping[str, Where] = field(default_factory=dict, compare=False)
 
     @cached_property
     def name(self) -> str:
         """Name such as `decoder.5`."""
         return f"{self.stack}.{self.layer}"
+
+    @property
+    def of_tower(self) -> bool:
+        """True if the stack reads pictures or sound, beside one that reads text."""
+        return self.stack.partition("_")[0] in TOWERS
 
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""

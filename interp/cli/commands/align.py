@@ -1,0 +1,186 @@
+"""Command `interp align`: word alignments of cross attention, translation heads, DecoderLens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.cli.each import each_model
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
+from interp.cli.name_types import MODEL_NAME
+from interp.cli.progress import Voice
+from interp.cli.traced_prompts import aligned_table
+from interp.cli.wrong_models import checked_source
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.core.result import Result
+    from interp.heads.alignment import HeadAlignments, SentencePair, TranslationHeads
+    from interp.lens import DecoderLens
+    from interp.model.model import Model
+
+GROUP = "Heads"
+OWN = "bundled:reorder"
+
+
+class PairFile(click.ParamType):
+    """Parameter type of a file of sentence pairs, read before any model is loaded."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[SentencePair]:
+        """Read the pairs; raises PromptError with the line that is wrong."""
+        if isinstance(value, list):
+            return value
+        from interp.heads.alignment.pair_file import read_sentence_pairs
+
+        return read_sentence_pairs(value)
+
+
+@click.command(epilog="Example: interp align bundled:reorder --pair 0 --picture alignment.html")
+@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@click.argument("pairs", metavar="[PAIRS.jsonl]", required=False, type=PairFile())
+@click.option(
+    "-m", "--measure", default="words", show_default=True,
+    type=click.Choice(["words", "heads", "decoder-lens"]),
+    help="words: alignment error rate of every cross-attention head. heads: ablation of every head "
+         "beside its confidence and position variance. decoder-lens: loss when the decoder reads "
+         "an earlier encoder layer.",
+)  # fmt: skip
+@click.option("--rows", default="both", show_default=True,
+              type=click.Choice(["both", "emits", "fed"]),
+              help="Decoder row that stands for a target word: the row that predicts it, or the "
+                   "row that reads it.")  # fmt: skip
+@click.option("--select", default=0.5, show_default=True,
+              type=click.FloatRange(0, 1, min_open=True, max_open=True),
+              help="Share of the pairs on which the best heads are chosen.")  # fmt: skip
+@click.option("--null", default="shuffled", show_default=True,
+              type=click.Choice(["shuffled", "other"]),
+              help="Gold links of the null: shuffled source words, or another pair's.")  # fmt: skip
+@click.option("-n", default=64, show_default=True, type=click.IntRange(4), metavar="N",
+              help="Number of made pairs if no file is given.")  # fmt: skip
+@click.option("--top", default=12, show_default=True, type=click.IntRange(1),
+              help="Number of rows to print.")  # fmt: skip
+@click.option("--pair", type=click.IntRange(0), metavar="I",
+              help="Index of the pair to draw with --picture, from 0.")  # fmt: skip
+@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
+              help="Draw how the best head aligns one pair: matrix and lines.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write all rows to this file (.csv, .json, .parquet, .html ...).")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
+@loading_options
+def align(
+    source: str, pairs: list[SentencePair] | None, measure: str, rows: Any, select: float,
+    null: Any, n: int, top: int, pair: int | None, picture: Path | None, seed: int,
+    out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Measure the cross attention of an encoder-decoder MODEL on sentence PAIRS.
+
+    Each line of the file is an object such as {"source": "the cat", "target": "le chat",
+    "alignment": "0-0 1-1"}; the alignment names source and target words from 0, with p in place of
+    - for a possible link. Only the measure `words` needs alignments. bundled:reorder has pairs of
+    its own. Heads are chosen on some pairs and judged on the others.
+    """
+    if pairs is None and source != OWN:
+        raise OptionError(f"give PAIRS.jsonl; only {OWN} has pairs of its own")
+    if (pair is None) != (picture is None):
+        raise OptionError("--pair and --picture must be given together")
+    if picture is not None and (measure != "words" or picture.suffix != ".html"):
+        raise OptionError("--picture is an .html file of the measure words")
+    if pair is not None and pair >= (n if pairs is None else len(pairs)):
+        raise OptionError(
+            f"--pair {pair}: there are {n if pairs is None else len(pairs)} pairs, counted from 0"
+        )
+    loading.require_device()
+    import_first(imports)
+    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+
+    def work(path: str, name: str) -> None:
+        from interp.heads import alignment
+
+        found: Result
+        with voice.bars(name) as tell:
+            model = loading.load(path, name)
+            given = alignment.made_sentence_pairs(n) if pairs is None else pairs
+            if measure == "words":
+                found = alignment.word_alignment(
+                    model, given, rows=rows, select=select, null=null, seed=seed, progress=tell
+                )
+                told = _words(found, top)
+            elif measure == "heads":
+                found = alignment.translation_heads(model, given, seed=seed, progress=tell)
+                told = _heads(found, top)
+            else:
+                from interp.lens import decoder_lens
+
+                encoded = alignment.encode_pairs(model, given)
+                found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
+                told = _lens(found)
+        click.echo(f"{name}: {told}")
+        if out is not None:
+            found.save(out)
+            voice.note(f"{out}: {len(found)} rows")
+        if picture is not None and pair is not None:
+            _draw(model, found, given[pair], picture)
+            voice.note(f"{picture}: pair {pair}")
+
+    failed = each_model(source_labels((source,)), voice, work)
+    click.get_current_context().exit(int(bool(failed)))
+
+
+def _words(found: HeadAlignments, top: int) -> str:
+    table = [("head", "row", "error", "95 % interval", "null", "p (Holm)", "precision", "recall",
+              "coverage", "forward", "best")]  # fmt: skip
+    for r in found.top(top).to_pandas().to_dict("records"):
+        table.append((
+            f"L{r['layer']}H{r['head']}", r["rows"], f"{r['score']:.3f}",
+            f"{r['low']:.3f} to {r['high']:.3f}", f"{r['null']:.3f}", f"{r['p_holm']:.2g}",
+            f"{r['precision']:.3f}", f"{r['recall']:.3f}", f"{r['coverage']:.3f}",
+            f"{r['monotonicity']:.3f}", "of layer" if r["best_of_layer"] else "",
+        ))  # fmt: skip
+    return f"{found}\n{aligned_table(table)}"
+
+
+def _heads(found: TranslationHeads, top: int) -> str:
+    table = [("head", "loss without it", "error", "null", "confidence", "position variance")]
+    for r in found.top(top).to_pandas().to_dict("records"):
+        table.append((
+            f"{r['stack']}.L{r['layer']}H{r['head']}", f"{r['score']:+.3g}", f"{r['sem']:.2g}",
+            f"{r['null']:+.3g}", f"{r['confidence']:.3f}", f"{r['position_variance']:.3f}",
+        ))  # fmt: skip
+    ranks = [("heads", "statistic", "Spearman with the loss", "95 % interval")]
+    for r in found.rank_agreement().to_dict("records"):
+        ranks.append((
+            f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
+            f"{r['low']:+.2f} to {r['high']:+.2f}",
+        ))  # fmt: skip
+    return f"{found}\n{aligned_table(table)}\n{aligned_table(ranks)}"
+
+
+def _lens(found: DecoderLens) -> str:
+    table = [("encoder read up to", "loss", "error", "rank", "first target as read")]
+    for r in found.to_pandas().to_dict("records"):
+        table.append((
+            r["depth"], f"{r['score']:.3g}", f"{r['sem']:.2g}", f"{r['rank']:.3g}", r["reads"],
+        ))  # fmt: skip
+    norm = f"{found.norm} applied to each depth" if found.norm else "no final norm"
+    return (
+        f"DecoderLens, nats per token, {norm}; the last depth differs from the model by "
+        f"{found.residual:.1g}\n{aligned_table(table)}\n  right: {' '.join(found.labels)}"
+    )
+
+
+def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
+    from interp.core.files import write_atomically
+    from interp.draw.figure import svg
+    from interp.draw.page import page
+    from interp.heads.alignment import pair_alignment
+
+    best = found.best_head()
+    one = pair_alignment(model, pair, best.of[0], rows=best.rows[0])
+    parts = [("Links between the words", svg(one.lines())), ("Best heads", found.best().wide())]
+    title = f"Word alignment by cross attention of {model.name}"
+    write_atomically(path, page(title, one.matrix(), parts, dict(found.provenance)))

@@ -1,0 +1,44 @@
+from .directions import BothDirections, both_directions
+from .latency import (
+    average_lagging,
+    average_proportion,
+    differentiable_average_lagging,
+    length_adaptive_average_lagging,
+    wait_k_delays,
+)
+from .links import alignment_error_rate
+from .made import made_sentence_pairs
+from .measure import word_alignment
+from .pair_file import SentencePair, parse_links, read_sentence_pairs
+from .pairs import EncodedPairs, encode_pairs
+from .pictures import PairAlignment, pair_alignment
+from .result import HeadAlignments
+from .speech import TimeAlignments, time_alignment
+from .translation import TranslationHeads, translation_heads
+from .warping import token_frames
+
+__all__ = [
+    "BothDirections",
+    "EncodedPairs",
+    "HeadAlignments",
+    "PairAlignment",
+    "SentencePair",
+    "TimeAlignments",
+    "TranslationHeads",
+    "alignment_error_rate",
+    "average_lagging",
+    "average_proportion",
+    "both_directions",
+    "differentiable_average_lagging",
+    "encode_pairs",
+    "length_adaptive_average_lagging",
+    "made_sentence_pairs",
+    "pair_alignment",
+    "parse_links",
+    "read_sentence_pairs",
+    "time_alignment",
+    "token_frames",
+    "translation_heads",
+    "wait_k_delays",
+    "word_alignment",
+]

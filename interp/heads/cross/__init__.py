@@ -1,0 +1,8 @@
+"""Cross attention: where in the source the rows of the decoder look, scored per head.
+
+Each file declares one metric. They are scored on request: `interp score MODEL -m cross`.
+"""
+
+from interp.core.room import furnish
+
+furnish(__name__)

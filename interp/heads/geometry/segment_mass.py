@@ -1,0 +1,40 @@
+"""Attention mass on a segment of the prompt: its pictures, its text, its special tokens."""
+
+from interp.heads.declaration import measurement
+
+
+@measurement(
+    unit="attention mass",
+    low=0.0,
+    high=1.0,
+    requires=("segments",),
+    task="none: where a head looks is not yet what it does",
+)
+def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
+    """Attention mass of the queries of one segment on the keys of another.
+
+    In the text of a model that reads pictures, `image` are the placeholders that the pictures fill;
+    in a vision tower they are the patches, `special` the class token and `register` the registers.
+    A segment that the prompt lacks gets no mass.
+
+    Not for: comparing prompts in which the segment has different lengths; uniform attention already
+    gives a longer segment more mass.
+
+    Options:
+        segment: keys whose mass is added: text, image, audio, special or register.
+        queries: rows to average over: all, the last one, or those of one segment.
+    """
+    import torch
+
+    from interp.model.spans import SEGMENTS
+    from interp.model.spans import segment as number
+    from interp_kernels.reductions import SegmentMass
+
+    labels = layer.segments
+    mass = layer.reduce(SegmentMass(labels, len(SEGMENTS)))[..., number(segment)].double()
+    rows = torch.ones(mass.shape[0], 1, mass.shape[2], dtype=torch.bool, device=mass.device)
+    if queries == "last":
+        mass, rows = mass[..., -1:], rows[..., -1:]
+    elif queries != "all":
+        rows = (labels == number(queries))[:, None]
+    return torch.where(rows.expand_as(mass), mass, torch.nan).nanmean(-1)

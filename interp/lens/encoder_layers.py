@@ -1,0 +1,271 @@
+"""DecoderLens: the decoder reads an earlier encoder layer in place of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.modeling_outputs import BaseModelOutput
+
+from interp.core.clusters import cluster_summary
+from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+from interp.core.tokens import words
+from interp.model.content import model_provenance, result_provenance, tensors_hash
+from interp.model.given import takes_model
+from interp.model.hooks.calls import precise
+from interp.model.inputs import is_encoder_decoder, takes
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+    from interp.model.model import Model
+
+Array = np.ndarray
+_CLOSE = 1e-4  # relative to the largest entry of the last encoder states
+_NORMS = ("final_layer_norm", "layer_norm")  # T5; Whisper, mBART, Pegasus, M2M-100
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DecoderLens(Result):
+    """Loss of the target where the decoder reads the encoder's state after each layer.
+
+    Rows are depths of the encoder; depth 0 is the embedding. The score is the mean loss per target
+    token, averaged over prompts.
+
+    Args:
+        depths: name of each row.
+        per_prompt: mean loss of each prompt, nats per token, `[depth, prompt]`.
+        rank: mean rank of the right token, 0 the highest, `[depth, prompt]`.
+        top_tokens: the most likely token of each row of the first prompt, at each depth.
+        labels: texts of the right tokens of the first prompt.
+        residual: largest difference of the logits at the last depth to the model's own.
+        norm: the encoder norm that is applied to every depth; empty where the encoder ends without.
+    """
+
+    depths: tuple[str, ...]
+    per_prompt: Float[Array, "depth prompt"]
+    rank: Float[Array, "depth prompt"]
+    top_tokens: tuple[tuple[str, ...], ...]
+    labels: tuple[str, ...]
+    residual: float
+    norm: str
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    _units = ("depth",)
+    _per_row = ("depths", "per_prompt", "rank", "top_tokens")
+    _by = "lowest"
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        loss, rank = cluster_summary(self.per_prompt.T), cluster_summary(self.rank.T)
+        return pd.DataFrame(
+            {
+                "depth": list(self.depths),
+                "metric": "target_loss",
+                "score": loss.score,
+                "sem": loss.sem,
+                "n": loss.n,
+                "unit": "nats per token",
+                "rank": rank.score,
+                "rank_sem": rank.sem,
+                "reads": [" ".join(map(str.strip, row)) for row in self.top_tokens],
+            }
+        )
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Plot the loss at each depth with its 95 % interval, in the order of the encoder."""
+        from interp.draw.charts import bars
+
+        rows = self.to_pandas().head(k)
+        return bars(rows, list(self.depths)[:k], title="DecoderLens", unit="nats per token")
+
+    def __repr__(self) -> str:
+        told = ", ".join(
+            f"{name} {x:.3g}" for name, x in zip(self.depths, self.per_prompt.mean(1), strict=True)
+        )
+        norm = f"; {self.norm} applied" if self.norm else ""
+        return f"DecoderLens, loss in nats per token by depth of the encoder{norm}: {told}"
+
+
+@takes_model
+def decoder_lens(
+    model: Model,
+    prompts: Any,
+    *,
+    labels: Sequence[Sequence[int]] | None = None,
+    batch_size: int = 16,
+) -> DecoderLens:
+    """Let the decoder read the encoder's state after every layer, and measure the target's loss.
+
+    The encoder's final norm is applied to every depth, as the decoder was trained to read normed
+    states; encoders that end without one (BART) are read as they are. At the last depth the logits
+    are the model's own, which is checked.
+
+    Args:
+        model: the encoder-decoder model.
+        prompts: `Prompts` with decoder inputs (`encode_pairs(model, pairs).prompts`), or a mapping
+            of input tensors with `decoder_input_ids`, such as those of a speech model.
+        labels: the right token of each decoder row, per prompt; by default the next token that the
+            decoder is fed, without its last row.
+        batch_size: prompts per forward pass.
+
+    Reference: Langedijk et al. 2023, "DecoderLens: Layerwise Interpretation of Encoder-Decoder
+    Transformers".
+
+    Raises:
+        OptionError: the model has no encoder beside a decoder.
+        PromptError: the decoder's input is missing, or labels do not fit it.
+        UnreadableAttention: the encoder's layers and final norm do not give its output.
+
+    Unit: nats per token.
+
+    Cost: One forward pass, and one of the decoder per encoder layer.
+
+    Null: depth 0, the embedding.
+
+    Not for: what an encoder layer is used for: the decoder was trained on the last one only, so a
+    high loss can mean another basis as well as missing information.
+    """
+    if not is_encoder_decoder(model.module) or "encoder" not in model.stacks:
+        raise OptionError(
+            f"{model.name} ({model.kind}) has no encoder beside a decoder; give an encoder-decoder "
+            "model, such as bundled:reorder"
+        )
+    found: list[tuple[Array, Array]] = []
+    first: tuple[tuple[str, ...], ...] = ()
+    names: tuple[str, ...] = ()
+    worst, norm, start = 0.0, "", 0
+    for batch in _batches(model, prompts, batch_size):
+        inputs = model.inputs(batch)
+        right = _labels(inputs, labels, start)
+        states, norm = encoder_states(model, inputs)
+        with torch.no_grad():
+            own = model.run(inputs)
+        losses, ranks, tops = [], [], []
+        logits = own
+        for state in states:
+            with torch.no_grad():
+                logits = model.run(_decoding(model, inputs, state))
+            loss, rank = _judged(logits, right)
+            losses.append(loss)
+            ranks.append(rank)
+            if not found:
+                real = right[0] >= 0
+                ids = logits[0, : right.shape[1]].argmax(-1)[real].tolist()
+                tops.append(words(model, ids))
+        worst = max(worst, float((logits - own).abs().max()))
+        if not found:
+            first = tuple(tops)
+            names = words(model, right[0][right[0] >= 0].tolist())
+        found.append((np.stack(losses), np.stack(ranks)))
+        start += len(right)
+    per_prompt, rank = (np.concatenate([x[i] for x in found], 1) for i in (0, 1))
+    depths = ("embedding", *(f"layer {i}" for i in range(len(per_prompt) - 1)))
+    return DecoderLens(
+        depths, per_prompt, rank, first, names, worst, norm,
+        _made(model, prompts) | {"final_norm": norm or "none"},
+    )  # fmt: skip
+
+
+def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor], str]:
+    """Return the encoder's output as if each depth were its last, and the norm that was applied.
+
+    Raises:
+        UnreadableAttention: the last layer with the norm does not give the encoder's output.
+    """
+    layers = sorted(site.layer for site in model.sites if site.stack == "encoder")
+    cache = model.capture(inputs, ("resid_pre", "resid_post"), stack="encoder")
+    raw = [cache["resid_pre", layers[0], "encoder"]]
+    raw += [cache["resid_post", layer, "encoder"] for layer in layers]
+    encoder: Any = model.module.get_encoder()  # type: ignore[operator]
+    given = {k: x for k, x in inputs.items() if k in takes(encoder)}
+    with torch.no_grad():
+        last = encoder(**given)[0]
+        for name in ("", *_NORMS):
+            norm = getattr(encoder, name, None) if name else torch.nn.Identity()
+            if norm is None:
+                continue
+            states = [norm(x) for x in raw]
+            off = float((states[-1] - last).abs().max())
+            if off <= _CLOSE * float(last.abs().max()):
+                return states, name
+    raise UnreadableAttention(
+        f"{model.name}: the last encoder layer, with or without its final norm, does not give the "
+        "encoder's output, so earlier layers cannot be read in its place"
+    )
+
+
+def _decoding(model: Model, inputs: Mapping[str, Any], state: Tensor) -> dict[str, Any]:
+    """Return the inputs of a run whose encoder is replaced by a state."""
+    kept = ("attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    read = {k: inputs[k] for k in kept if k in inputs and k in takes(model.module)}
+    return read | {"encoder_outputs": BaseModelOutput(last_hidden_state=state)}  # type: ignore[arg-type]
+
+
+def _batches(model: Model, prompts: Any, size: int) -> list[Any]:
+    if isinstance(prompts, Mapping):
+        if "decoder_input_ids" not in prompts:
+            raise PromptError("the inputs lack decoder_input_ids, so there is nothing to predict")
+        return [prompts]
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    return list(model.batches(given, size))
+
+
+def _labels(
+    inputs: Mapping[str, Tensor], labels: Sequence[Sequence[int]] | None, start: int
+) -> Int[Tensor, "prompt row"]:
+    """Return the right id of each decoder row; -1 where there is none."""
+    ids = inputs["decoder_input_ids"]
+    mask = inputs.get("decoder_attention_mask")
+    if labels is None:
+        right = ids[:, 1:].clone()
+        if mask is not None:
+            right[mask[:, 1:] == 0] = -1
+    else:
+        right = torch.full_like(ids, -1)
+        for row in range(len(ids)):
+            if start + row >= len(labels) or not 0 < len(labels[start + row]) <= ids.shape[1]:
+                raise PromptError(
+                    f"labels of prompt {start + row} are missing, or more than the rows of its "
+                    "decoder; give one id per row"
+                )
+            own = torch.tensor(labels[start + row], device=ids.device)
+            right[row, : len(own)] = own
+    empty = (right < 0).all(1).nonzero()
+    if right.shape[1] == 0 or len(empty):
+        at = start + (int(empty[0]) if len(empty) else 0)
+        raise PromptError(f"the decoder input of prompt {at} has one token, so nothing follows it")
+    return right
+
+
+def _judged(logits: Tensor, right: Tensor) -> tuple[Array, Array]:
+    """Return the mean loss and the mean rank of the right tokens of every prompt."""
+    logits = precise(logits[:, : right.shape[1]])
+    real = right >= 0
+    ids = right.clamp_min(0)
+    loss = F.cross_entropy(logits.transpose(1, 2), ids, reduction="none")
+    own = logits.gather(-1, ids[..., None])
+    rank = (logits > own).sum(-1)
+    n = real.sum(1)
+    loss, rank = ((x.double() * real).sum(1) / n for x in (loss, rank))
+    return loss.cpu().numpy(), rank.cpu().numpy()
+
+
+def _made(model: Model, prompts: Any) -> dict[str, Any]:
+    made_by = "interp.lens.decoder_lens"
+    if not isinstance(prompts, Mapping):
+        return result_provenance(model, made_by, Prompts.of(prompts, model))
+    tensors = {k: x for k, x in prompts.items() if isinstance(x, Tensor)}
+    about = {"prompts": "given tensors", "prompts_hash": tensors_hash(tensors)}
+    about |= {"made_by": made_by, "engine": "stored", "seed": None, "options": {}}
+    return model_provenance(model) | about

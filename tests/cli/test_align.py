@@ -1,0 +1,70 @@
+"""Command `interp align`: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from interp.heads.alignment import (
+    HeadAlignments,
+    TranslationHeads,
+    made_sentence_pairs,
+)
+from interp.lens import DecoderLens
+
+MODEL = "bundled:reorder"
+
+
+@pytest.fixture
+def pair_file(tmp_path):
+    """A file of eight made pairs."""
+    path = tmp_path / "pairs.jsonl"
+    rows = []
+    for pair in made_sentence_pairs(8, seed=4):
+        links = " ".join(f"{s}-{t}" for s, t in sorted(pair.sure or ()))
+        rows.append({"source": pair.source, "target": pair.target, "alignment": links})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
+    out, picture = tmp_path / "heads.json", tmp_path / "pair.html"
+    done = run("align", MODEL, pair_file, "--pair", 2, "--picture", picture, "-o", out, "-q")
+    assert done.exit_code == 0, done.output
+    assert "chosen on 4 others: L1H" in done.stdout
+    assert "alignment error rate 0.000" in done.stdout
+    found = HeadAlignments.load(out)
+    assert len(found) == 8
+    assert found.best_head().score[0] == 0.0
+    page = picture.read_text(encoding="utf-8")
+    assert all(word in page for word in made_sentence_pairs(8, seed=4)[2].target.split())
+    assert page.count("<svg") >= 2
+
+
+def test_heads_and_lens(run, pair_file, tmp_path) -> None:
+    out = tmp_path / "found.json"
+    done = run("align", MODEL, pair_file, "-m", "heads", "-o", out, "-q")
+    assert done.exit_code == 0, done.output
+    assert "Spearman" in done.stdout
+    assert len(TranslationHeads.load(out)) == 12
+    done = run("align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
+    assert done.exit_code == 0, done.output
+    assert "layer 1" in done.stdout
+    assert len(DecoderLens.load(out)) == 3
+
+
+def test_it_refuses(errors, pair_file, tmp_path) -> None:
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"source": "keep lamp", "target": "lampo", "alignment": "5-0"}\n')
+    for args, message in (
+        ((MODEL, wrong), "line 1: the link 5-0 names source word 5, but the source has the words"),
+        (("bundled:induction",), "give PAIRS.jsonl"),
+        (("bundled:induction", pair_file), "has no cross attention"),
+        ((MODEL, pair_file, "--pair", 1), "must be given together"),
+        ((MODEL, pair_file, "--pair", 9, "--picture", "x.html"), "there are 8 pairs"),
+        ((MODEL, pair_file, "--pair", 1, "--picture", "x.png"), "is an .html file"),
+    ):
+        code, told = errors("align", *args)
+        assert code in (1, 2)
+        assert message in told[0], told

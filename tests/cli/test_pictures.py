@@ -1,0 +1,59 @@
+"""Pictures and sound on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+
+
+@pytest.fixture(scope="module")
+def picture_files(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("pictures")
+    files = []
+    for seed in range(4):
+        pixels = np.random.default_rng(seed).integers(0, 256, (36, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{seed}.png")
+        files.append(str(folder / f"{seed}.png"))
+    return files
+
+
+def given(files: list[str]) -> list[str]:
+    return [x for file in files for x in ("--image", file)]
+
+
+def test_score_reads_pictures_with_a_text_for_all(run, llava_folder, picture_files):
+    command = ["score", str(llava_folder), "-m", "segment_mass,entropy", "--null", "none", "--json"]
+    done = run(*command, *given(picture_files[:2]), "--text", "w5 w6")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    rows = found["rows"] if isinstance(found, dict) else found
+    assert {row["stack"] for row in rows} == {"vision", "decoder"}
+    assert {row["n"] for row in rows} == {2}
+
+
+def test_check_lists_the_towers(run, llava_folder):
+    done = run("check", llava_folder)
+    assert done.exit_code == 0
+    assert "vision.0 with a picture" in done.stdout
+    assert "decoder.1 with a picture" in done.stdout
+
+
+@pytest.mark.parametrize("method", ["sinks", "grounding", "dropping", "contrast"])
+def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_path, method):
+    command = ["pictures", str(llava_folder), "-m", method, *given(picture_files), "--text", "w5"]
+    command += [] if method == "sinks" else ["--answer", "w9"] * 4
+    command += ["--tau", "3"] if method == "sinks" else []
+    command += ["--layer", "1"] if method == "dropping" else []
+    done = run(*command, "-o", str(tmp_path / "out"))
+    if method == "sinks":  # two layers: none from layer 2 on
+        assert done.exit_code == 2
+        assert "no attention from it on" in done.stderr
+        return
+    assert done.exit_code == 0, done.stderr
+    assert {"grounding": "GroundingHeads"}.get(method, "ImageTokenEffects") in done.stdout
+    [folder] = (tmp_path / "out").iterdir()
+    assert {p.name for p in folder.iterdir()} == {f"{method}.{e}" for e in ("json", "csv", "html")}
