@@ -1,9 +1,9 @@
 """MkDocs hook: the files of the repository as the files of the site, with generated pages.
 
 A file keeps its path in the repository, so a link that works there works in the site, and MkDocs
-reports every link that does not. Generated are the pages of methods (`method_table.py`), measured
-errors (`trust.py`), commands and the reference (`reference.py`); notebooks become pages with the
-outputs that they are stored with.
+reports every link that does not. Generated are the pages of methods (`method_table.py`), papers
+(`literature_page.py`), measured errors (`trust.py`), commands and the reference (`reference.py`);
+notebooks become pages with the outputs that they are stored with.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))  # its neighbours, however it is called
 
-import method_pages  # noqa: E402 - after the line above
+import literature_page  # noqa: E402 - after the line above
+import method_pages  # noqa: E402
 import method_table  # noqa: E402
 import notebook_pages  # noqa: E402
 import reference  # noqa: E402
 import trust  # noqa: E402
 
-TABLES = {"method_table": method_table.page, "trust": trust.page}
+TABLES = {
+    "literature_page": literature_page.page,
+    "method_table": method_table.page,
+    "trust": trust.page,
+}
 
 WRITTEN = (  # pages and pictures that are files
     "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/guides/*.md", "docs/*.png",

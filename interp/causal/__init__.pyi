@@ -37,6 +37,7 @@ from .pruning.plot import plot_curves
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
+from .responsibilities import HeadResponsibilities, head_responsibilities
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
@@ -44,6 +45,7 @@ from .steering.dose import steer
 from .steering.function_vectors import FunctionVector, find_function_vector
 from .steering.result import DoseCurve
 from .task import Task
+from .tucker import TuckerLoss, tucker_loss
 
 __all__ = [
     "QUESTIONS",
@@ -52,6 +54,7 @@ __all__ = [
     "FunctionVector",
     "Game",
     "HeadAggregation",
+    "HeadResponsibilities",
     "Importance",
     "Interactions",
     "Judged",
@@ -64,6 +67,7 @@ __all__ = [
     "SavedCheckpoint",
     "Task",
     "TextScores",
+    "TuckerLoss",
     "Verification",
     "accuracy",
     "all_but_one",
@@ -80,6 +84,7 @@ __all__ = [
     "gated_heads",
     "gradient_scores",
     "head_aggregation",
+    "head_responsibilities",
     "heads_by_name",
     "interactions",
     "kl_to_clean",
@@ -103,5 +108,6 @@ __all__ = [
     "shapley_per_layer",
     "steer",
     "truncated_shapley",
+    "tucker_loss",
     "verify_certificate",
 ]

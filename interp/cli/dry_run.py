@@ -12,6 +12,7 @@ import click
 from interp.cli.each import each_model
 from interp.core.prompts import Prompts
 from interp.heads.estimate import estimate_score, readable
+from interp.heads.machine_limits import PARTS, Machine, roofline
 
 if TYPE_CHECKING:
     from interp.cli.batch import ScoreRun
@@ -19,24 +20,30 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def dry_run(batch: ScoreRun, sources: Mapping[str, str]) -> int:
+def dry_run(batch: ScoreRun, sources: Mapping[str, str], machine: str | None = None) -> int:
     """Print a line per model: its metrics, memory and time; return the exit code.
 
     Models are loaded and run on one prompt, which is timed; nothing is scored or written.
+
+    Args:
+        batch: what is to be scored.
+        sources: name -> label of each model.
+        machine: peak rates as "GFLOP/s,GB/s"; by default measured on the model's device.
     """
+    rates = None if machine is None else Machine.parse(machine)
 
     def work(source: str, name: str) -> None:
         with batch.voice.bars(name) as tell:
             tell("loading", 0, 1)
             model = batch.loading.load(source, name)
             tell("loading", 1, 1)
-            text = plan(batch, model)
+            text = plan(batch, model, rates)
         click.echo(text)
 
     return int(bool(each_model(sources, batch.voice, work)))
 
 
-def plan(batch: ScoreRun, model: Model) -> str:
+def plan(batch: ScoreRun, model: Model, machine: Machine | None = None) -> str:
     """Return the cost of scoring one model, as lines of text."""
     metrics = batch.applying(model)
     patterned = [b for b in metrics if b.patterned()]
@@ -63,11 +70,34 @@ def plan(batch: ScoreRun, model: Model) -> str:
                 f"  time      forward passes alone about {_spelled(at_least)}: {len(prompts)}"
                 f" prompts x {runs} runs (scores and nulls), timed on the longest prompt"
             )
+            lines += limits(batch, model, prompts, patterned, machine)
         else:
             lines.append("  memory    not estimated: this model does not read tokens")
     if own:
         lines.append("  not counted: experiments, which make their own prompts")
     return "\n".join(lines)
+
+
+def limits(
+    batch: ScoreRun,
+    model: Model,
+    prompts: Prompts,
+    patterned: list[BoundAnalysis],
+    machine: Machine | None,
+) -> list[str]:
+    """Return the operations and bytes of one run over the prompts, and the limit that binds."""
+    found = roofline(model, prompts, patterned, engine=batch.engine, machine=machine)
+    done, moved = found.total()
+    shares = ", ".join(f"{part} {100 * found.share(part):.1f} %" for part in PARTS)
+    rates = found.machine
+    return [
+        f"  work      {done:.3g} operations ({shares}) and {moved:.3g} bytes a run",
+        f"  limit     {found.limit()}: {done / moved:.3g} operations per byte, where the machine"
+        f" ({rates.name}: {rates.operations / 1e9:.3g} GFLOP/s, {rates.bandwidth / 1e9:.3g} GB/s)"
+        f" has {rates.operations / rates.bandwidth:.3g}; at least {found.seconds():.2g} s a run",
+        f"  decoding  one more token is limited by {found.limit('decode')}, attention is"
+        f" {100 * found.share('attention', 'decode'):.1f} % of its operations",
+    ]
 
 
 def _null(batch: ScoreRun, bound: BoundAnalysis) -> str:

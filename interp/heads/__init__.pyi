@@ -24,6 +24,7 @@ from .declaration import (
     statistic,
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
+from .machine_limits import Machine, Roofline, roofline
 from .minference import minference_kinds
 from .scoring import score
 from .weights._composition import Compositions, composition_scores
@@ -34,7 +35,9 @@ __all__ = [
     "Compositions",
     "Confirmation",
     "Lab",
+    "Machine",
     "MemoryEstimate",
+    "Roofline",
     "Trials",
     "alignment",
     "chains",
@@ -54,6 +57,7 @@ __all__ = [
     "patterns",
     "picture",
     "readable",
+    "roofline",
     "score",
     "statistic",
     "vision",

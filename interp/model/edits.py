@@ -373,3 +373,39 @@ def calibrate(
     )
     detail += f", first={first}"
     return Edit("calibrate-attention", parse_heads(heads), replace, positions, stack, detail)
+
+
+def temperature(
+    heads, value: float, *, positions: Positions = None, stack: str | None = None
+) -> Edit:
+    """Divide the scores of a head by a temperature before its softmax.
+
+    The new weights are p^(1 / value), normalised to the sum of the row; p are the model's own.
+    Below 1 attention is sharper, as in tests of a model beyond its trained length; 1 changes
+    nothing. Weights of exactly 0 stay 0.
+
+    Args:
+        heads: edited heads.
+        value: the temperature, above 0.
+        positions: edited query positions; all by default.
+        stack: attention stack; all by default.
+
+    Reference: Wang et al. 2024, "Length Generalization of Causal Transformers without Position
+    Encoding" (arXiv 2404.12224), whose HeadScale is 1 / value.
+
+    Raises:
+        OptionError: the temperature is not a positive number.
+    """
+    if not 0 < value < float("inf"):
+        raise OptionError(f"temperature {value:g}: give a positive number")
+
+    def replace(call: Call, site: Site, real: Tensor) -> Tensor:
+        pattern = call.pattern()
+        least = torch.finfo(torch.float32).tiny
+        scores = pattern.float().clamp_min(least).log() / value
+        new = (scores - scores.amax(-1, keepdim=True)).exp() * (pattern > 0)
+        whole = pattern.float().sum(-1, keepdim=True)
+        new = new / new.sum(-1, keepdim=True).clamp_min(least) * whole
+        return call.mix(new.to(pattern.dtype))
+
+    return Edit("temperature", parse_heads(heads), replace, positions, stack, f"{value:g}")

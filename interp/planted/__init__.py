@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         zoo,
     )
     from interp.planted.declining import refusal
+    from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
     from interp.planted.selective import selective_induction
 
@@ -57,6 +58,7 @@ __all__ = [
     "copy_suppression",
     "duplicate_token",
     "induction",
+    "looped",
     "noise",
     "positional",
     "refusal",
@@ -90,6 +92,10 @@ def __getattr__(name: str) -> Any:
         from interp.planted.neuron_heads import attention_only
 
         return attention_only
+    if name == "looped":
+        from interp.planted.looped_program import looped
+
+        return looped
     if name == "Planted":
         from interp.planted.assemble import Planted
 

@@ -7,6 +7,7 @@ from .own_labels import category_scores
 from .pairs import MinimalPair, PairCheck, check_pairs, read_pairs
 from .result import Relation, Trees, TreeScores
 from .search import dependency_trees
+from .topic_embeddings import TopicProducts, topic_products
 from .treebank import Sentence, Treebank
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Relation",
     "Sentence",
     "Span",
+    "TopicProducts",
     "TreeScores",
     "Treebank",
     "Trees",
@@ -29,6 +31,7 @@ __all__ = [
     "read_conllu",
     "read_labelled_texts",
     "read_pairs",
+    "topic_products",
     "topic_texts",
     "word_attention",
 ]

@@ -32,9 +32,11 @@ from interp.causal.influence.score import attention_influence
 from interp.causal.pairs import Interactions
 from interp.causal.pruning.prune import pruning_curve
 from interp.causal.pruning.result import PruningCurve
+from interp.causal.responsibilities import head_responsibilities
 from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
 from interp.causal.steering.result import DoseCurve
+from interp.causal.tucker import tucker_loss
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
 from interp.circuits.evaluation import evaluate
@@ -83,7 +85,8 @@ from interp.heads import (
 )
 from interp.heads.between_models.result import ModelDifferences
 from interp.heads.causal_check.result import CausalCheck, Confirmation
-from interp.heads.outliers import activations, channels, sinks
+from interp.heads.machine_limits import roofline
+from interp.heads.outliers import activations, channels, entropies, sinks
 from interp.heads.vision_language.grounding import GroundingHeads
 from interp.heads.vision_language.result import ImageTokenEffects
 from interp.heads.vision_language.sinks import VisualSinks
@@ -103,6 +106,7 @@ from interp.safety.removal import Ships
 from interp.safety.selection import DirectionSearch, TriedDirection
 from interp.safety.subspace import Sahara
 from interp.syntax.pairs import PairCheck
+from interp.syntax.topic_embeddings import TopicProducts
 
 MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
 
@@ -258,6 +262,11 @@ def contrast() -> ContrastTask:
 @cache
 def set_evaluation() -> SetEvaluation:
     return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
+
+
+def topics() -> TopicProducts:
+    rows = np.array([[0.4, 0.2, 0.5], [-0.1, -0.2, 0.0], [0.5, 0.4, 0.5]])
+    return TopicProducts(("same topic", "other topic", "difference"), rows, np.zeros(3), MADE)
 
 
 def aggregation() -> HeadAggregation:
@@ -464,6 +473,10 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
     "interp.causal.comparison.result.Comparison": comparison,
+    "interp.causal.responsibilities.HeadResponsibilities": lambda: head_responsibilities(
+        model(), task(), draws=9
+    ),
+    "interp.causal.tucker.TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
     "interp.causal.importance.Importance": importance,
     "interp.causal.influence.result.TextScores": text_scores,
     "interp.causal.gating.result.LearnedGates": gates,
@@ -558,6 +571,12 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     ),
     "interp.heads.outliers.channels.Disruption": lambda: channels.disruption(model(), task()),
     "interp.heads.outliers.channels.Massive": lambda: channels.massive(model(), prompts()),
+    "interp.heads.outliers.entropies.LayerEntropies": lambda: entropies.layer_entropies(
+        model(), prompts()
+    ),
+    "interp.heads.machine_limits.Roofline": lambda: roofline(
+        model(), prompts(), ["entropy"], machine="100,10"
+    ),
     "interp.heads.outliers.sinks.SinkMass": lambda: sinks.sink_mass(model(), prompts()),
     "interp.heads.weights._composition.Compositions": lambda: composition_scores(model(), "k"),
     "interp.heads.vision.class_queries.QueryMaps": query_maps,
@@ -587,4 +606,5 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.safety.subspace.Sahara": sahara,
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
+    "interp.syntax.topic_embeddings.TopicProducts": topics,
 }

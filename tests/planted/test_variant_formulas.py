@@ -92,6 +92,7 @@ OF_SCORES: dict[str, Row] = {
     "off_by_one": lambda s: np.exp(s) / (1 + np.exp(s).sum()),
     "taylor": lambda s: (1 + s + s**2 / 2) / (1 + s + s**2 / 2).sum(),
     "softplus": lambda s: np.log1p(np.exp(s)) / np.log1p(np.exp(s)).sum(),
+    "softplus_power": lambda s: np.log1p(np.exp(s)) ** 3 / (np.log1p(np.exp(s)) ** 3).sum(),
     "relaxed": lambda s: 0.9 * softmax(s) + 0.1 / len(s),
     "hard": best,
     "top_k": three,

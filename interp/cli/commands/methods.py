@@ -6,6 +6,7 @@ import click
 
 from interp.cli.loading import debug_option
 from interp.cli.name_types import ATTRIBUTION_NAME
+from interp.cli.papers import paper_option, paper_text
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS
 
@@ -22,14 +23,17 @@ GROUP = "Attribution"
 
 @click.command(epilog="Example: interp methods occlusion")
 @click.argument("name", required=False, type=ATTRIBUTION_NAME)
+@paper_option
 @debug_option
-def methods(name: str | None) -> None:
+def methods(name: str | None, paper: str | None) -> None:
     """List the attribution methods, or explain one.
 
     They attribute a model output to the tokens of the input: see `interp attribute`. NAME is a
     method, or a user-supplied .py file that declares one.
     """
-    if name is None:
+    if paper is not None:
+        click.echo(paper_text(paper, name))
+    elif name is None:
         click.echo(method_listing())
     else:
         click.echo(method_text(ATTRIBUTION_METHODS.explained(name)))

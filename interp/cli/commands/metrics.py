@@ -8,6 +8,7 @@ import click
 
 from interp.cli.loading import debug_option
 from interp.cli.name_types import METRIC_NAME
+from interp.cli.papers import paper_option, paper_text
 from interp.core.calibration import chance_of
 from interp.core.entry import Entry
 from interp.core.registry import METRICS
@@ -32,13 +33,16 @@ GROUP = "Heads"
 
 @click.command(epilog="Example: interp metrics induction")
 @click.argument("name", required=False, type=METRIC_NAME)
+@paper_option
 @debug_option
-def metrics(name: str | None) -> None:
+def metrics(name: str | None, paper: str | None) -> None:
     """List the metrics, or explain one.
 
     NAME is a metric, or a user-supplied .py file that declares one.
     """
-    if name is None:
+    if paper is not None:
+        click.echo(paper_text(paper, name))
+    elif name is None:
         click.echo(metric_listing())
     else:
         click.echo(metric_text(METRICS.explained(name)))

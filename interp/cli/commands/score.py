@@ -190,7 +190,14 @@ GROUP = "Heads"
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Load the models, time one prompt, and print the estimated cost without scoring.",
+    help="Load the models, time one prompt, and print the estimated cost and what limits it, "
+    "without scoring.",
+)
+@click.option(
+    "--machine",
+    metavar="GFLOP/S,GB/S",
+    help="With --dry-run: peak rates of the machine to plan for, such as 989000,3350; by default "
+    "this machine is measured.",
 )
 @config_option()
 @source_option
@@ -205,6 +212,7 @@ def score(
     top: int,
     verbose: bool,
     dry_run: bool,
+    machine: str | None,
     **options: Any,
 ) -> None:
     """Score every head of each MODEL.
@@ -245,7 +253,9 @@ def score(
         from interp.cli.dry_run import dry_run as estimated
 
         batch = ScoreRun.prepare(out=None, loading=loading, **options)
-        click.get_current_context().exit(estimated(batch, labels))
+        click.get_current_context().exit(estimated(batch, labels, machine))
+    if machine is not None:
+        raise OptionError("--machine is for --dry-run, which plans a run; give both or neither")
     context = click.get_current_context()
     for name in ("top", "by"):
         source = context.get_parameter_source(name)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from interp.heads.layer import LayerCall
 
 LEAST = 0.01
+LEAST_NEAR = 1e-6  # attention near a position below which none of it crosses
 
 
 def distances_that_hold(
@@ -67,3 +68,35 @@ def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "promp
     step = torch.where(high > low, (share - low) / (high - low).clamp_min(1e-300), 1.0)
     found = torch.where(at > 0, before + step.clamp(0, 1), 0.0)
     return torch.where(total > 0, found, torch.nan)[..., 0]
+
+
+def crossing_spread(layer: LayerCall, width: int) -> Float[Tensor, "prompt head"]:
+    """Return the standard deviation over positions of the attention that crosses them.
+
+    NaN for prompts shorter than three widths.
+
+    Raises:
+        OptionError: the width is not positive.
+    """
+    if width < 1:
+        raise OptionError(f"width={width}: give 1 token or more")
+    tokens, device = layer.tokens, layer.call.z.device
+    shape = (*layer.call.z.shape[:2], tokens)
+    across = torch.zeros(shape, dtype=torch.double, device=device)
+    for rows, pattern, _ in layer.blocks():
+        before = torch.nn.functional.pad(pattern.cumsum(-1), (1, 0))  # mass on keys below an index
+        query = torch.arange(rows.start, rows.stop, device=device)
+        for ahead in range(width):  # the query is this many tokens after the position
+            at = query - ahead
+            kept = at >= width
+            edge, first, last = at[kept], at[kept] - width, query[kept] + 1
+            some = before[:, :, kept]
+            low, cut, high = (
+                some.gather(-1, x[None, None, :, None].expand(*some.shape[:3], 1))[..., 0]
+                for x in (first, edge, last)
+            )
+            share = (cut - low) / (high - low).clamp_min(LEAST_NEAR)
+            across.index_add_(2, edge, share / width)
+    if tokens < 3 * width:
+        return torch.full(shape[:2], torch.nan, dtype=torch.double, device=device)
+    return across[..., width : tokens - width + 1].std(-1, correction=0)

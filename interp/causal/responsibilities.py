@@ -1,0 +1,165 @@
+"""Responsibilities of heads: which all-but-one model each prompt prefers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import softmax
+
+from interp.causal.ablation import leave_one_out
+from interp.causal.importance import standard_error
+from interp.causal.task import Task
+from interp.core.clusters import cluster_count
+from interp.core.errors import OptionError
+from interp.core.intervals import around
+from interp.core.protocols import Progress
+from interp.core.result import Result
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+_LEAST = 2  # heads, and prompts
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeadResponsibilities(Result):
+    """Posterior weight of each all-but-one model in a mixture of them, per prompt.
+
+    Args:
+        labels: Name of the head that is left out, by row.
+        per_prompt: Responsibility of the model without this head, `[row, prompt]`; columns sum
+            to 1. Large where the prompt does not need the head.
+        information: Mean divergence of a prompt's responsibilities from their mean, in nats: 0 if
+            all prompts prefer the same mixture.
+        information_null: The same after the effects of every head are shuffled over prompts, mean.
+        information_p: Share of shufflings with as much information, the observed one included.
+        clusters: A label per prompt, where prompts are dependent.
+        provenance: How it was made.
+    """
+
+    labels: tuple[str, ...]
+    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
+    information: float
+    information_null: float
+    information_p: float
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("head",)
+    _per_row = ("labels", "per_prompt")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def _facts(self) -> Mapping[str, Any]:
+        n = self.per_prompt.shape[1]
+        return {"metric": "head_responsibility", "unit": "probability", "n": n}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        n = cluster_count(self.per_prompt.shape[1], self.clusters)
+        sem = standard_error(self.per_prompt, self.clusters)
+        ends = around(self.per_prompt.mean(1), [(sem, n - 1.0)])
+        heads = self.provenance["n_heads"]
+        return pd.DataFrame(
+            {
+                "head": self.labels, "score": self.per_prompt.mean(1), "sem": sem,
+                "low": ends[:, 0], "high": ends[:, 1], "null": 1 / heads,
+            }
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return (
+            f"HeadResponsibilities({len(self)} heads, information {self.information:.3g} nats, "
+            f"shuffled {self.information_null:.3g}, p {self.information_p:.3g})"
+        )
+
+
+@takes_model
+def head_responsibilities(
+    model: Model,
+    task: Task,
+    *,
+    sharpness: float = 1.0,
+    kind: str = "zero",
+    draws: int = 199,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> HeadResponsibilities:
+    """Compute which of the all-but-one models each prompt prefers, as a mixture of experts.
+
+    The expert without head h has, on a prompt, the log-likelihood minus the task's loss. With equal
+    prior weights its responsibility is the softmax over heads of minus `sharpness` times the damage
+    of its ablation: small for a head that this prompt needs.
+
+    Args:
+        model: The model.
+        task: The task: a loss in nats makes the responsibilities those of a mixture of models.
+        sharpness: Factor of the damage; with a loss per token, the number of tokens makes it that
+            of the whole prompt.
+        kind: Replacement of a head that is left out; see `interp.causal.game.replacement`.
+        draws: Shufflings for the null of the information.
+        seed: Seed of the shufflings.
+        progress: See `Progress`.
+        **options: Options of `Game`, such as `heads`.
+
+    Raises:
+        OptionError: There are fewer than two heads or prompts, or the sharpness is not positive.
+
+    Unit: probability; 1 over the number of heads if no head matters.
+
+    Cost: One forward pass per head, from the head's layer on.
+
+    Null: the effects of every head shuffled over prompts, which keeps how much each head matters.
+
+    Not for: experts that were trained apart, as in the paper: these are of one model. A head with a
+    small responsibility is needed; a large one says only that others are needed more.
+
+    Reference: Peng et al. 2020, "A Mixture of h - 1 Heads is Better than h Heads" (arXiv
+    2005.06537).
+    """
+    if sharpness <= 0:
+        raise OptionError(f"sharpness={sharpness:g}: give a positive factor of the damage")
+    damage = leave_one_out(model, task, kind=kind, null="none", progress=progress, **options)
+    harm = sharpness * damage.per_prompt
+    if min(harm.shape) < _LEAST:
+        raise OptionError(
+            f"{harm.shape[0]} heads and {harm.shape[1]} prompts; a mixture needs two of each"
+        )
+    found = softmax(-harm, axis=0)
+    own, null, p = information_test(harm, draws, seed)
+    about = {
+        **damage.provenance, "made_by": "interp.causal.head_responsibilities",
+        "sharpness": sharpness, "draws": draws, "n_heads": len(harm),
+    }  # fmt: skip
+    return HeadResponsibilities(
+        tuple(damage.players.labels), found, own, null, p, damage.clusters, about
+    )
+
+
+def information_test(
+    harm: Float[np.ndarray, "head prompt"], draws: int, seed: int
+) -> tuple[float, float, float]:
+    """Return the information of responsibilities, its mean over shufflings, and a p value."""
+    rng = np.random.default_rng(seed)
+    own = information_of(softmax(-harm, axis=0))
+    shuffled = np.array(
+        [information_of(softmax(-rng.permuted(harm, axis=1), axis=0)) for _ in range(draws)]
+    )
+    p = (1 + int((shuffled >= own - 1e-12).sum())) / (1 + draws)
+    return own, float(shuffled.mean()), p
+
+
+def information_of(shares: Float[np.ndarray, "head prompt"]) -> float:
+    """Return the mean divergence of the columns from their mean, in nats."""
+    mean = shares.mean(1, keepdims=True)
+    part = np.where(shares > 0, shares * np.log(np.maximum(shares, 1e-300) / mean), 0.0)
+    return max(0.0, float(part.sum(0).mean()))

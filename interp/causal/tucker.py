@@ -1,0 +1,186 @@
+"""Loss of a task when the heads of each layer share a few directions of the residual stream."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.causal.checkpoint.indices import axis_of, plain_linear
+from interp.causal.game.game import Game
+from interp.causal.importance import standard_error
+from interp.causal.task import Task
+from interp.core.clusters import cluster_count
+from interp.core.errors import OptionError
+from interp.core.intervals import around
+from interp.core.result import Result
+from interp.model.content import model_provenance
+from interp.model.given import takes_model
+from interp.model.load import load
+from interp.model.locate.find_layout import layouts
+from interp.model.locate.layout import ReadMatrix
+from interp.model.locate.sites import Site, softmax_sites
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TuckerLoss(Result):
+    """What a task loses with truncated attention weights, by share of the directions kept.
+
+    Args:
+        shares: Share of the directions of the residual stream that stays, by row.
+        ranks: Number of directions in each layer, by row.
+        kept: Share of the squared weights that stays, by row, over all layers.
+        per_prompt: Loss of the task against the whole model, `[row, prompt]`; positive is worse.
+        null: Mean loss with as many random directions, by row.
+        unit: The task's unit.
+        clusters: A label per prompt, where prompts are dependent.
+        provenance: How it was made.
+    """
+
+    shares: tuple[float, ...]
+    ranks: tuple[int, ...]
+    kept: Float[np.ndarray, " row"] = field(repr=False)
+    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
+    null: Float[np.ndarray, " row"] = field(repr=False)
+    unit: str
+    clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("share",)
+    _per_row = ("shares", "ranks", "kept", "per_prompt", "null")
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "tucker_loss", "unit": self.unit, "n": self.per_prompt.shape[1]}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        n = cluster_count(self.per_prompt.shape[1], self.clusters)
+        sem = standard_error(self.per_prompt, self.clusters)
+        ends = around(self.per_prompt.mean(1), [(sem, n - 1.0)])
+        return pd.DataFrame(
+            {
+                "share": self.shares, "rank": self.ranks, "kept": self.kept,
+                "score": self.per_prompt.mean(1), "sem": sem, "low": ends[:, 0],
+                "high": ends[:, 1], "null": self.null,
+            }
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        rows = self.wide()
+        cells = zip(rows["share"], rows["score"], rows["null"], strict=True)
+        said = [f"{share:g}: {score:.3g} (random {null:.3g})" for share, score, null in cells]
+        return f"TuckerLoss({', '.join(said)} {self.unit})"
+
+
+@takes_model
+def tucker_loss(
+    model: Model,
+    task: Task,
+    *,
+    shares: Sequence[float] = (0.75, 0.5, 0.25),
+    seed: int = 0,
+) -> TuckerLoss:
+    """Measure a task after the heads of each layer are cut to shared directions of the stream.
+
+    The weights of a layer (W_Q, W_K, W_V and W_O of all heads) are a tensor whose first axis is the
+    residual stream. Its factor matrix along this axis is shared by all heads (higher-order SVD);
+    only its leading columns stay, so that all heads of the layer read and write within them.
+
+    Args:
+        model: The model; a copy is changed.
+        task: The task to measure.
+        shares: Shares of d_model that stay.
+        seed: Seed of the random directions of the null.
+
+    Raises:
+        OptionError: A share is not in (0, 1], or the weights of a layer are not plain matrices.
+
+    Unit: of the task.
+
+    Cost: Two copies of the model and two forward passes per share and prompt.
+
+    Null: as many random directions in each layer.
+
+    Not for: compression as in the paper, which also truncates the axes of d_head and of the four
+    matrices, and finds that tasks can improve; or reading a large loss as proof that no cheaper
+    representation exists.
+
+    Reference: Gu et al. 2025, "TensorLLM: Tensorising Multi-Head Attention for Enhanced Reasoning
+    and Compression in LLMs" (arXiv 2501.15674).
+    """
+    if not shares or not all(0 < share <= 1 for share in shares):
+        raise OptionError(f"shares={tuple(shares)}: give shares of d_model in (0, 1]")
+    sites = softmax_sites(model.sites)
+    factors = {site: factor_of(model, site) for site in sites}
+    clean, worse = _value(model, task), -task.sign
+    ranks = [max(1, round(share * model.d_model)) for share in shares]
+    lost, null, kept = [], [], []
+    for rank in ranks:
+        bases = {site: u[:, :rank] for site, (u, _) in factors.items()}
+        lost.append(worse * (_value(_cut(model, bases), task) - clean))
+        energy = [(s[:rank].sum(), s.sum()) for _, s in factors.values()]
+        kept.append(float(sum(a for a, _ in energy) / sum(b for _, b in energy)))
+        drawn = torch.Generator().manual_seed(seed)
+        bases = {
+            site: torch.linalg.qr(torch.randn(u.shape, generator=drawn, dtype=u.dtype)).Q[:, :rank]
+            for site, (u, _) in factors.items()
+        }
+        null.append(float((worse * (_value(_cut(model, bases), task) - clean)).mean()))
+    made = model_provenance(model) | {
+        "made_by": "interp.causal.tucker_loss", "task": task.name, "seed": seed,
+        "clean": float(clean.mean()),
+    }  # fmt: skip
+    return TuckerLoss(
+        tuple(shares), tuple(ranks), np.array(kept), np.stack(lost), np.array(null), task.unit,
+        task.clusters, made,
+    )  # fmt: skip
+
+
+def factor_of(model: Model, site: Site) -> tuple[Float[Tensor, "d_model d_model"], Tensor]:
+    """Return the shared directions of a layer, largest first, and the squared weights on each."""
+    w = model.weights_of(site)
+    groups = site.n_heads // site.n_kv_heads
+    parts = [w.W_Q, w.W_K.repeat_interleave(groups, 0), w.W_V.repeat_interleave(groups, 0)]
+    columns = torch.cat([*parts, w.W_O.mT], -1).double().transpose(0, 1).flatten(1).cpu()
+    values, vectors = torch.linalg.eigh(columns @ columns.mT)
+    return vectors.flip(-1), values.flip(-1).clamp_min(0)
+
+
+def _cut(model: Model, bases: Mapping[Site, Float[Tensor, "d_model rank"]]) -> Model:
+    """Return a copy whose heads read and write within the directions of their layer."""
+    module: Any = copy.deepcopy(model.module)
+    for site, basis in bases.items():
+        layout = layouts(model).sites[site]
+        read = [r.module for r in (layout.q, layout.k, layout.v) if isinstance(r, ReadMatrix)]
+        plain = all(plain_linear(module.get_submodule(name)) for name in read)
+        if len(read) < 3 or not plain or site.projection is None:
+            raise OptionError(
+                f"{model.name}: the queries, keys and values of {site.name} are not plain matrices "
+                "of one input; this model cannot be cut to shared directions"
+            )
+        sides = dict.fromkeys(read, "in") | {site.projection: "out"}
+        for name, side in sides.items():
+            part = module.get_submodule(name)
+            weight = part.weight.data
+            within = (basis @ basis.mT).to(weight)
+            axis = axis_of(part, side)
+            part.weight.data = (within @ weight) if axis == 0 else (weight @ within)
+    return load(module, name=model.name)
+
+
+def _value(model: Model, task: Task) -> Float[np.ndarray, " prompt"]:
+    return Game(model, task, check=False).clean.double().cpu().numpy()

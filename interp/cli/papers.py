@@ -1,0 +1,25 @@
+"""Option `--paper`: which call, command, file and test answer a paper."""
+
+from __future__ import annotations
+
+import click
+
+from interp.core.errors import OptionError
+from interp.core.literature import find_papers
+
+paper_option = click.option(
+    "--paper",
+    metavar="TEXT",
+    help="Papers with this text in their title: the call, the command and the test of each.",
+)
+
+
+def paper_text(text: str, name: str | None) -> str:
+    """Format the papers whose title contains a text.
+
+    Raises:
+        OptionError: a name was given too, or no title contains the text.
+    """
+    if name is not None:
+        raise OptionError(f"give a name ({name!r}) or --paper, not both")
+    return "\n\n\n".join(str(paper) for paper in find_papers(text))

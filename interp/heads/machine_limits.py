@@ -1,0 +1,290 @@
+"""Roofline of a scoring run: operations, bytes, and which of the two a machine runs out of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+from interp.heads.declaration import BoundAnalysis, bound
+from interp.heads.scoring import choose_engine
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+PER_ENTRY = {
+    # operations per query and visible key: a product and a sum, or as many as the formula has
+    "Entropy": 2, "Largest": 1, "Mass": 3, "Targets": 2, "PairMass": 3, "KeySetMass": 2,
+    "SegmentMass": 2, "Distance": 3, "Received": 1, "ReceivedValueWeighted": 2, "PooledMap": 1,
+    "Diagonal": 1, "Moments": 4, "TopK": 4,
+}  # fmt: skip
+OTHERS = 2  # of a reduction that is not named above
+MEASURE = 2  # of a measure that reads the pattern itself, at least
+SOFTMAX = 5  # scale, maximum, difference, exponential, sum
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Peak rates of a machine.
+
+    Args:
+        operations: Floating-point operations per second.
+        bandwidth: Bytes per second to and from memory.
+        name: How the rates were found.
+    """
+
+    operations: float
+    bandwidth: float
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Machine:
+        """Read "GFLOP/s,GB/s", such as "989000,3350" for an H100 in bfloat16.
+
+        Raises:
+            OptionError: the text is not two positive numbers.
+        """
+        try:
+            operations, bandwidth = (float(x) * 1e9 for x in text.split(","))
+        except ValueError:
+            operations = bandwidth = 0.0
+        if not (0 < operations < float("inf") and 0 < bandwidth < float("inf")):
+            raise OptionError(
+                f"machine {text!r}: give its peak rates as GFLOP/s,GB/s, for example 989000,3350"
+            )
+        return cls(operations, bandwidth, "given")
+
+    @classmethod
+    def measured(cls, device: torch.device | str, dtype: torch.dtype) -> Machine:
+        """Time a product of matrices and a copy of memory on this device."""
+        side, size = 1024, 2**25
+        a = torch.randn(side, side, device=device).to(dtype)
+        source = torch.zeros(size, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        product = _fastest(lambda: a @ a, device)
+        copied = _fastest(lambda: target.copy_(source), device)
+        return cls(2 * side**3 / product, 2 * size / copied, f"measured on {device}")
+
+
+def _fastest(run: Any, device: torch.device | str) -> float:
+    spent = []
+    for _ in range(_TRIES + 1):  # the first also allocates
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize(device)
+        begin = time.perf_counter()
+        run()
+        if torch.device(device).type == "cuda":
+            torch.cuda.synchronize(device)
+        spent.append(time.perf_counter() - begin)
+    return max(min(spent[1:]), 1e-9)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Roofline(Result):
+    """Operations and bytes by stage and part, and the time that the binding limit takes.
+
+    Args:
+        stages: "pass" (the prompts once), "decode" (one more token of the longest prompt), by row.
+        parts: "parameters", "attention" or "statistics", by row.
+        operations: Floating-point operations, by row.
+        bytes: Bytes from and to memory if every tensor is moved once, by row.
+        machine: Peak rates.
+        tokens: Number of tokens of the pass.
+        provenance: How it was made.
+    """
+
+    stages: tuple[str, ...]
+    parts: tuple[str, ...]
+    operations: tuple[float, ...]
+    bytes: tuple[float, ...]
+    machine: Machine
+    tokens: int
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    per_prompt = None
+    why_no_per_prompt = "the counts are exact, and the same for all prompts of one length"
+    _units = ("stage", "part")
+    _per_row = ("stages", "parts", "operations", "bytes")
+    _holds = (Machine,)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {"metric": "roofline", "unit": "seconds, at least"}
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = []
+        for stage, part, done, moved in zip(
+            self.stages, self.parts, self.operations, self.bytes, strict=True
+        ):
+            seconds = done / self.machine.operations, moved / self.machine.bandwidth
+            rows.append(
+                {
+                    "stage": stage, "part": part, "score": max(seconds), "operations": done,
+                    "bytes": moved, "limit": ("operations", "bytes")[seconds[1] > seconds[0]],
+                }
+            )  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def limit(self, stage: str = "pass") -> str:
+        """Return what binds a stage as a whole: "operations" or "bytes"."""
+        done, moved = self.total(stage)
+        return ("operations", "bytes")[
+            moved / self.machine.bandwidth > done / self.machine.operations
+        ]
+
+    def total(self, stage: str = "pass") -> tuple[float, float]:
+        """Return the operations and the bytes of a stage."""
+        at = [i for i, s in enumerate(self.stages) if s == stage]
+        return sum(self.operations[i] for i in at), sum(self.bytes[i] for i in at)
+
+    def seconds(self, stage: str = "pass") -> float:
+        """Return the time that the binding limit takes."""
+        done, moved = self.total(stage)
+        return max(done / self.machine.operations, moved / self.machine.bandwidth)
+
+    def share(self, part: str, stage: str = "pass") -> float:
+        """Return the share of a part in the operations of a stage."""
+        own = [
+            x for s, p, x in zip(self.stages, self.parts, self.operations, strict=True)
+            if (s, p) == (stage, part)
+        ]  # fmt: skip
+        return sum(own) / self.total(stage)[0]
+
+    def __repr__(self) -> str:
+        done, moved = self.total()
+        return (
+            f"Roofline({self.tokens} tokens: {done:.3g} operations, {moved:.3g} bytes, limited by "
+            f"{self.limit()}, at least {self.seconds():.3g} s)"
+        )
+
+
+@takes_model
+def roofline(
+    model: Model,
+    prompts: Any,
+    metrics: Sequence[str | BoundAnalysis] = (),
+    *,
+    engine: str = "auto",
+    machine: Machine | str | None = None,
+) -> Roofline:
+    """Count the operations and bytes of scoring, and find which limit of a machine binds.
+
+    Parameters: two operations per weight of the linear maps and token, and every weight read once.
+    Attention: both products and the softmax over the visible keys, and queries, keys, values and
+    outputs moved once. Statistics: a few operations per visible key for each, and no bytes if they
+    are fused or streamed; the stored engine writes and reads the pattern. One more token
+    ("decode") reads all weights and the keys and values of the longest prompt.
+
+    Args:
+        model: The model.
+        prompts: Texts, ids or `Prompts`.
+        metrics: Metrics of attention to count; others are left out.
+        engine: As for `interp.score`.
+        machine: Peak rates, as a `Machine` or "GFLOP/s,GB/s"; measured on the model's device by
+            default, in a fraction of a second.
+
+    Raises:
+        PromptError: the model does not read tokens.
+        OptionError: the machine is not two positive rates.
+
+    Unit: operations, bytes, and seconds as a lower bound.
+
+    Cost: no forward pass.
+
+    Null: none; the counts are exact for dense layers.
+
+    Not for: predicting seconds: caches, kernels and the host add to the bound. Experts that are not
+    chosen count as if they were read, and windows as if all earlier keys were visible.
+
+    Reference: Williams et al. 2009, "Roofline: An Insightful Visual Performance Model"; attention
+    against parameters, Sadhukhan et al. 2025, "Kinetics: Rethinking Test-Time Scaling Laws" (arXiv
+    2506.05333).
+    """
+    if not model.takes_text:
+        raise PromptError(f"{model.name} does not read tokens; a roofline counts tokens")
+    given = Prompts.of(prompts, model)
+    rates = Machine.parse(machine) if isinstance(machine, str) else machine
+    rates = rates or Machine.measured(model.device, model.dtype)
+    asked = [bound(x) if isinstance(x, str) else x for x in metrics]
+    stored = choose_engine(model, given, 1, engine, may_fuse=True) == "stored"
+    lengths = [len(ids) for ids in given.ids]
+    rows = {("pass", p): _pass(model, lengths, asked, stored, p) for p in PARTS}
+    rows |= {("decode", p): _decode(model, max(lengths), p) for p in PARTS[:2]}
+    made = result_provenance(model, "interp.heads.roofline", given, engine=engine)
+    return Roofline(
+        tuple(s for s, _ in rows), tuple(p for _, p in rows),
+        tuple(float(x) for x, _ in rows.values()), tuple(float(x) for _, x in rows.values()),
+        rates, sum(lengths), made,
+    )  # fmt: skip
+
+
+PARTS = ("parameters", "attention", "statistics")
+
+
+def linear_weights(model: Model) -> int:
+    """Return the number of weights of the linear maps, the unembedding included."""
+    return sum(
+        m.weight.numel()  # type: ignore[union-attr]
+        for m in model.module.modules()
+        if isinstance(getattr(m, "weight", None), torch.Tensor)
+        and not isinstance(m, nn.Embedding)
+        and m.weight.dim() == 2  # type: ignore[union-attr]
+    )
+
+
+def _pass(
+    model: Model, lengths: Sequence[int], asked: Sequence[BoundAnalysis], stored: bool, part: str
+) -> tuple[float, float]:
+    size = model.dtype.itemsize
+    if part == "parameters":
+        weights = linear_weights(model)
+        return 2.0 * weights * sum(lengths), float(weights * size)
+    done = moved = 0.0
+    per_entry = sum(_per_entry(b) for b in asked)
+    for site in model.sites:
+        for n in lengths:
+            entries = site.n_heads * (n * (n + 1) / 2 if site.causal else float(n * n))
+            if part == "statistics":
+                done += entries * per_entry
+                moved += stored * entries * 4 * (1 + len(asked))  # written once, read by each
+                continue
+            done += entries * (2 * site.d_head + 2 * site.d_v + SOFTMAX)
+            heads = site.n_heads + site.n_kv_heads
+            moved += n * heads * (site.d_head + site.d_v) * size
+    return done, moved
+
+
+def _decode(model: Model, length: int, part: str) -> tuple[float, float]:
+    """Return the cost of one more token after a prompt."""
+    size = model.dtype.itemsize
+    if part == "parameters":
+        weights = linear_weights(model)
+        return 2.0 * weights, float(weights * size)
+    done = moved = 0.0
+    for site in model.sites:
+        done += site.n_heads * length * (2 * site.d_head + 2 * site.d_v + SOFTMAX)
+        moved += site.n_kv_heads * length * (site.d_head + site.d_v) * size
+    return done, moved
+
+
+def _per_entry(metric: BoundAnalysis) -> int:
+    if metric.analysis.kind == "measurement":
+        return MEASURE
+    if not metric.patterned():
+        return 0
+    return sum(PER_ENTRY.get(type(r).__name__, OTHERS) for r in metric.reductions())

@@ -1,0 +1,157 @@
+"""Entropy of what attention and MLPs write, layer by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.core.errors import NonFiniteError, OptionError, UnreadableAttention
+from interp.core.intervals import around
+from interp.core.prompts import Prompts
+from interp.core.result import Result
+from interp.heads.one_call import equal_lengths
+from interp.model.content import result_provenance
+from interp.model.given import takes_model
+from interp.model.random_weights import random_init
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp.model.model import Model
+
+PARTS = ("attn_out", "mlp_out")
+FLOOR = 1e-12  # added to variances: a constant channel has no entropy, not minus infinity
+_LEAST = 2  # tokens of a prompt
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerEntropies(Result):
+    """Entropy of the outputs of attention and MLP of every layer that has both.
+
+    Args:
+        layers: Stack and layer, by row.
+        parts: "attention", "mlp" or "difference" (attention minus MLP), by row.
+        per_prompt: Mean entropy of a channel, `[row, prompt]`, in nats.
+        null: The same on random weights, mean over prompts, by row.
+        provenance: How it was made.
+    """
+
+    layers: tuple[tuple[str, int], ...]
+    parts: tuple[str, ...]
+    per_prompt: Float[np.ndarray, "row prompt"] = field(repr=False)
+    null: Float[np.ndarray, " row"] = field(repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _units = ("stack", "layer", "part")
+    _per_row = ("layers", "parts", "per_prompt", "null")
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {
+            "metric": "layer_entropy",
+            "unit": "nats per channel",
+            "n": self.per_prompt.shape[1],
+        }
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        n = self.per_prompt.shape[1]
+        score = self.per_prompt.mean(1)
+        sem = self.per_prompt.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(self), np.nan)
+        ends = around(score, [(sem, n - 1.0)])
+        return pd.DataFrame(
+            {
+                "stack": [s for s, _ in self.layers], "layer": [i for _, i in self.layers],
+                "part": self.parts, "score": score, "sem": sem, "low": ends[:, 0],
+                "high": ends[:, 1], "null": self.null,
+            }
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        rows = self.wide()
+        rows = rows[rows["part"] == "difference"]
+        pairs = zip(rows["layer"], rows["score"], strict=True)
+        said = [f"layer {layer}: {score:+.3g}" for layer, score in pairs]
+        return f"LayerEntropies(attention minus MLP, nats per channel; {', '.join(said)})"
+
+
+@takes_model
+def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntropies:
+    """Measure the entropy of what the attention and the MLP of every layer write.
+
+    The entropy of a channel over the tokens of a prompt if it were Gaussian, ln(2 pi e var) / 2,
+    averaged over channels. A layer whose attention has a much lower entropy than its MLP varies
+    little with the token, and is the first candidate for removal.
+
+    Args:
+        model: The model to run.
+        prompts: Texts, ids or `Prompts`.
+        seed: Seed of the random weights of the null.
+
+    Raises:
+        OptionError: A prompt has one token.
+        UnreadableAttention: No layer has an attention and an MLP output that can be read.
+        NonFiniteError: NaN or infinity in an output.
+
+    Unit: nats per channel.
+
+    Cost: Two forward passes per prompt, one of them with random weights.
+
+    Null: the same on random weights.
+
+    Not for: deciding what to remove: an output of small entropy can be needed, which `interp
+    ablate --unit layers` and pruning curves measure.
+
+    Reference: Lin et al. 2024, "MLP Can Be A Good Transformer Learner" (arXiv 2404.05657).
+    """
+    given = Prompts.of(prompts, model)
+    given.check(model)
+    if any(len(ids) < _LEAST for ids in given.ids):
+        raise OptionError("an entropy over tokens needs prompts of two tokens or more")
+    found = _entropies(model, given)
+    beside = _entropies(random_init(model, seed), given)
+    layers, parts, rows, null = [], [], [], []
+    for place, (attention, mlp) in found.items():
+        own = {"attention": attention, "mlp": mlp, "difference": attention - mlp}
+        first, second = beside[place]
+        other = {"attention": first, "mlp": second, "difference": first - second}
+        for part, values in own.items():
+            layers.append(place)
+            parts.append(part)
+            rows.append(values)
+            null.append(float(other[part].mean()))
+    made = result_provenance(model, "interp.heads.outliers.layer_entropies", given, seed=seed)
+    return LayerEntropies(tuple(layers), tuple(parts), np.stack(rows), np.array(null), made)
+
+
+def _entropies(
+    model: Model, given: Prompts
+) -> dict[tuple[str, int], Float[np.ndarray, "part prompt"]]:
+    places = [s for s in model.sites if all(name in s.streams for name in PARTS)]
+    if not places:
+        raise UnreadableAttention(f"{model.name} has no layer with outputs of attention and MLP")
+    found = {(s.stack, s.layer): np.zeros((2, len(given.ids))) for s in places}
+    for which, batch in equal_lengths(given):
+        for site in places:
+            cache = model.capture(batch, list(PARTS), layers=site.layer, stack=site.stack)
+            for part, name in enumerate(PARTS):
+                x = cache[name, site.layer, site.stack].double().cpu()
+                if not bool(torch.isfinite(x).all()):
+                    raise NonFiniteError(f"{model.name}: NaN or infinity in {name} of {site.name}")
+                found[site.stack, site.layer][part, list(which)] = gaussian_entropy(x).numpy()
+    return found
+
+
+def gaussian_entropy(x: Float[Tensor, "prompt token channel"]) -> Float[Tensor, " prompt"]:
+    """Return the entropy of a channel over tokens under a Gaussian, averaged over channels."""
+    variance = x.var(1, correction=0) + FLOOR
+    return (0.5 * (math.log(2 * math.pi * math.e) + variance.log())).mean(-1)

@@ -1,0 +1,233 @@
+"""Every paper of the list has an entry, and whatever an entry names exists."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import interp
+from interp.cli.main import main
+from interp.core.errors import InterpError
+from interp.core.literature import KINDS, STATUSES, Paper, find_papers, papers
+from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
+from interp.planted import PLANTED
+from interp.planted.variants import variant_names
+
+ROOT = Path(__file__).parents[2]
+TITLES = "e8425a5e3a85af16"  # of all titles, one a line: sha256, first 16 digits
+GIVEN = {"model", "MODEL", "prompts"}  # what the reader has
+NAMES: dict[str, tuple[Registry, str]] = {  # argument that holds names of a registry
+    "interp.score": (METRICS, "metrics"),
+    "interp.attribute": (ATTRIBUTION_METHODS, "method"),
+    "interp.emergence": (METRICS, "metrics"),
+    "interp.faithfulness": (ATTRIBUTION_METHODS, "methods"),
+    "interp.find_circuit": (CIRCUIT_METHODS, "method"),
+}
+HELD = [p for p in papers() if not p.pending]
+
+
+def test_all_papers_of_the_list_are_there() -> None:
+    titles = [p.title for p in papers()]
+    assert len(titles) == len(set(titles)) == 175
+    assert hashlib.sha256("\n".join(titles).encode()).hexdigest()[:16] == TITLES
+
+
+def test_no_entry_waits_for_a_merge() -> None:
+    """Remove `pending` from an entry once the branch is merged and its names are right."""
+    assert [(p.pending, p.title) for p in papers() if p.pending] == []
+
+
+@pytest.mark.parametrize("paper", HELD, ids=lambda p: p.title[:30])
+def test_what_an_entry_names_exists(paper: Paper) -> None:
+    assert problems(paper) == []
+
+
+def problems(paper: Paper) -> list[str]:
+    """What is wrong with an entry, one line each."""
+    found = []
+    for what, values, check in (
+        ("call", paper.call, check_call), ("command", paper.command, check_command),
+        ("file", paper.file, check_file), ("test", paper.test, check_test),
+    ):  # fmt: skip
+        for value in values:
+            try:
+                check(value)
+            except (AssertionError, InterpError, SyntaxError, TypeError, click.ClickException) as e:
+                found.append(f"{what} {value}: {e}")
+    if paper.status not in STATUSES or not set(paper.kinds.split("+")) <= set(KINDS):
+        found.append(f"status {paper.status!r} or kinds {paper.kinds!r} is unknown")
+    if paper.status != "whole" and not paper.missing:
+        found.append("an entry that is not whole says what is missing, and why")
+    if not paper.question.endswith("?"):
+        found.append("the question has no question mark")
+    if paper.status != "out of scope" and not (paper.test and paper.file):
+        found.append("an answer has a file and a test")
+    if (
+        {"A", "V"} & set(paper.kinds.split("+"))
+        and paper.status != "out of scope"
+        and not paper.call
+    ):
+        found.append("an answer has a call")
+    return found
+
+
+def check_call(text: str) -> None:
+    """The function exists and takes these arguments; names of metrics and models are known."""
+    tree = ast.parse(text, mode="eval").body
+    assert isinstance(tree, ast.Call), "is not a call"
+    name = ast.unparse(tree.func)
+    if name.startswith("model."):
+        assert hasattr(interp.Model, name.removeprefix("model.")), "no such member of a model"
+        return
+    function = attribute_of(name)
+    keywords = {k.arg: k.value for k in tree.keywords if k.arg}
+    given = inspect.signature(function).bind(*tree.args, **keywords).arguments
+    if name in NAMES:
+        registry, argument = NAMES[name]
+        value = given.get(argument)
+        if value is not None and not isinstance(value, ast.Name):  # the caller's own list
+            named = ast.literal_eval(value)
+            for one in [named] if isinstance(named, str) else named:
+                registry.check(one)
+    if name == "interp.load" and not isinstance(tree.args[0], ast.Name):
+        kind, _, rest = ast.literal_eval(tree.args[0]).partition(":")
+        known: dict[str, Any] = {"variant": variant_names(), "planted": PLANTED}
+        assert kind in known, "names no model that comes with the package"
+        assert rest in known[kind], f"no {kind} is called {rest}"
+
+
+def attribute_of(name: str) -> Any:
+    """The object behind a dotted name."""
+    value: Any = interp
+    parts = name.split(".")
+    assert parts[0] == "interp", "is not of the package"
+    for i, part in enumerate(parts[1:], start=2):
+        if not hasattr(value, part):
+            try:
+                import_module(".".join(parts[:i]))
+            except ModuleNotFoundError as error:
+                raise AssertionError(f"{'.'.join(parts[:i])} does not exist") from error
+        value = getattr(value, part)
+    return value
+
+
+def check_command(text: str) -> None:
+    """The command has these options, and their values are possible."""
+    program, name, *rest = shlex.split(text)
+    assert program == "interp"
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, "no such command"
+    options = {o: p for p in command.params for o in p.opts if isinstance(p, click.Option)}
+    context, waiting = click.Context(command), list(rest)
+    while waiting:
+        word = waiting.pop(0)
+        if not word.startswith("-"):
+            continue
+        assert word in options, f"no option {word}"
+        option = options[word]
+        if not option.is_flag:
+            assert waiting, f"{word} needs a value"
+            value = waiting.pop(0)
+            option.type.convert(value, option, context)
+
+
+def check_file(text: str) -> None:
+    """The file exists."""
+    assert (ROOT / text).is_file(), "no such file"
+
+
+@cache
+def declared_tests(path: Path) -> set[str]:
+    """Names of the tests in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+
+
+def check_test(text: str) -> None:
+    """The test exists; a benchmark has a page and a script."""
+    path, _, name = text.partition("::")
+    check_file(path)
+    if name:
+        assert re.match(r"tests/.*/test_\w+\.py$", path), "is not a file of tests"
+        assert name.startswith("test_"), "is not the name of a test"
+        assert name in declared_tests(ROOT / path), "no such test"
+    else:
+        assert re.match(r"benchmarks/\w+\.md$", path), "is neither a test nor a benchmark"
+        check_file(path.removesuffix(".md") + ".py")
+
+
+def test_the_checks_see_what_does_not_exist() -> None:
+    good: dict[str, Any] = {
+        "title": "T", "kinds": "A", "question": "Why?", "status": "whole",
+        "call": ('interp.score(model, "echo")',), "command": ("interp score MODEL -m echo",),
+        "file": ("interp/__init__.py",),
+        "test": ("tests/docs/test_literature.py::test_all_papers_of_the_list_are_there",),
+    }  # fmt: skip
+    assert problems(Paper(**good)) == []
+    wrong: list[dict[str, Any]] = [
+        {"call": ('interp.score(model, "ecko")',)},
+        {"call": ("interp.scores(model)",)},
+        {"call": ('interp.score(model, "echo", promts=1)',)},
+        {"call": ('interp.load("variant:none")',)},
+        {"call": ()},
+        {"command": ("interp score MODEL -m ecko",)},
+        {"command": ("interp score MODEL --metrik echo",)},
+        {"command": ("interp skore MODEL",)},
+        {"file": ("interp/nowhere.py",)},
+        {"test": ("tests/docs/test_literature.py::test_nothing",)},
+        {"test": ("benchmarks/nowhere.md",)},
+        {"test": ()},
+        {"status": "in part"},
+        {"kinds": "B"},
+        {"question": "Why"},
+    ]
+    for change in wrong:
+        assert len(problems(Paper(**good | change))) == 1, change
+
+
+def lines() -> Iterator[str]:
+    """Lines of the page."""
+    yield from import_module("literature_page").page().splitlines()
+
+
+def test_every_paper_is_a_row_of_the_page_and_counted(docs) -> None:
+    rows = [line for line in lines() if line.startswith("| ")]
+    for paper in papers():
+        title = paper.title.replace("|", "\\|")
+        assert sum(row.startswith(f"| {title} | {paper.question}") for row in rows) == 1, title
+    for status in STATUSES:
+        assert sum(p.status == status for p in papers()) == counted(rows, status)
+
+
+def counted(rows: list[str], status: str) -> int:
+    """The number of papers of one status that the page states."""
+    [head] = [row for row in rows if row.startswith("| | papers")]
+    [told] = [row for row in rows if row.startswith("| all papers")]
+    return int(told.split("|")[head.split("|").index(f" {status} ")])
+
+
+def test_papers_are_found_by_a_part_of_their_title(run, errors) -> None:
+    assert [p.title[:4] for p in find_papers("LOKI")] == ["Loki"]
+    assert [p.title[:4] for p in find_papers("nystrom")] == ["Nyst"]
+    shown = run("metrics", "--paper", "loki").stdout
+    assert "Command: interp score MODEL -m key_rank" in shown
+    assert run("methods", "--paper", "loki").stdout == shown
+    for given, told in (
+        (("--paper", "lookbak lens"), "did you mean 'Lookback Lens"),
+        (("--paper", "xyzzy"), "the list has 175 papers"),
+        (("echo", "--paper", "loki"), "not both"),
+    ):
+        code, [line] = errors("metrics", *given)
+        assert code == 2
+        assert told in line

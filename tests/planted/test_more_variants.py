@@ -1,0 +1,500 @@
+"""Further variants against their formulas, computed a second time: one number at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from planted.test_variant_formulas import HEADS, LENGTH, WIDTH, given, numbers
+from scipy.optimize import brentq
+from scipy.special import expit, softmax
+
+from interp.planted.variants.rules.fibonacci import wythoff
+
+Entry = Callable[[Any, Any, int, int, int], float]
+D = HEADS * WIDTH
+
+
+def x_of(state: Any) -> np.ndarray:
+    return state.x.numpy()[0]
+
+
+def split(rule: Any, part: str, x: np.ndarray) -> np.ndarray:
+    """Features of the heads, [token, head, d]."""
+    return (x @ getattr(rule, part).weight.detach().numpy().T).reshape(len(x), HEADS, -1)
+
+
+def product(state: Any, h: int, i: int, j: int) -> float:
+    return float(state.q[0, h, i] @ state.k[0, h, j]) / math.sqrt(WIDTH)
+
+
+def attended(scores: list[float], j: int) -> float:
+    return float(softmax(np.array(scores))[j])
+
+
+def causal_softmax(q: np.ndarray, k: np.ndarray, h: int, i: int, j: int) -> float:
+    return attended([q[i, h] @ k[m, h] / math.sqrt(q.shape[-1]) for m in range(i + 1)], j)
+
+
+# --- projections: queries and keys made a second time, then a softmax ---
+
+
+def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    shared = numbers(rule, "shared")
+    q, k, v = (
+        np.array([[f @ m for f in row] for row in split(rule, part, x_of(state))])
+        for part, m in zip(("query", "key", "value"), shared, strict=True)
+    )
+    np.testing.assert_allclose(state.v.numpy()[0, h, i], v[i, h])
+    return causal_softmax(q, k, h, i, j)
+
+
+def grouped(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    share = numbers(rule, "share")[:, :, 0, 0]
+    x = x_of(state)
+    k, v = (
+        sum(share[n, g] * split(rule, part, x)[:, g] for g in range(HEADS))
+        for n, part in enumerate(("key", "value"))
+    )
+    np.testing.assert_allclose(state.v.numpy()[0, h], v)
+    return causal_softmax(split(rule, "query", x), np.stack([k] * HEADS, 1), h, i, j)
+
+
+def overlapping(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    def wide(part: str) -> np.ndarray:
+        flat = x_of(state) @ getattr(rule, part).weight.detach().numpy().T
+        padded = np.pad(flat, ((0, 0), (1, 1)))
+        return np.stack([padded[:, n * WIDTH : (n + 1) * WIDTH + 2] for n in range(HEADS)], 1)
+
+    np.testing.assert_allclose(state.v.numpy()[0, h], wide("value")[:, h])
+    return causal_softmax(wide("query"), wide("key"), h, i, j)
+
+
+def embedded(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    offsets, x = numbers(rule, "offsets")[:, :, 0], x_of(state)
+    q, k, v = (
+        np.stack([x @ getattr(rule, part).weight.detach().numpy().T + o for o in offsets[n]], 1)
+        for n, part in enumerate(("query", "key", "value"))
+    )
+    np.testing.assert_allclose(state.v.numpy()[0, h], v[:, h])
+    return causal_softmax(q, k, h, i, j)
+
+
+PROJECTIONS: dict[str, Entry] = {
+    "knocking_heads": knocking,
+    "weighted_groups": grouped,
+    "overlapping_heads": overlapping,
+    "head_embeddings": embedded,
+}
+
+
+# --- formulas of one entry ---
+
+
+def convolution(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    found = np.zeros_like(x)
+    for t in range(len(x)):
+        for back in range(min(3, t + 1)):
+            found[t] += kernel[back] * x[t - back]
+    return found
+
+
+def conditional(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    x = x_of(state)
+    x = x + convolution(x, numbers(rule, "kernel"))
+    return causal_softmax(split(rule, "query", x), split(rule, "key", x), h, i, j)
+
+
+def convolved(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    kernels, bias = numbers(rule, "kernels"), numbers(rule, "bias")[h]
+    q, k, v = (
+        convolution(split(rule, part, x_of(state)).reshape(LENGTH, D), kernel).reshape(
+            LENGTH, HEADS, WIDTH
+        )
+        for part, kernel in zip(("query", "key", "value"), kernels, strict=True)
+    )
+    np.testing.assert_allclose(state.v.numpy()[0, h], v[:, h])
+    return attended([q[i, h] @ k[m, h] / 2 + bias[i - m] for m in range(i + 1)], j)
+
+
+def fixed_point(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    x, back = x_of(state), rule.back.weight.detach().numpy()
+    k, v, u = split(rule, "key", x), split(rule, "value", x), x
+    for _ in range(2):
+        q = split(rule, "query", u)
+        z = [
+            [
+                sum(causal_softmax(q, k, g, t, m) * v[m, g] for m in range(t + 1))
+                for g in range(HEADS)
+            ]
+            for t in range(LENGTH)
+        ]
+        u = x + np.array(z).reshape(LENGTH, D) @ back.T
+    return causal_softmax(split(rule, "query", u), k, h, i, j)
+
+
+def mixed_positions(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    x = x_of(state).reshape(LENGTH, HEADS, WIDTH)
+    np.testing.assert_allclose(state.v.numpy()[0, h], x[:, h])
+    q, mixing = split(rule, "query", x_of(state)), numbers(rule, "mixing")
+    return sum(causal_softmax(q, x, h, i, m) * mixing[m, j] for m in range(j, i + 1))
+
+
+def network(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    (a, b), c, w = (
+        numbers(rule, "first")[:, h],
+        numbers(rule, "bias")[h, 0, 0],
+        numbers(rule, "last"),
+    )
+    q, k = state.q.numpy()[0, h], state.k.numpy()[0, h]
+    s = [float(np.maximum(q[i] @ a + k[m] @ b + c, 0) @ w[h, :, 0]) for m in range(i + 1)]
+    return attended(s, j)
+
+
+def polynomial(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    def standard(x: np.ndarray) -> np.ndarray:
+        return (x - x.mean()) / math.sqrt(x.var() + 1e-6)
+
+    q, k = (split(rule, part, x_of(state))[:, h] for part in ("query", "key"))
+    s = np.array([standard(q[i]) @ standard(k[m]) for m in range(i + 1)])
+    f = 1 + s + s**2 / 2
+    return f[j] / f.sum()
+
+
+def corrected(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    def row(at: int, sparse: bool) -> np.ndarray:
+        kept = [m for m in range(at + 1) if not sparse or at - m < 4 or m < 2]
+        found = np.zeros(LENGTH)
+        found[kept] = softmax([product(state, h, at, m) for m in kept])
+        return found
+
+    base = i - i % 4
+    return (row(i, True) + row(base, False) - row(base, True))[j]
+
+
+def flow(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = expit(state.q.numpy()[0, h]), expit(state.k.numpy()[0, h])
+    every = range(LENGTH)
+    into = [sum(q[a] @ k[b] for b in every) for a in every]
+    out = [sum(k[b] @ q[a] for a in every) for b in every]
+    kept_in = sum(q[i] @ k[b] / out[b] for b in every)
+    kept_out = [sum(k[b] @ q[a] / into[a] for a in every) for b in every]
+    return expit(kept_in) * (q[i] @ k[j]) / into[i] * softmax(kept_out)[j] * LENGTH
+
+
+def plain(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    return attended([product(state, h, i, m) for m in range(i + 1)], j)
+
+
+def quasi(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    apart = np.abs(state.q.numpy()[0, h, i] - state.k.numpy()[0, h, j]).sum() / 2
+    return math.tanh(product(state, h, i, j)) * expit(-apart)
+
+
+def focused(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    def phi(x: torch.Tensor) -> np.ndarray:
+        r = np.maximum(x.numpy(), 0) + 1e-6
+        return np.linalg.norm(r) / np.linalg.norm(r**3) * r**3
+
+    f = [phi(state.q[0, h, i]) @ phi(state.k[0, h, m]) for m in range(i + 1)]
+    return float(f[j] / sum(f))
+
+
+def selected(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    u = rule.score(state.x).numpy()[0, : i + 1, h]
+    total = min(3, i + 1)
+    tau: Any = brentq(
+        lambda t: np.clip(u - t, 0, 1).sum() - total, u.min() - 1.5, u.max(), xtol=1e-14
+    )
+    m = np.clip(u - tau, 0, 1) if i + 1 > 3 else np.ones(i + 1)
+    kept = [n for n in range(i + 1) if m[n] > 1e-12]
+    if j not in kept:
+        return 0.0
+    return m[j] * attended([product(state, h, i, n) for n in kept], kept.index(j))
+
+
+def chosen(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    route = expit(rule.router.weight.numpy()[h] @ x_of(state).T + float(rule.router.bias[h]))
+    best = sorted(np.argsort(-route)[: LENGTH // 4])
+    if i not in best or j not in best:
+        return 0.0
+    return route[i] * attended([product(state, h, i, m) for m in best], best.index(j))
+
+
+def exponential(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = (split(rule, part, x_of(state))[:, h] for part in ("query", "key"))
+    return math.exp(q[i] @ k[j] / np.linalg.norm(q[i]) / np.linalg.norm(k[j]))
+
+
+def kernel_relative(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = (split(rule, part, x_of(state))[:, h] for part in ("query", "key"))
+    draws, bias = numbers(rule, "draws")[h], numbers(rule, "bias")[h]
+
+    def phi(x: np.ndarray) -> np.ndarray:
+        return np.exp(x / np.linalg.norm(x) @ draws - 0.5)
+
+    f = [phi(q[i]) @ phi(k[m]) * math.exp(bias[i - m]) for m in range(i + 1)]
+    return f[j] / sum(f)
+
+
+def posterior(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    prior = rule.prior(state.x).numpy()[0, :, h]
+    a = math.exp(numbers(rule, "precision")[h, 0, 0])
+    q, k = state.q.numpy()[0, h, i], state.k.numpy()[0, h]
+    density = [
+        math.exp(prior[m]) * math.exp(-a * ((q - k[m]) ** 2).sum() / 2) for m in range(i + 1)
+    ]
+    return density[j] / sum(density)
+
+
+def routed(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    v, b = state.v.numpy()[0, h, : i + 1], np.zeros(i + 1)
+    for _ in range(2):
+        z = np.tanh(softmax(b) @ v)
+        b = b + np.array([z @ v[m] for m in range(i + 1)])
+    return softmax(b)[j]
+
+
+def predicted(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    hidden = np.tanh(rule.hidden.weight.numpy() @ x_of(state)[i])
+    place = i * expit(rule.place.weight.numpy()[h] @ hidden)
+    return plain(rule, state, h, i, j) * math.exp(-((j - place) ** 2) / 8)
+
+
+def toeplitz(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    return plain(rule, state, h, i, j) * numbers(rule, "factor")[h, i - j]
+
+
+def collision(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = (split(rule, part, x_of(state))[:, h] for part in ("query", "key"))
+    cosine = q[i] @ k[j] / np.linalg.norm(q[i]) / np.linalg.norm(k[j])
+    return (1 - math.acos(cosine) / math.pi) ** 8
+
+
+def nested(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    x, inner = x_of(state).copy(), numbers(rule, "inner")
+    for t in range(LENGTH):
+        parts = x_of(state)[t].reshape(4, -1)
+        q, k, v = (parts @ m for m in inner)
+        for a in range(4):
+            w = softmax([q[a] @ k[b] / math.sqrt(q.shape[1]) for b in range(4)])
+            x[t, a * 2 : a * 2 + 2] += w @ v
+    return causal_softmax(split(rule, "query", x), split(rule, "key", x), h, i, j)
+
+
+def through_states(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    q, k = softmax(state.q.numpy()[0, h, i]), np.exp(state.k.numpy()[0, h])
+    return sum(q[c] * k[j, c] / k[: i + 1, c].sum() for c in range(WIDTH))
+
+
+def averaged(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    rate, x = expit(numbers(rule, "rate")), x_of(state)
+    y = np.array(
+        [sum(rate * (1 - rate) ** (t - m) * x[m] for m in range(t + 1)) for t in range(LENGTH)]
+    )
+    np.testing.assert_allclose(state.v.numpy()[0, h], split(rule, "value", x)[:, h])
+    return causal_softmax(split(rule, "query", y), split(rule, "key", y), h, i, j)
+
+
+def filtered(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    return product(state, h, i, j) * numbers(rule, "filter")[h, i - j] * 0.9 ** (i - j)
+
+
+def located(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    steps = rule.step.weight.numpy()[h] @ x_of(state).T + float(rule.step.bias[h])
+    place = sum(expit(steps[m]) for m in range(i + 1))
+    near = [math.exp(-((m - place) ** 2) / 2) for m in range(i + 1)]
+    return near[j] / sum(near)
+
+
+def in_groups(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+    if i % 2 != j % 2:
+        return 0.0
+    q, k = (np.pad(t.numpy()[0, h], ((0, 1), (0, 0))) for t in (state.q, state.k))  # 11 positions
+    a = i // 2
+    s = [
+        (q[2 * a] @ k[2 * b] + q[2 * a + 1] @ k[2 * b + 1]) / math.sqrt(2 * WIDTH) for b in range(6)
+    ]
+    return attended(s, j // 2)
+
+
+ENTRIES: dict[str, Entry] = {
+    "conditional_positions": conditional, "convolved_projections": convolved,
+    "fixed_point": fixed_point, "super_attention": mixed_positions, "neural_scores": network,
+    "fastmax": polynomial, "delta_correction": corrected, "flow_conservation": flow,
+    "relational": plain, "quasi": quasi, "focused_linear": focused, "sparse_k": selected,
+    "expert_choice": chosen, "exponential_norm": exponential, "kernel_relative": kernel_relative,
+    "probabilistic": posterior, "dynamic_routing": routed, "predicted_window": predicted,
+    "toeplitz_product": toeplitz, "hash_collisions": collision, "nested": nested,
+    "latent_states": through_states, "moving_average": averaged, "long_convolution": filtered,
+    "monotonic_location": located, "grouped_positions": in_groups,
+}  # fmt: skip
+
+
+def compare(rule: Any, state: Any, entry: Entry) -> None:
+    found = rule.rows(state, state.every).numpy()[0]
+    for i in (0, 1, 6, LENGTH - 1):
+        for j in range(i + 1 if rule.causal else LENGTH):
+            for h in range(HEADS):
+                wanted = float(entry(rule, state, h, i, j))
+                assert found[h, i, j] == pytest.approx(wanted, abs=1e-9), (h, i, j)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_projections_are_those_of_the_paper(name) -> None:
+    compare(*given(name), PROJECTIONS[name])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ENTRIES)
+def test_entries_are_the_formula_of_the_paper(name) -> None:
+    compare(*given(name), ENTRIES[name])
+
+
+# --- masks: which keys a row sees, then a softmax over them ---
+
+
+def kinds(rule: Any, state: Any) -> list[int]:
+    return [int(np.argmax(numbers(rule, "types") @ x)) for x in x_of(state)]
+
+
+def still_visible(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
+    kind = kinds(rule, state)
+    match kind[j]:
+        case 0:
+            return True
+        case 1:
+            return i == j or not any(kind[m] == 0 for m in range(j + 1, i + 1))
+    return i - j < 4
+
+
+def of_cluster(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
+    centres = numbers(rule, "centres")[h]
+
+    def nearest(x: torch.Tensor) -> int:
+        return int(np.argmax([x.numpy() @ c / np.linalg.norm(c) for c in centres]))
+
+    return i == j or nearest(state.q[0, h, i]) == nearest(state.k[0, h, j])
+
+
+def among_best(values: dict[int, float], j: int, i: int, n: int) -> bool:
+    return j == i or j in sorted(values, key=lambda m: -values[m])[:n]
+
+
+def by_estimate(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
+    draws = numbers(rule, "draws")[h]
+
+    def phi(x: np.ndarray) -> np.ndarray:
+        x = x / math.sqrt(2)  # the fourth root of d = 4
+        return np.exp(x @ draws - x @ x / 2)
+
+    q, k = state.q.numpy()[0, h, i], state.k.numpy()[0, h]
+    return among_best({m: float(phi(q) @ phi(k[m])) for m in range(i + 1)}, j, i, 4)
+
+
+def by_narrow_product(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
+    of_row, of_key = numbers(rule, "narrow")[:, h]
+    x = x_of(state)
+    return among_best({m: float(x[i] @ of_row @ (x[m] @ of_key)) for m in range(i + 1)}, j, i, 4)
+
+
+def by_region(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
+    q, k = state.q.numpy()[0, h], state.k.numpy()[0, h]
+    mean = [x.mean(0) for x in (q[i // 4 * 4 : i // 4 * 4 + 4], k[:4], k[4:8], k[8:])]
+    order = sorted(range(3), key=lambda r: -float(mean[0] @ mean[1 + r]))
+    return j // 4 in order[:2]
+
+
+MASKS: dict[str, Callable[[Any, Any, int, int, int], bool]] = {
+    "clusters": of_cluster,
+    "fibonacci": lambda r, s, h, i, j: i - j in ([0, 1, 2, 3, 5, 8], [0, 4, 7, 11])[h],
+    "masked_heads": lambda r, s, h, i, j: (
+        h == 1 or max(abs(i // 4 - j // 4), abs(i % 4 - j % 4)) <= 1
+    ),
+    "token_types": still_visible,
+    "estimated_mask": by_estimate,
+    "low_rank_mask": by_narrow_product,
+    "region_routing": by_region,
+    "sentinel_tokens": lambda r, s, h, i, j: j == 7 or i // 8 == j // 8,
+    "candidate_blocks": lambda r, s, h, i, j: j < 8 or (i >= 8 and (i - 8) // 4 == (j - 8) // 4),
+    "independent_blocks": lambda r, s, h, i, j: i // 8 == j // 8,
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MASKS)
+def test_rows_are_softmax_over_the_keys_of_the_paper(name) -> None:
+    rule, state = given(name)
+
+    def entry(rule: Any, state: Any, h: int, i: int, j: int) -> float:
+        last = i + 1 if rule.causal else LENGTH
+        kept = [m for m in range(last) if MASKS[name](rule, state, h, i, m)]
+        if j not in kept:
+            return 0.0
+        return attended([product(state, h, i, m) for m in kept], kept.index(j))
+
+    compare(rule, state, entry)
+
+
+def test_rows_of_the_wythoff_array() -> None:
+    assert wythoff(1, 20) == [1, 2, 3, 5, 8, 13]
+    assert wythoff(2, 30) == [4, 7, 11, 18, 29]
+    every = [t for row in range(1, 60) for t in wythoff(row, 50)]
+    assert sorted(every) == list(range(1, 51))  # each distance belongs to one head
+
+
+@torch.no_grad()
+def test_late_rows_see_all_passages() -> None:
+    rule, state = given("independent_blocks")
+    long = rule.prepare(torch.cat([state.x, state.x], 1)[:, :20])
+    assert rule.seen(long, long.every)[16:].tolist() == torch.ones(4, 20).bool().tril(16).tolist()
+
+
+@torch.no_grad()
+def test_keys_that_are_hidden_states_lose_nothing() -> None:
+    rule, state = given("hidden_keys")
+    q, k = (split(rule, part, x_of(state)) for part in ("query", "key"))
+    compare(rule, state, lambda r, s, h, i, j: causal_softmax(q, k, h, i, j))
+    assert state.k.shape[-1] == D  # the state itself, the same for all heads
+    assert torch.equal(state.k[0, 0], state.x[0])
+
+
+@torch.no_grad()
+def test_relations_belong_to_pairs_of_tokens() -> None:
+    """What a relational head writes beside symbols, from all pairs."""
+    rule, state = given("relational")
+    related, written = numbers(rule, "related"), numbers(rule, "written")
+    q, k = state.q.numpy()[0], state.k.numpy()[0]
+    found = rule.rest(state).numpy()[0]
+    for h, i in ((0, 0), (1, 5), (0, LENGTH - 1)):
+        wanted = sum(
+            plain(rule, state, h, i, j)
+            * ((q[h, i] @ related[0, h]) * (k[h, j] @ related[1, h]) @ written[h])
+            for j in range(i + 1)
+        )
+        np.testing.assert_allclose(found[h, i], wanted, atol=1e-9)
+    assert torch.equal(state.v[0, 1], rule.symbols[1, :LENGTH])
+
+
+@torch.no_grad()
+def test_two_softmaxes_are_products_of_two_maps() -> None:
+    rule, state = given("two_softmaxes")
+    q, k = state.q.numpy()[0], state.k.numpy()[0]
+    compare(
+        rule, state,
+        lambda r, s, h, i, j: softmax(q[h, i]) @ [softmax(k[h, :, c])[j] for c in range(WIDTH)],
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def test_positional_rows_are_those_of_other_tokens() -> None:
+    rule, state = given("positional")
+    other = rule.prepare(torch.randn_like(state.x))
+    assert torch.equal(rule.rows(state, state.every), rule.rows(other, other.every))
+    q, k = (numbers(rule, part).transpose(1, 0, 2) for part in ("of_query", "of_key"))
+    compare(rule, state, lambda r, s, h, i, j: causal_softmax(q, k, h, i, j))
