@@ -247,3 +247,24 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
         place_facts(worded_gpt2, [Fact("France and France", "France")])
     with pytest.raises(PromptError, match="has no tokenizer; give the prompt as token ids"):
         place_facts(knowing, [Fact("France and Italy", "Italy")])
+
+
+def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction) -> None:
+    from interp.circuits.causal_traces import CausalTraces
+
+    file = tmp_path / "facts.jsonl"
+    rows = []
+    for ids in interp.repeats(bundled_induction, n=3, longest=6).ids:
+        first = len(ids) // 2
+        rows.append({"prompt": ids[:-1], "subject": [first, first + 1], "answer": ids[-1]})
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = run(
+        "trace", "bundled:induction", file, "--site", "attention", "--window", "1", "--noise", "8",
+        "--samples", "3", "-o", tmp_path / "out", "-q",
+    )  # fmt: skip
+    told = getattr(out, "stdout", out)
+    assert "attention restored, 3 facts; noise on the subject lowers" in told
+    assert "activations of other noise" in told
+    [written] = (tmp_path / "out").rglob("trace_attention.json")
+    best = CausalTraces.load(written).top(1).wide().iloc[0]
+    assert (best["layer"], best["place"]) == (1, "last")
