@@ -99,9 +99,9 @@ def main() -> None:
     lines = [
         "# Maps that are not one softmax, at long context",
         "",
-        "One layer (RWKV: two), one prompt, one CPU thread, float32; previous_token and entropy. Peak resident",
-        "memory above the loaded model, in MiB, of the model's own forward and of the score, which",
-        "contains one forward. `python benchmarks/mixers.py` repeats it.",
+        "One layer (RWKV: two), one prompt, one CPU thread, float32; previous_token and entropy.",
+        "Peak resident memory above the loaded model, in MiB, of the model's own forward and of",
+        "the score, which contains one forward. `python benchmarks/mixers.py` repeats it.",
         "",
         "| family | tokens | forward, MiB | score, MiB | forward, s | score, s |",
         "|---|---|---|---|---|---|",
