@@ -129,6 +129,14 @@ def test_statistics_streamed_in_blocks_are_those_of_the_whole_map(tiny_mixer, fa
             assert found == pytest.approx(float(previous[head]), abs=1e-6)
 
 
+@pytest.mark.parametrize("family", ["mamba2", "mamba", "recurrent_gemma", "rwkv", "qwen3_next"])
+def test_what_mixes_positions_before_the_map_is_stated(tiny_mixer, family) -> None:
+    said = {site.about for site in tiny_mixer(family).sites if site.kind != "softmax"}
+    before = "a mix with the position before" if family == "rwkv" else "a short convolution"
+    assert said
+    assert all(f"values after {before}" in about for about in said)
+
+
 def test_mixers_beside_softmax_attention_have_a_stack_of_their_own(tiny_mixer):
     names = [site.name for site in tiny_mixer("falcon_h1").sites]
     assert names == ["mamba.0", "decoder.0", "mamba.1", "decoder.1"]

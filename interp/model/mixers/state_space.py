@@ -97,6 +97,7 @@ class StateSpace(Mixer):
             to_projection=to_projection,
             signed=True,
             row_sum="any",
+            values="after a short convolution",
         )
 
 
