@@ -1,30 +1,28 @@
 """Ways to find circuits on models whose circuit is known: one table, method by task.
 
-    python benchmarks/circuits.py [--pairs N] [--model FOLDER] [--out DIR]
+    python benchmarks/circuits.py [--pairs N] [--model FOLDER] [--out DIR] [--keep]
 
-Every method of the room `interp.circuits.methods`, and some of their options. Scores are from one
-set of pairs, CMD from another. Programs compiled by Tracr are there if it is installed
-(`pip install 'interp[tracr]'`). FOLDER is a model to try indirect object identification on, where
-no circuit is known. Writes circuits.md and circuits.json.
+Every method of `interp.circuits.methods`, and some of their options. Scores are from one set of
+pairs, CMD from another. FOLDER is a model of stories, whose circuits are not known; greater-than
+and docstring are measured on a small model that is trained here. Writes circuits.md and
+circuits.json, the latter after every model and task; `--keep` measures only what it lacks.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 import time
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from circuits_report import NOTHING, SMALLER, TRAINED_TASKS, TRAINING_STEPS, report
 
 import interp
 from interp import planted
-from interp.causal.task import Task
 from interp.circuits.bootstrap import ranking_stability
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.declaration import Found
@@ -37,7 +35,6 @@ from interp.circuits.tasks import make_contrast, split_templates
 from interp.circuits.tasks.planted_pairs import contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically
-from interp.core.prompts import Prompts
 from interp.core.registry import CIRCUIT_METHODS
 from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
@@ -52,17 +49,18 @@ SLOW: tuple[dict[str, Any], ...] = (
     {"path": "activations"},
     {"qk_fix": True, "grad_drop": True},
 )  # a minute each on a model of 128 heads
-NOTHING = 1e-3  # of the largest score: below it an edge of a compiled program counts as not found
-IOI_PAIRS = 64  # fewer do not show that a small model does it at all
-SMALLER = {"screen_verify": {"candidates": 10, "primaries": 2}, "codes": {"repeats": 2}}
+TOO_SLOW = {
+    "edge_masks": "edge_masks reruns each layer for each of its readers at every step of training"
+    " (minutes): measured on known edges only"
+}
+OF_PROGRAMS = {"edge_masks": {"metric": "task", "target": 0.3}}  # few edges, and one logit
+STORY_PAIRS = 64  # fewer do not show that a small model does a task at all
+STORY_TASKS = ("ioi", "subject_verb", "next_items", "greater_than")
 PLANTED: dict[str, dict[str, int]] = {
     "bystander": {"layers": 3, "heads": 8, "kv_heads": 4, "vocab": 48, "context": 64},
     "backup": {"layers": 3, "heads": 8, "kv_heads": 4, "vocab": 48, "context": 64},
     "zoo": {"vocab": 48, "context": 64},
 }
-WITHOUT_TRACR = (
-    "Tracr is not installed (`pip install 'interp[tracr]'`), so its programs are left out."
-)
 
 
 def methods(*, slow: bool = True) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -78,18 +76,23 @@ def measured(
     model: Model,
     pairs: ContrastTask,
     fresh: ContrastTask,
+    have: list[dict[str, Any]],
     *,
     large: bool = False,
-) -> list[dict[str, Any]]:
-    """One row per method: what it found on `pairs`, measured on `fresh`."""
+) -> Iterator[dict[str, Any]]:
+    """One row per method that `have` lacks: what it found on `pairs`, measured on `fresh`."""
     truth = {h for heads in pairs.truth.values() for h in heads}
-    rows, plain = [], _forward(model, pairs)
+    done, plain = {row["method"] for row in have}, _forward(model, pairs)
     changed, n_random = (SMALLER, 5) if large else ({}, 20)
     for label, method, options in methods(slow=not large):
+        if label in done:
+            continue
         row: dict[str, Any] = {
             "model": model.name, "task": pairs.name, "method": label, "pairs": len(pairs),
         }  # fmt: skip
-        rows.append(row)
+        if method in TOO_SLOW:
+            yield row | {"note": TOO_SLOW[method]}
+            continue
         begin = time.perf_counter()
         try:
             chosen = changed.get(method, {}) | options
@@ -98,12 +101,12 @@ def measured(
             circuit = Circuit.of(model, pairs, method, "head", chosen, found)
             result = evaluate(model, circuit, fresh, n_random=n_random)
         except InterpError as error:
-            row["note"] = str(error)
+            yield row | {"note": str(error)}
             continue
         at = [circuit.nodes.index(h) for h in circuit.head_names]
         size = np.abs(circuit.largest[at])
         low, high = result.area_interval()
-        row |= {
+        yield row | {
             "auroc": auroc(size, marked(circuit.head_names, truth)) if truth else None,
             "cmd": result.cmd, "cmd_low": low, "cmd_high": high,
             "random_cmd": float(result.random_cmd.mean()), "cpr": result.cpr,
@@ -111,7 +114,6 @@ def measured(
             "forwards": found.forwards, "backwards": found.backwards,
             "seconds": took, "times_a_forward": took / plain,
         }  # fmt: skip
-    return rows
 
 
 def _jaccard(found: Found, at: list[int], k: int) -> float | None:
@@ -131,37 +133,105 @@ def _forward(model: Model, pairs: ContrastTask) -> float:
     return sorted(took)[1]
 
 
-def programs() -> list[dict[str, Any]]:
-    """AUROC of every method's edges against those of the weights, on compiled programs."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of jax and haiku, while they are imported
-        from circuits.test_tracr import NAMES, compiled_program, setting
-        from circuits.test_tracr import auroc as of_edges
+def _find_tests() -> None:
+    """Let `circuits` be the folder of the tests, and not this file."""
+    here = Path(__file__).parent
+    others = [x for x in sys.path if Path(x or ".").resolve() != here]
+    sys.path[:] = [str(here.parent / "tests"), *others]
 
-        ready = {name: (setting(name), compiled_program(name)[1].edges) for name in NAMES}
+
+def trained() -> Model:
+    """Train a small GPT-2 on the answers of some tasks; its tokenizer knows all their words."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    _find_tests()
+    from circuits.speller import speller
+
+    tokenizer = speller()
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(tokenizer), n_positions=64, n_embd=96, n_layer=3, n_head=4,
+        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    module = GPT2LMHeadModel(config).eval()
+    model = interp.load(module, name="trained on four tasks", tokenizer=tokenizer)
+    tasks = [make_contrast(model, name, n=512, seed=100) for name in TRAINED_TASKS]
+    years = [tokenizer(f"{y:02d}")["input_ids"][-1] for y in range(100)]
+    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    for step in range(TRAINING_STEPS):
+        task = tasks[step % len(tasks)]
+        first = step // len(tasks) * 64 % len(task)
+        for batch in task.some(range(first, first + 64)).batches(64):
+            logits = module(torch.tensor(batch.clean.ids)).logits
+            if task.name == "greater_than":  # any later year is as right as another
+                begins = torch.tensor(json.loads(task.task.detail))[
+                    first + torch.tensor(batch.which)
+                ]
+                later = torch.arange(100) > begins[:, None]
+                p = logits[:, -1].log_softmax(-1)[:, years]
+                loss = -(p * later).sum(-1).div(later.sum(-1)).mean()
+            else:
+                loss = -batch.value(logits).sigmoid().clamp_min(1e-6).log().mean()
+            (loss * len(batch.which) / 64).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    return interp.load(module, name="trained on four tasks", tokenizer=tokenizer)
+
+
+def edge_sets() -> list[dict[str, Any]]:
+    """AUROC and exact sets of every method's edges, on models whose edges are known."""
+    _find_tests()
+    from circuits.test_tracr import COMPLETE, pairs_of, program_of, setting
+    from circuits.test_verified_edges import BUILT_IN
+
+    known = [
+        (name, pairs_of(name), setting(name)[0], program_of(name).edges)
+        for name in (*COMPLETE, "reverse")
+    ]
+    model = interp.load("planted:bystander")
+    pairs = make_contrast(model, "planted:bystander", n=24)
+    known.insert(0, ("planted:bystander", pairs, ResidualGraph.of(model), BUILT_IN["bystander"]))
     rows = []
-    for name, ((graph, clean, corrupted, _), edges) in ready.items():
-        task = _whole_output(graph.model, clean, corrupted, name)
+    for name, task, graph, edges in known:
         for label, method, options in methods():
             row: dict[str, Any] = {"program": name, "method": label, "pairs": len(task)}
             rows.append(row)
-            if "edge" not in CIRCUIT_METHODS.load(method).levels:
-                row["note"] = f"{method} scores no edges"
-                continue
             try:
-                found = score_nodes(graph.model, task, method, "edge", **options)
+                special = {} if name == "planted:bystander" else OF_PROGRAMS.get(method, {})
+                row |= _edges_found(graph, task, edges, method, special | options)
             except InterpError as error:
                 row["note"] = str(error)
-                continue
-            known = [i for i, (_, b) in enumerate(found.edges) if b in graph.reader_index]
-            if not known:
-                row["note"] = f"{method} scores pairs of heads, which are no edges of the graph"
-                continue
-            scores = _matrix(graph, found, known)
-            row |= {"auroc": of_edges(graph, edges, scores), "of": len(graph.edges),
-                    "true": len(edges)}  # fmt: skip
+        print(name, flush=True)
     return rows
+
+
+def _edges_found(
+    graph: ResidualGraph, task: ContrastTask, edges: Any, method: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    from circuits.test_tracr import auroc as of_edges
+
+    if "edge" not in CIRCUIT_METHODS.load(method).levels:
+        return {"note": f"{method} scores no edges"}
+    begin = time.perf_counter()
+    found = score_nodes(graph.model, task, method, "edge", **options)
+    took = time.perf_counter() - begin
+    at = [i for i, (_, b) in enumerate(found.edges) if b in graph.reader_index]
+    if not at:
+        return {"note": f"{method} scores pairs of heads, which are no edges of the graph"}
+    scores = _matrix(graph, found, at)
+    if "smallest_edges" in found.tables:
+        chosen = {(row["from"], row["to"]) for row in found.tables["smallest_edges"]}
+    else:
+        size = {found.edges[i]: float(abs(found.edges_per_prompt[i]).mean()) for i in at}
+        order = sorted(size, key=lambda e: -size[e])[: len(edges)]
+        chosen = {e for e in order if size[e] >= NOTHING * max(size.values())}
+    return {
+        "auroc": of_edges(graph, edges, scores), "of": len(graph.edges), "true": len(edges),
+        "hit": len(chosen & set(edges)), "extra": len(chosen - set(edges)),
+        "own_set": "smallest_edges" in found.tables, "forwards": found.forwards,
+        "backwards": found.backwards, "seconds": took,
+    }  # fmt: skip
 
 
 def _matrix(graph: ResidualGraph, found: Any, known: list[int]) -> Any:
@@ -176,103 +246,58 @@ def _matrix(graph: ResidualGraph, found: Any, known: list[int]) -> Any:
     return out
 
 
-def _whole_output(model: Model, clean: Any, corrupted: Any, name: str) -> ContrastTask:
-    """How far the output lies from the corrupted one (0) to the clean one (1)."""
-    import torch
-
-    with torch.no_grad():
-        towards = (model.run(clean) - model.run(corrupted))[:, 1:]
-    towards = towards / towards.square().sum((1, 2), keepdim=True)
-
-    def read(logits: Any, prompt: int) -> Any:
-        return (logits * towards[prompt]).sum()
-
-    sides = (Prompts(tuple(tuple(row) for row in ids.tolist())) for ids in (clean, corrupted))
-    prompts, other = sides
-    positions = (tuple(range(1, clean.shape[1])),) * len(clean)
-    return ContrastTask(
-        Task(name, prompts, positions, "share", True, read_prompt=read, corrupted=other)
-    )
+Measure = Callable[[list[dict]], Iterator[dict]]
 
 
-def report(rows: list[dict[str, Any]], compiled: list[dict[str, Any]] | None) -> str:
-    """The page."""
-    lines = [
-        "# Ways to find circuits",
-        "",
-        "AUROC of the sizes of scores against the known circuit; CMD on other pairs, heads outside"
-        " replaced by their corrupted values (0 is best), with its 95 % interval over pairs, and"
-        " that of random orders; Jaccard of the first heads when pairs are drawn anew (of"
-        " autoencoders, for codes); passes over all pairs; time as a multiple of one forward pass"
-        f" over them. {' and '.join(map(str, sorted({r['pairs'] for r in rows})))} pairs. Shares of"
-        " heads, so CMD does not compare with figures over edges elsewhere. Two CPU cores shared"
-        " with other work. Made by `benchmarks/circuits.py`.",
-        "",
-        "Planted models of 3 or 4 layers of 8 heads: a previous-token and an induction head among"
-        " random ones; *bystander* has a head with the induction head's attention that nobody"
-        " reads, *backup* one that works only when the induction head does not, *zoo* both, and a"
-        " head that takes half of the prediction back. ioi: templates that were held out, fewer"
-        f" candidates ({SMALLER['screen_verify']['candidates']}) and autoencoders"
-        f" ({SMALLER['codes']['repeats']}); no circuit of that model is known.",
-        "",
-        "| model, task | method | AUROC | CMD | random | Jaccard | forwards | backwards | time |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    notes = []
-    for row in rows:
-        start = f"| {row['model']}, {row['task']} | {row['method']} |"
-        if "note" in row:
-            lines.append(f"{start} note {_noted(row['note'], notes)} | | | | | | |")
-            continue
-        truth, again = (_number(row[k], d) for k, d in (("auroc", 3), ("jaccard", 2)))
-        lines.append(
-            f"{start} {truth} | {row['cmd']:.3f} [{row['cmd_low']:.3f}, {row['cmd_high']:.3f}] |"
-            f" {row['random_cmd']:.3f} | {again} | {row['forwards']:.0f} | {row['backwards']:.0f} |"
-            f" {row['times_a_forward']:.0f}x |"
+def cases(pairs: int, folder: Path | None) -> Iterator[tuple[str, Measure]]:
+    """Name every model and task, with the function that measures it."""
+    for name, sizes in PLANTED.items():
+
+        def of_planted(
+            have: list[dict], name: str = name, sizes: dict[str, int] = sizes
+        ) -> Iterator[dict]:
+            built = planted.build(name, **sizes)
+            model = probe(built.model, f"planted:{name}")
+            both = [contrast(model, built, n=pairs, seed=seed) for seed in (0, 1)]
+            return measured(model, *both, have)
+
+        yield f"planted:{name}", of_planted
+
+    def of_bundled(have: list[dict]) -> Iterator[dict]:
+        model = interp.load("bundled:induction")
+        return measured(
+            model, *(make_contrast(model, "induction", n=pairs, seed=seed) for seed in (0, 1)), have
         )
-    lines += ["", "## Compiled programs", ""]
-    lines += [WITHOUT_TRACR] if compiled is None else _programs(compiled, notes)
-    if notes:
-        lines += ["", "Notes:", *(f"{i + 1}. {note}" for i, note in enumerate(notes))]
-    return "\n".join(lines) + "\n"
 
+    yield "bundled:induction", of_bundled
+    small: list[Model] = []
+    for task in TRAINED_TASKS:
 
-def _noted(note: str, notes: list[str]) -> int:
-    """The number of a note below the tables, the same for the same words."""
-    if note not in notes:
-        notes.append(note)
-    return notes.index(note) + 1
+        def of_trained(have: list[dict], task: str = task) -> Iterator[dict]:
+            small[:] = small or [trained()]
+            both = [make_contrast(small[0], task, n=pairs, seed=seed) for seed in (0, 1)]
+            return measured(small[0], *both, have)
 
+        yield f"trained {task}", of_trained
+    for task in STORY_TASKS if folder else ():
 
-def _number(x: float | None, digits: int) -> str:
-    return "" if x is None else f"{x:.{digits}f}"
+        def of_stories(have: list[dict], task: str = task) -> Iterator[dict]:
+            model = interp.load(folder)
+            found: Sequence[tuple[int, ...] | None] = split_templates(task)
+            first, held = found if found[1] else (None, None)
+            try:
+                both = [
+                    make_contrast(model, task, n=STORY_PAIRS, seed=s, templates=t)
+                    for s, t in enumerate((first, held))
+                ]
+                for side in both:
+                    side.gap(model)
+            except InterpError as error:
+                row = {"model": model.name, "task": task, "method": "all", "note": str(error)}
+                return iter([] if have else [row | {"pairs": STORY_PAIRS}])
+            return measured(model, *both, have, large=True)
 
-
-def _programs(rows: list[dict[str, Any]], notes: list[str]) -> list[str]:
-    names = list(dict.fromkeys(r["program"] for r in rows))
-    by_method: dict[str, dict[str, dict]] = {}
-    for row in rows:
-        by_method.setdefault(row["method"], {})[row["program"]] = row
-    lines = [
-        "AUROC of all edges of the residual graph against those through which the weights carry"
-        f" something of the words to the output; {rows[0]['pairs']} pairs, and the share of the"
-        f" clean output that is left. Scores below {NOTHING:g} of the largest count as nothing."
-        " Attention in these programs is all or nothing, so one gradient"
-        " by its scores is nothing. `reverse` needs lengths, which both sides share: nothing shows"
-        " those edges.",
-        "",
-        "| method | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
-    ]
-    for method, found in by_method.items():
-        cells = []
-        for name in names:
-            row = found[name]
-            cells.append(
-                f"note {_noted(row['note'], notes)}" if "note" in row else f"{row['auroc']:.3f}"
-            )
-        lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return lines
+        yield f"stories {task}", of_stories
 
 
 def main() -> None:
@@ -281,28 +306,28 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=24)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent)
+    parser.add_argument("--keep", action="store_true", help="measure only what circuits.json lacks")
     given = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    for name, sizes in PLANTED.items():
-        built = planted.build(name, **sizes)
-        model = probe(built.model, f"planted:{name}")
-        rows += measured(model, *(contrast(model, built, n=given.pairs, seed=s) for s in (0, 1)))
-    model = interp.load("bundled:induction")
-    pairs, fresh = (make_contrast(model, "induction", n=given.pairs, seed=s) for s in (0, 1))
-    rows += measured(model, pairs, fresh)
-    if given.model:
-        model = interp.load(given.model)
-        pairs, fresh = (
-            make_contrast(model, "ioi", n=IOI_PAIRS, seed=s, templates=t)
-            for s, t in enumerate(split_templates("ioi"))
-        )
-        rows += measured(model, pairs, fresh, large=True)
-    compiled = programs() if importlib.util.find_spec("tracr") else None
-    if compiled is None:
-        print(WITHOUT_TRACR)
-    whole = {"heads": rows, "programs": compiled}
-    write_atomically(given.out / "circuits.md", report(rows, compiled).encode())
-    write_atomically(given.out / "circuits.json", (json.dumps(whole, indent=1) + "\n").encode())
+    file = given.out / "circuits.json"
+    whole: dict[str, Any] = json.loads(file.read_text()) if given.keep else {}
+    whole.setdefault("heads", {})
+
+    def write() -> None:
+        write_atomically(file, (json.dumps(whole, indent=1) + "\n").encode())
+        if "edges" in whole:
+            rows = [row for name in whole["heads"].values() for row in name]
+            page = report(rows, whole["edges"])
+            write_atomically(given.out / "circuits.md", page.encode())
+
+    if "edges" not in whole:
+        whole["edges"] = edge_sets()
+        write()
+    for name, measure in cases(given.pairs, given.model):
+        rows = whole["heads"].setdefault(name, [])
+        for row in measure(rows):
+            rows.append(row)
+            write()
+            print(name, row["method"], flush=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 from . import tasks
+from .causal_traces import CausalTraces
+from .causal_tracing import causal_tracing
 from .contrast import ContrastTask
 from .declaration import Discovery, Found, discovery
 from .edge_evaluation import EdgeEvaluation, evaluate_edges
 from .evaluation import evaluate, evaluate_circuit
+from .facts import Fact, read_facts
 from .find import find_circuit
 from .head_evaluation import Evaluation
 from .made_pairs import MadePairs, make_pairs
@@ -27,11 +30,13 @@ from .why.stream_parts import StreamDictionary
 __all__ = [
     "TASKS",
     "AttributionGraph",
+    "CausalTraces",
     "Circuit",
     "ContrastTask",
     "Discovery",
     "EdgeEvaluation",
     "Evaluation",
+    "Fact",
     "Found",
     "HeadLoadings",
     "MadePairs",
@@ -46,6 +51,7 @@ __all__ = [
     "Signals",
     "StreamDictionary",
     "attribution_graph",
+    "causal_tracing",
     "check_shares",
     "discovery",
     "evaluate",
@@ -61,6 +67,7 @@ __all__ = [
     "path_patching",
     "published",
     "qk_shares",
+    "read_facts",
     "signals",
     "smallest_set",
     "tasks",

@@ -70,7 +70,8 @@ def evaluate(
 
     Unit: CMD and CPR: shares of the behaviour over sizes.
 
-    Cost: One forward pass per size and random order.
+    Cost: One forward pass per different set of heads: per size and random order, and one per head
+        of the circuit; `made["forwards"]` counts them.
 
     Null: random orders of the heads.
 
@@ -110,7 +111,10 @@ def evaluate(
     rows += [gates([every[i] for i in order[:size]]) for order in orders for size in sizes]
     rows += [gates(_shaped(ranked[:chosen], every, rng)) for _ in range(n_random)]
     rows.append(gates(ranked[:chosen]))
-    values = game.values(torch.tensor(np.stack(rows)), progress=progress).numpy()
+    different = list({row.tobytes(): row for row in rows}.values())  # all heads: in every order
+    number = {row.tobytes(): i for i, row in enumerate(different)}
+    measured = game.values(torch.tensor(np.stack(different)), progress=progress).numpy()
+    values = measured[[number[row.tobytes()] for row in rows]]
     full, empty = values[0], values[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(
@@ -132,7 +136,7 @@ def evaluate(
         values[at:end].mean(1).reshape(n_random, len(sizes)), chosen, inside,
         values[end:-1].mean(1), values[2 + len(sizes)], one_out, tuple(known), seed,
         dict(circuit.made) | game.about() | {"ablation": ablation, "n_random": n_random}
-        | {"evaluated_on": task.about()},
+        | {"evaluated_on": task.about(), "forwards": len(different)},
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), own,
         task.clusters, task.dependence, task.task.unit,
         one_out_values=inside[None] - values[first : first + chosen],

@@ -62,6 +62,8 @@ def circuit_lines(
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
+    if passes := measured.made.get("forwards"):
+        lines.append(f"  note: the evaluation of sizes took {passes:.0f} forward passes more")
     if isinstance(of_set, str):
         lines.append(f"  note: no smallest set was measured: {of_set}")
     if isinstance(patched, str):

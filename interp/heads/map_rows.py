@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
@@ -62,7 +61,7 @@ def map_statistics(
                 f"{type(each).__name__} is not defined for a {call.kind} map; use a detector, "
                 "entropy, largest weight or distance, or capture 'map'"
             )
-    parts: dict[str, list[Any]] = {each.name: [] for each in rest}
+    held: dict[str, Any] = {}
     size, queries = call.rows_at_once, call.z.shape[2]
     for first in range(0, queries if rest else 0, size):
         rows = slice(first, min(first + size, queries))
@@ -71,11 +70,37 @@ def map_statistics(
         for each in rest:
             received = isinstance(each, ReceivedValueWeighted)
             value = reference.evaluate(Received() if received else each, block, share, share)
-            # a diagonal is a view, which would keep its block of the map
-            parts[each.name].append(value.clone() if isinstance(value, Tensor) else value)
+            held[each.name] = _put(each, held.get(each.name), value, rows, queries)
     for each in rest:
-        found[each.name] = _joined(each, parts[each.name], attention)
+        value = held[each.name]
+        if isinstance(each, ReceivedValueWeighted):
+            value = reference.received_value_weighted(value, attention.v)
+        found[each.name] = value
     return found
+
+
+def _put(asked: Reduction, held: Any, value: Any, rows: slice, queries: int) -> Any:
+    """Add the values of some rows to those of all rows.
+
+    The whole result is allocated with the first block. Small results that are allocated between
+    blocks would lie in the gaps that freed blocks leave, so that no later block fits into them, and
+    the memory of the process would grow with the number of blocks.
+    """
+    if isinstance(asked, (Received, ReceivedValueWeighted)):
+        return value.clone() if held is None else held.add_(value)
+    if isinstance(value, Chosen):
+        weight, key = (getattr(held, name, None) for name in ("weight", "key"))
+        return Chosen(
+            _filled(weight, value.weight, rows, queries), _filled(key, value.key, rows, queries)
+        )
+    return _filled(held, value, rows, queries)
+
+
+def _filled(whole: Tensor | None, part: Tensor, rows: slice, queries: int) -> Tensor:
+    if whole is None:
+        whole = part.new_empty(*part.shape[:2], queries, *part.shape[3:])
+    whole[:, :, rows] = part
+    return whole
 
 
 def _block(call: MapCall, attention: Attention, rows: slice) -> Attention:
@@ -87,15 +112,3 @@ def _block(call: MapCall, attention: Attention, rows: slice) -> Attention:
         key_padding=attention.key_padding, tokens=attention.tokens, start=attention.start,
         query_padding=None if padding is None else padding[:, rows],
     )  # fmt: skip
-
-
-def _joined(asked: Reduction, parts: Sequence[Any], attention: Attention) -> Any:
-    if isinstance(asked, (Received, ReceivedValueWeighted)):
-        total = torch.stack(list(parts)).sum(0)
-        weighted = isinstance(asked, ReceivedValueWeighted)
-        return reference.received_value_weighted(total, attention.v) if weighted else total
-    if isinstance(parts[0], Chosen):
-        weights, keys = ([getattr(p, name) for p in parts] for name in ("weight", "key"))
-        return Chosen(torch.cat(weights, 2), torch.cat(keys, 2))
-    tensors: list[Tensor] = list(parts)
-    return torch.cat(tensors, 2)

@@ -158,3 +158,20 @@ def test_it_shows_itself(planted_bystander, task_with_truth, tmp_path) -> None:
     assert len(found.plot().data) == 3  # the band, the circuit, random orders
     assert "CMD" in found._repr_html_()
     found.save_html(tmp_path / "e.html")
+
+
+def test_every_set_of_heads_is_run_once(planted_bystander, task_with_truth, monkeypatch) -> None:
+    from interp.causal.game.game import Game
+
+    asked: list[np.ndarray] = []
+    own = Game.values
+
+    def values(self, gates, **options):
+        asked.append(gates.numpy())
+        return own(self, gates, **options)
+
+    monkeypatch.setattr(Game, "values", values)
+    found = run(planted_bystander, task_with_truth, "L0H3", "L1H0", n_random=6)
+    [rows] = asked
+    assert len(np.unique(rows, axis=0)) == len(rows) == found.made["forwards"]
+    np.testing.assert_allclose(found.random[:, -1], found.full.mean())  # all heads, in any order

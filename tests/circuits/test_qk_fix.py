@@ -230,7 +230,6 @@ def test_what_it_costs_is_counted() -> None:
 @pytest.mark.filterwarnings("ignore:.*:UserWarning:jax")
 def test_on_a_compiled_program_the_last_softmax_is_exact() -> None:
     """Attention of `sort` is all or nothing; behind its last pattern the output is linear."""
-    pytest.importorskip("tracr", reason="tracr-pypi is not installed")
     from circuits.test_tracr import setting
 
     graph, clean, corrupted, of_output = setting("sort")

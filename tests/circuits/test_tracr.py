@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from circuits.programs import LONGEST, WORDS, compile_program, stored_program
 
 import interp
 from interp.causal.task import Task
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.linear_scores import LinearScores
+from interp.circuits.methods import acdc
 from interp.circuits.methods._attribution import (
     RunPair,
     edges_along_activations,
@@ -26,8 +28,8 @@ from interp.circuits.methods._seeds import seeds
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.planted.compiled import Program
 
-pytest.importorskip("tracr", reason="tracr-pypi is not installed")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -37,47 +39,60 @@ pytestmark = [
 
 NAMES = ("frac_prevs", "sort", "hist", "reverse")
 SAME_LENGTH = ("frac_prevs", "sort", "hist")  # reverse computes lengths, which pairs share
+TWO_LENGTHS = "reverse of two lengths"  # padding fills the shorter list of a pair
+COMPLETE = (*SAME_LENGTH, TWO_LENGTHS)  # pairs that differ in all that the program reads
 
 
-@cache
-def compiled_program(name: str) -> tuple[Any, Any, list[Any], int]:
-    from tracr.compiler import compiling, lib
-    from tracr.rasp import rasp
-
-    from interp.planted.compiled import compiled
-
-    program, words, longest = {
-        "frac_prevs": (lib.make_frac_prevs(rasp.tokens == "x"), ["x", "a", "b"], 6),
-        "reverse": (lib.make_reverse(rasp.tokens), [1, 2, 3, 4], 5),
-        "sort": (
-            lib.make_sort(rasp.tokens, rasp.tokens, max_seq_len=5, min_key=1), [1, 2, 3, 4], 5,
-        ),
-        "hist": (lib.make_hist(), ["a", "b", "c"], 5),
-    }[name]  # fmt: skip
-    made = compiling.compile_rasp_to_model(program, set(words), longest, compiler_bos="BOS")
-    return made, compiled(made, output=program.label, name=name), words, longest
+def program_of(name: str) -> Program:
+    return stored_program("reverse" if name == TWO_LENGTHS else name)
 
 
 @cache
 def setting(name: str):
     """The graph, 24 pairs of equal length, and the share of their difference in the output."""
-    _, program, words, longest = compiled_program(name)
+    program = program_of(name)
+    words, longest = WORDS[program.name], LONGEST[program.name]
     model = interp.load(program.module, name=name)
     draw = random.Random(0)
-    ids = torch.tensor(
-        [program.ids([draw.choice(words) for _ in range(longest)]) for _ in range(96)]
-    )
+    lists = [[draw.choice(words) for _ in range(longest)] for _ in range(96)]
+    end = longest + 1
+    if name == TWO_LENGTHS:
+        lists[48:] = [[*x[:-2], "compiler_pad", "compiler_pad"] for x in lists[48:]]
+        end -= 2  # programs state nothing about the output at padding
+    ids = torch.tensor([program.ids(x) for x in lists])
     with torch.no_grad():
         a, b = model.run(ids[:48]), model.run(ids[48:])
-    keep = ((a - b)[:, 1:].abs().amax((1, 2)) > 0.1).nonzero().flatten()[:24]
+    keep = ((a - b)[:, 1:end].abs().amax((1, 2)) > 0.1).nonzero().flatten()[:24]
     towards = (a - b)[keep]
     towards[:, 0] = 0
+    towards[:, end:] = 0
     towards = towards / towards.square().sum((1, 2), keepdim=True)
 
     def value(logits: torch.Tensor) -> torch.Tensor:
         return (logits.reshape(-1, *towards.shape) * towards).sum((2, 3)).flatten()
 
     return ResidualGraph.of(model), ids[:48][keep], ids[48:][keep], value
+
+
+@cache
+def pairs_of(name: str) -> ContrastTask:
+    """The pairs of a program as a task: how far the output lies from corrupted (0) to clean (1)."""
+    graph, clean, corrupted, value = setting(name)
+    sides = (Prompts(tuple(map(tuple, ids.tolist()))) for ids in (clean, corrupted))
+    prompts, other = sides
+    positions = (tuple(range(clean.shape[1])),) * len(clean)
+    with torch.no_grad():
+        zero = value(graph.model.run(corrupted))
+    shape = graph.model.run(clean[:1]).shape[1:]
+
+    def read(logits: torch.Tensor, prompt: int) -> torch.Tensor:
+        alone = logits.new_zeros(len(clean), *shape)
+        alone[prompt] = logits
+        return value(alone)[prompt] - zero[prompt]
+
+    return ContrastTask(
+        Task(name, prompts, positions, "share", True, read_prompt=read, corrupted=other)
+    )
 
 
 def auroc(graph: ResidualGraph, edges: Any, scores: torch.Tensor) -> float:
@@ -92,7 +107,12 @@ def auroc(graph: ResidualGraph, edges: Any, scores: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_torch_model_is_the_program(name):
-    made, program, words, longest = compiled_program(name)
+    pytest.importorskip("tracr", reason="tracr-pypi is not installed")
+    made, program = compile_program(name)
+    stored = stored_program(name).module.state_dict()
+    for key, value in program.module.state_dict().items():
+        torch.testing.assert_close(stored[key], value, atol=0, rtol=0)
+    words, longest = WORDS[name], LONGEST[name]
     draw = random.Random(1)
     coded = getattr(made.output_encoder, "encoding_map", None)
     for _ in range(5):
@@ -106,10 +126,10 @@ def test_the_torch_model_is_the_program(name):
             assert [{i: w for w, i in coded.items()}[i] for i in out.argmax(-1).tolist()] == want
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, TWO_LENGTHS])
 def test_the_edges_of_the_weights_are_enough(name):
     graph, clean, corrupted, value = setting(name)
-    program = compiled_program(name)[1]
+    program = program_of(name)
     edges = EdgeForward(graph, clean, corrupted)
     with torch.no_grad():
         whole = value(edges.base.logits) - value(edges.other.logits)
@@ -119,10 +139,10 @@ def test_the_edges_of_the_weights_are_enough(name):
     torch.testing.assert_close(nothing, value(edges.other.logits), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", SAME_LENGTH)
+@pytest.mark.parametrize("name", COMPLETE)
 def test_exact_paths_find_the_edges_of_the_weights(name):
     graph, clean, corrupted, value = setting(name)
-    program = compiled_program(name)[1]
+    program = program_of(name)
     found = path_effects(EdgeForward(graph, clean, corrupted), value, graph.edges)
     exact = torch.zeros(len(clean), len(graph.readers), len(graph.writers))
     for i, (writer, reader) in enumerate(graph.edges):
@@ -132,11 +152,23 @@ def test_exact_paths_find_the_edges_of_the_weights(name):
     assert auroc(graph, program.edges, draw) < 1
 
 
+@pytest.mark.parametrize("name", COMPLETE)
+def test_greedy_removal_keeps_the_edges_of_the_weights_and_no_other(name):
+    task, program = pairs_of(name), program_of(name)
+    model = setting(name)[0].model
+    for rule in ("increase", "absolute"):
+        found = acdc(model, task, "edge", rule=rule)
+        kept = {(row["from"], row["to"]) for row in found.tables["smallest_edges"]}
+        assert kept == program.edges, rule
+    every = acdc(model, task, "edge", rule="absolute", threshold=0.0)
+    assert every.tables["smallest"][0]["kept"] == pytest.approx(1, abs=1e-4)
+
+
 def test_a_gradient_misses_what_saturated_softmaxes_hide():
     """Tracr's attention is all or nothing: one gradient by its scores is 0, a path's is not."""
     graph, clean, corrupted, value = setting("sort")
     edges, pair = (
-        compiled_program("sort")[1].edges,
+        program_of("sort").edges,
         RunPair(graph, clean, corrupted, value, Passes()),
     )
     assert auroc(graph, edges, edges_by_gradient(pair)) < 0.8
@@ -148,7 +180,7 @@ def test_what_pairs_share_is_found_by_nobody():
     """`reverse` needs the length, which is the same in both prompts: those edges score nothing."""
     graph, clean, corrupted, value = setting("reverse")
     scores = edges_by_gradient(RunPair(graph, clean, corrupted, value, Passes())).abs().mean(0)
-    lengths = [e for e in compiled_program("reverse")[1].edges if "mlp" in "".join(e)]
+    lengths = [e for e in program_of("reverse").edges if "mlp" in "".join(e)]
     assert lengths
     assert float((scores * graph.mask(lengths)).max()) < 1e-5
     assert float(scores.max()) > 0.1
@@ -170,6 +202,6 @@ def test_a_trace_starts_where_mlps_read_all_that_heads_write():
 
 
 def test_unknown_words_are_refused_by_name():
-    program = compiled_program("hist")[1]
+    program = program_of("hist")
     with pytest.raises(OptionError, match="'z'"):
         program.ids(["a", "z"])

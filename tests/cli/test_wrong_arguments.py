@@ -100,6 +100,11 @@ steer {MODEL} --heads L0H0 --factors x        | give numbers
 steer {MODEL} --heads L0H0 --how nosuch       | '--how'
 gates planted:nosuch                          | unknown planted model 'nosuch'
 gates {MODEL} --method nosuch                 | '--method'
+trace planted:nosuch                          | unknown planted model 'nosuch'
+trace {MODEL} nowhere.jsonl                   | nowhere.jsonl
+trace {MODEL} empty.txt                       | empty.txt holds no text
+trace {MODEL} --site heads                    | '--site'
+trace {MODEL} --noise 0                       | '--noise'
 verify-certificate nowhere                    | 'nowhere' does not exist
 probe nowhere.jsonl planted:nosuch            | unknown planted model 'nosuch'
 categories nowhere.jsonl planted:nosuch       | unknown planted model 'nosuch'

@@ -37,9 +37,12 @@ from interp.causal.shapley_values.scores import Sampled
 from interp.causal.steering.dose import steer
 from interp.causal.steering.result import DoseCurve
 from interp.causal.tucker import tucker_loss
+from interp.circuits.causal_traces import CausalTraces
+from interp.circuits.causal_tracing import causal_tracing
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
 from interp.circuits.evaluation import evaluate
+from interp.circuits.facts import Fact
 from interp.circuits.find import find_circuit
 from interp.circuits.head_evaluation import Evaluation
 from interp.circuits.made_pairs import MadePairs, make_pairs
@@ -296,6 +299,11 @@ def path_effects() -> PathEffects:
     return path_patching(model(), contrast(), ["*>1.0.k", "0.3>1.0.k>logits"])
 
 
+def causal_traces() -> CausalTraces:
+    facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
+    return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
+
+
 def circuit() -> Circuit:
     return find_circuit(model(), contrast(), "exact_patching")
 
@@ -492,6 +500,7 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.circuits.patched.Patched": patched,
     "interp.causal.aggregation.HeadAggregation": aggregation,
     "interp.circuits.made_pairs.MadePairs": made_pairs,
+    "interp.circuits.causal_traces.CausalTraces": causal_traces,
     "interp.circuits.path_patching.PathEffects": path_effects,
     "interp.circuits.position_map.PatchingMap": position_map,
     "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -124,6 +127,14 @@ def test_statistics_streamed_in_blocks_are_those_of_the_whole_map(tiny_mixer, fa
         for head in range(site.n_heads):
             found = whole["previous_token", site.stack, site.layer, head]
             assert found == pytest.approx(float(previous[head]), abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["mamba2", "mamba", "recurrent_gemma", "rwkv", "qwen3_next"])
+def test_what_mixes_positions_before_the_map_is_stated(tiny_mixer, family) -> None:
+    said = {site.about for site in tiny_mixer(family).sites if site.kind != "softmax"}
+    before = "a mix with the position before" if family == "rwkv" else "a short convolution"
+    assert said
+    assert all(f"values after {before}" in about for about in said)
 
 
 def test_mixers_beside_softmax_attention_have_a_stack_of_their_own(tiny_mixer):
@@ -334,3 +345,34 @@ def test_a_table_without_kinds_is_still_read(tmp_path, tiny_mixer):
     old = interp.HeadTable.load(path).to_pandas()
     assert set(old["kind"]) == {"unknown"}
     assert old.score.tolist() == table.to_pandas().score.tolist()
+
+
+GROWTH = """
+import resource, sys
+import torch
+from transformers import Mamba2Config, Mamba2ForCausalLM
+import interp
+
+config = Mamba2Config(vocab_size=64, num_hidden_layers=1, hidden_size=64, state_size=16,
+                      num_heads=2, head_dim=64, n_groups=1, chunk_size=64)
+model = interp.load(Mamba2ForCausalLM(config).eval(), name="long")
+ids = torch.randint(64, (1, int(sys.argv[1]))).tolist()
+
+def run(ids):
+    interp.score(model, ["previous_token", "entropy"], ids, null="none", engine="streamed")
+
+run([ids[0][:64]])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run(ids)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_a_long_scan_is_linear() -> None:
+    """Growth with the number of blocks would be quadratic: small results must not pin memory."""
+    found = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", GROWTH, "12288"], capture_output=True, text=True,
+                          check=False, env=found)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 300  # MiB; one map alone is 576

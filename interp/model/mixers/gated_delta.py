@@ -72,6 +72,7 @@ class _DeltaRule(Mixer):
             to_projection=to_projection,
             signed=True,
             row_sum="any",
+            values="after a short convolution",
         )
 
     def sizes(self, module: Any) -> tuple[int, int, int]:

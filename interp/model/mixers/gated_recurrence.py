@@ -76,4 +76,5 @@ class GatedRecurrence(Mixer):
             z=forward.returned["rg_lru"].unflatten(-1, (heads, -1)).transpose(1, 2),
             kind="gated recurrence per channel", of_channels=of_channels,
             to_projection=to_projection, signed=False, row_sum="any",
+            values="after a short convolution",
         )  # fmt: skip

@@ -43,6 +43,7 @@ class _ScanPerChannel(Mixer):
         return ChannelCall(
             v=scan.u, z=scan.output(), kind="state space per channel", of_channels=scan.rows,
             to_projection=to_projection, signed=True, row_sum="any",
+            values="after a short convolution",
         )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class MapCall(Call):
         parts: maps whose combination the map is, by name.
         seen: function that computes rows of the mask of keys; None for all earlier positions.
         rest: what z holds of no token, such as a memory: z is map @ v plus this.
+        values: what has mixed positions before the map, such as "after a short convolution".
     """
 
     v: Tensor
@@ -59,6 +60,7 @@ class MapCall(Call):
     parts: Mapping[str, MapRows] = field(default_factory=dict)
     seen: MapRows | None = None
     rest: Tensor | None = None
+    values: str = ""
     q: Tensor | None = None
     k: Tensor | None = None
 
@@ -115,8 +117,9 @@ class MapCall(Call):
 
     @property
     def about(self) -> str:
-        """Sign and row sums in words."""
-        return f"{'signed' if self.signed else 'not negative'}, rows sum to {self.row_sum}"
+        """Sign, row sums, and what mixes positions before the map, in words."""
+        told = f"{'signed' if self.signed else 'not negative'}, rows sum to {self.row_sum}"
+        return f"{told}, values {self.values}" if self.values else told
 
     @property
     def rows_at_once(self) -> int:

@@ -61,7 +61,7 @@ class Receptance(Mixer):
             z=_weighted_mean(k, by_head(value, width).mT.float(), rate, first).mT,
             kind="softmax per channel", of_channels=of_channels,
             to_projection=lambda z: gate * z.transpose(1, 2).flatten(2),
-            signed=False, row_sum="1",
+            signed=False, row_sum="1", values="after a mix with the position before",
         )  # fmt: skip
 
 

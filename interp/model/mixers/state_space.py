@@ -29,7 +29,7 @@ def decay(log_decay: Tensor, rows: Tensor) -> Tensor:
     """
     later = torch.arange(log_decay.shape[-1], device=rows.device) > rows[:, None]
     gap = log_decay[:, :, rows, None] - log_decay[:, :, None, :]
-    return gap.masked_fill(later, -torch.inf).exp()
+    return gap.masked_fill_(later, -torch.inf).exp_()
 
 
 @register_mixer
@@ -97,6 +97,7 @@ class StateSpace(Mixer):
             to_projection=to_projection,
             signed=True,
             row_sum="any",
+            values="after a short convolution",
         )
 
 

@@ -1,0 +1,100 @@
+"""Page of the benchmark of ways to find circuits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NOTHING = 1e-3  # of the largest score: below it an edge of a compiled program counts as not found
+SMALLER = {"screen_verify": {"candidates": 10, "primaries": 2}, "codes": {"repeats": 2}}
+TRAINING_STEPS = 600
+TRAINED_TASKS = ("greater_than", "docstring", "subject_verb", "ioi")
+
+
+def report(rows: list[dict[str, Any]], edges: list[dict[str, Any]]) -> str:
+    """The page."""
+    lines = [
+        "# Ways to find circuits",
+        "",
+        "AUROC of the sizes of scores against the known circuit; CMD on other pairs, heads outside"
+        " replaced by their corrupted values (0 is best), with its 95 % interval over pairs, and"
+        " that of random orders; Jaccard of the first heads when pairs are drawn anew (of"
+        " autoencoders, for codes); passes over all pairs; time as a multiple of one forward pass"
+        f" over them. {' and '.join(map(str, sorted({r['pairs'] for r in rows})))} pairs. Shares of"
+        " heads, so CMD does not compare with figures over edges elsewhere. Two CPU cores shared"
+        " with other work. Made by `benchmarks/circuits.py`.",
+        "",
+        "Planted models of 3 or 4 layers of 8 heads: a previous-token and an induction head among"
+        " random ones; *bystander* has a head with the induction head's attention that nobody"
+        " reads, *backup* one that works only when the induction head does not, *zoo* both, and a"
+        " head that takes half of the prediction back. *trained on four tasks*: a GPT-2 of 3 layers"
+        f" of 4 heads, trained in {TRAINING_STEPS} steps on {', '.join(TRAINED_TASKS)}; pairs are"
+        " drawn anew from the same templates. Model of stories: templates that were held out, fewer"
+        f" candidates ({SMALLER['screen_verify']['candidates']}) and autoencoders"
+        f" ({SMALLER['codes']['repeats']}). Circuits of these models are not known.",
+        "",
+        "| model, task | method | AUROC | CMD | random | Jaccard | forwards | backwards | time |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    notes: list[str] = []
+    for row in rows:
+        start = f"| {row['model']}, {row['task']} | {row['method']} |"
+        if "note" in row:
+            lines.append(f"{start} note {_noted(row['note'], notes)} | | | | | | |")
+            continue
+        truth, again = (_number(row[k], d) for k, d in (("auroc", 3), ("jaccard", 2)))
+        lines.append(
+            f"{start} {truth} | {row['cmd']:.3f} [{row['cmd_low']:.3f}, {row['cmd_high']:.3f}] |"
+            f" {row['random_cmd']:.3f} | {again} | {row['forwards']:.0f} | {row['backwards']:.0f} |"
+            f" {row['times_a_forward']:.0f}x |"
+        )
+    lines += ["", "## Known edges", "", *_known_edges(edges, notes)]
+    if notes:
+        lines += ["", "Notes:", *(f"{i + 1}. {note}" for i, note in enumerate(notes))]
+    return "\n".join(lines) + "\n"
+
+
+def _noted(note: str, notes: list[str]) -> int:
+    """The number of a note below the tables, the same for the same words."""
+    if note not in notes:
+        notes.append(note)
+    return notes.index(note) + 1
+
+
+def _number(x: float | None, digits: int) -> str:
+    return "" if x is None else f"{x:.{digits}f}"
+
+
+def _known_edges(rows: list[dict[str, Any]], notes: list[str]) -> list[str]:
+    names = list(dict.fromkeys(r["program"] for r in rows))
+    by_method: dict[str, dict[str, dict]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], {})[row["program"]] = row
+    lines = [
+        "AUROC of all edges of the residual graph against the known ones: those that were planted,"
+        " or, in programs compiled by Tracr, those through which the weights carry something of the"
+        f" words to the output. {rows[0]['pairs']} pairs; in programs, the share of the clean"
+        f" output that is left. Scores below {NOTHING:g} of the largest count as nothing. In"
+        " brackets, the known edges in the method's own set (or, marked with *, among as many first"
+        " edges), and how many others are. Attention in these programs is all or nothing, so one"
+        " gradient by its scores is nothing. `reverse` reads the length of the list: pairs of equal"
+        " length show none of those edges, pairs of two lengths (filled with padding) show all.",
+        "",
+        "| method | " + " | ".join(names) + " |",
+        "|---|" + "---|" * len(names),
+    ]
+    for method, found in by_method.items():
+        cells = []
+        for name in names:
+            row = found[name]
+            if "note" in row:
+                cells.append(f"note {_noted(row['note'], notes)}")
+                continue
+            star = "" if row["own_set"] else "*"
+            exact = (
+                "exact"
+                if (row["hit"], row["extra"]) == (row["true"], 0)
+                else (f"{row['hit']} of {row['true']}, {row['extra']} others")
+            )
+            cells.append(f"{row['auroc']:.3f} ({exact}{star})")
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
