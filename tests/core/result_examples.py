@@ -75,7 +75,7 @@ from interp.heads.vision_language.sinks import VisualSinks
 from interp.heads.weights._composition import composition_scores
 from interp.lens.direct import direct_logit_attribution
 from interp.lens.logit import logit_lens
-from interp.planted.image_text import image_text
+from interp.planted.with_picture import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.safety.curves import SafetyCurves
