@@ -6,6 +6,7 @@ from .mixers.map_call import MapCall
 from .mixers.mixer import Mixer, register_mixer
 from .model import Model
 from .sources.packages import Held
+from .spans import segment_spans
 
 __all__ = [
     "ActivationCache",
@@ -21,6 +22,7 @@ __all__ = [
     "mean",
     "register_mixer",
     "resample",
+    "segment_spans",
     "set_pattern",
     "set_z",
     "uniform",

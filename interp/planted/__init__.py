@@ -2,7 +2,8 @@
 
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
 saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
-needs learned positions: it is a `GPT2LMHeadModel`.) Each planted head has a stated role, so that
+needs learned positions: it is a `GPT2LMHeadModel`; `image_text` reads pictures: it is a
+`LlavaForConditionalGeneration`.) Each planted head has a stated role, so that
 the results of a method can be verified.
 
 Names and one-line summaries are read from `PLANTED` without importing torch.
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
     from interp.planted.selective import selective_induction
+    from interp.planted.with_picture import image_text
 
 PLANTED: dict[str, str] = {
     "induction": "a previous-token head feeding an induction head that copies",
@@ -57,6 +59,7 @@ __all__ = [
     "bystander",
     "copy_suppression",
     "duplicate_token",
+    "image_text",
     "induction",
     "looped",
     "noise",
@@ -96,6 +99,11 @@ def __getattr__(name: str) -> Any:
         from interp.planted.looped_program import looped
 
         return looped
+
+    if name == "image_text":
+        from interp.planted.with_picture import image_text
+
+        return image_text
     if name == "Planted":
         from interp.planted.assemble import Planted
 

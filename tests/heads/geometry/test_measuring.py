@@ -47,6 +47,7 @@ def test_blocks_of_rows_change_nothing(kind) -> None:
         layer.previous = before
         layer.W_O = torch.randn(4, 6, 10, generator=rng.manual_seed(1)).double()
         layer.turns = {p: torch.eye(6).double().expand(1, 18, 6, 6) for p in "qk"}
+        layer.segments = torch.tensor([[0] * 4 + [1] * 9 + [3] * 5]).expand(2, -1)
         layer.engine, layer.block = engine, 4 if engine == "streamed" else None
         found[engine] = {name: value(name, layer) for name in MEASURES}
     for name in MEASURES:

@@ -16,7 +16,7 @@ from interp.heads.vision_language import (
     visual_sinks,
 )
 from interp.heads.vision_language.contrast import blind_tokens, combined
-from interp.planted.image_text import ASK, PRIOR, SLOTS, image_text
+from interp.planted.with_picture import ASK, PRIOR, SLOTS, image_text
 
 ONE = ["outliers"]
 FIRST = 2  # position of the first placeholder
