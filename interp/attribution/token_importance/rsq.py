@@ -23,9 +23,10 @@ def rsq(
     """Attention that a token receives from all queries and heads, scaled to 0 to 1 per layer.
 
     The smallest sum of a layer becomes `low` and the largest `high`; the score is the mean over
-    layers. The range changes no ranking; weights of inputs, as published, need one above 0. Under a causal mask early tokens are
-    seen by more queries: the paper sums all the same ("none"); the code can also divide by the
-    number of queries that see the token ("linear") or its square root ("sqrt").
+    layers. The range changes no ranking; weights of inputs, as published, need one above 0. Under a
+    causal mask early tokens are seen by more queries: the paper sums all the same ("none"); the
+    code can also divide by the number of queries that see the token ("linear") or its square root
+    ("sqrt").
 
     Not for: explaining a target, or inputs with a sink, which receives most of the attention.
 
