@@ -131,8 +131,8 @@ def report(made: dict) -> str:
         "fall of the target as the top 10 to 50 % are removed. Means with 95 % intervals over "
         "texts (over stories, where two beginnings of a story are one cluster). * differs from "
         "random scores, in either direction: p < 0.05, paired sign flips, Holm-corrected over "
-        "methods. "
-        "Passes and seconds are per text, means of four texts. rcstat scores no token of the last "
+        "methods. Passes and seconds are per text, means of four texts."
+        " rcstat scores no token of the last "
         "quarter of a text; learned_attention without learned weights is mean_attention.",
     ]
     for case in made["models"].values():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interp.attribution.target import Target
 
 Array = np.ndarray
-By = Literal["position", "token"]
+DifferenceBy = Literal["position", "token"]
 
 
 def explain_difference(
@@ -32,7 +32,7 @@ def explain_difference(
     *,
     other_model: Any = None,
     other_prompts: Sequence[Any] | None = None,
-    by: By = "position",
+    by: DifferenceBy = "position",
     position: int = -1,
     clusters: Sequence[str] | None = None,
 ) -> PromptMeans:

@@ -99,7 +99,6 @@ def __getattr__(name: str) -> Any:
         from interp.planted.looped_program import looped
 
         return looped
-
     if name == "image_text":
         from interp.planted.with_picture import image_text
 

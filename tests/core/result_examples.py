@@ -98,7 +98,6 @@ from interp.lens.direct import direct_logit_attribution
 from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
 from interp.lens.tuned import TunedLens, tuned_lens
-from interp.planted.image_text import image_text
 from interp.planted.with_picture import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult

@@ -32,7 +32,7 @@ COUNTED = {"forward passes": "inputs", "backward passes": "inputs", "seconds": "
 
 
 @dataclass(eq=False)
-class Passes:
+class PassCounts:
     """Inputs that ran through a model, forward and backward."""
 
     forward: int = 0
@@ -40,9 +40,9 @@ class Passes:
 
 
 @contextmanager
-def counted_passes(module: nn.Module) -> Iterator[Passes]:
+def counted_passes(module: nn.Module) -> Iterator[PassCounts]:
     """Count the inputs of this thread's runs of a model, each input of a batch once."""
-    found = Passes()
+    found = PassCounts()
 
     def leave(inner: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
         x = _first_tensor(output)
