@@ -140,10 +140,8 @@ def tucker_loss(
             for site, (u, _) in factors.items()
         }
         null.append(float((worse * (_value(_cut(model, bases), task) - clean)).mean()))
-    made = model_provenance(model) | {
-        "made_by": "interp.causal.tucker_loss", "task": task.name, "seed": seed,
-        "clean": float(clean.mean()),
-    }  # fmt: skip
+    made = model_provenance(model) | Game(model, task, check=False).about()
+    made |= {"made_by": "interp.causal.tucker_loss", "seed": seed, "clean": float(clean.mean())}
     return TuckerLoss(
         tuple(shares), tuple(ranks), np.array(kept), np.stack(lost), np.array(null), task.unit,
         task.clusters, made,
