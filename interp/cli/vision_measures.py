@@ -54,7 +54,7 @@ def require_maps(names: Sequence[str]) -> None:
             ATTRIBUTION_METHODS.parse(name)
 
 
-def measured(
+def measures_of_images(
     model: Model, pictures: Pictures, asked: tuple[str, ...] | None, seed: int
 ) -> dict[str, Result]:
     """Compute the named measures, or all that the model and the images allow.
@@ -212,7 +212,7 @@ def write_maps(
     return folder / "maps.html"
 
 
-def write_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
+def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
     """Write the scores of heads of all measures as one table, which the atlas reads."""
     from interp.core.table import HeadTable
     from interp.heads.vision.result import ImageScores

@@ -91,11 +91,11 @@ def vision(
     from interp.cli.vision_images import Pictures
     from interp.cli.vision_measures import (
         chosen_measures,
-        measured,
+        measures_of_images,
         require_maps,
         text_of_vision,
+        write_head_table,
         write_maps,
-        write_table,
     )
 
     asked = chosen_measures(only)
@@ -109,7 +109,7 @@ def vision(
         model, images, masks=masks, cues=cues, texts=texts, bank=bank, resize=resize,
         number=number, seed=seed,
     )  # fmt: skip
-    found = measured(model, pictures, asked, seed)
+    found = measures_of_images(model, pictures, asked, seed)
     if form is not None:
         for result in found.values():
             printed_rows(result, form)
@@ -123,7 +123,7 @@ def vision(
             for suffix in (".html", ".csv", ".json"):
                 result.save(folder / f"{stem}{suffix}")
             voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
-        table = write_table(found, out, name)
+        table = write_head_table(found, out, name)
         if table is not None:
             voice.note(f"{table}: all scores of heads (interp atlas {out})")
         voice.note(f"{write_maps(model, pictures, maps, out, name, about)}: maps over images")
