@@ -200,3 +200,16 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
         receiver_heads(planted_induction, [plain, plain], apart=2)
     with pytest.raises(OptionError, match="one more"):
         linked_chains(planted_induction, sentences=4)
+
+
+def test_tokens_are_sampled_with_the_probabilities_of_the_model(planted_induction) -> None:
+    from interp.heads.chains.rollouts import sampled_continuations
+
+    ids = (0, 5, 9, 7)
+    logits = planted_induction.run([ids])[0, -1].double()
+    expected = (logits / 2).softmax(-1).detach()
+    generator = torch.Generator().manual_seed(0)
+    drawn = sampled_continuations(planted_induction, ids, 1, 20_000, 2.0, generator)[:, -1]
+    share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
+    error = (expected * (1 - expected) / len(drawn)).sqrt()
+    assert ((share - expected).abs() < 5 * error + 1e-12).all()
