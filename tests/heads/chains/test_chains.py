@@ -70,6 +70,26 @@ def test_text_becomes_spans_of_tokens() -> None:
         Chain.of_text(interp.load("planted:noise"), text)
 
 
+def test_a_tokenizer_without_offsets_gives_the_same_spans() -> None:
+    class Slow:
+        """The same tokenizer, without offsets."""
+
+        def __init__(self, inner) -> None:
+            self.inner, self.is_fast = inner, False
+
+        def __call__(self, text, **options):
+            return self.inner(text, **options)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    model = interp.load("planted:induction", tokenizer=word_tokenizer(["a", "b", "c", "."]))
+    fast = Chain.of_text(model, "a b. c a b. c")
+    model.tokenizer = Slow(model.tokenizer)
+    slow = Chain.of_text(model, "a b. c a b. c")
+    assert (slow.ids, slow.spans) == (fast.ids, fast.spans)
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gptj"])
 def test_streamed_means_equal_those_of_stored_patterns(loaded, family) -> None:
     model = loaded(family)
