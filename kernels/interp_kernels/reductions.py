@@ -12,7 +12,7 @@ Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions
 `Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys returned by `Largest`
 and `TopK`, labels) counts along the tensors' own axes.
 
-Unused so far: SegmentMass, SegmentToSegment, KeySetMass, Diagonal, Moments, ResultNorm.
+Unused so far: SegmentMass, KeySetMass, Diagonal, Moments, ResultNorm.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, ranks
+from interp.core.statistics import percentile_interval, ranks, redraw
 
 if TYPE_CHECKING:
     import os
@@ -199,7 +199,7 @@ def _redrawn(
     """Return the mean correlation with chains, and sentences within them, drawn again."""
     each = []
     for x, y in pairs:
-        at = rng.integers(len(x), size=(draws, len(x)))
+        at = redraw(len(x), draws, rng)
         each.append(_rank_correlation(x[at], y[at]))
     which = rng.integers(len(pairs), size=(len(pairs), draws))
     return _average(list(np.take_along_axis(np.stack(each), which, axis=0)))

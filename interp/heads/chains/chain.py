@@ -173,13 +173,13 @@ def _tokens(model: Model, text: str) -> tuple[list[int], list[int | None]]:
     # without offsets: where the tokens of the text up to each character end
     ids = list(tokenizer(text, verbose=False)["input_ids"])
     ends: list[int | None] = [None] * len(ids)
-    special = set(getattr(tokenizer, "all_special_ids", None) or [])
-    known = [i for i, token in enumerate(ids) if token not in special]
-    first = known[0] if known else 0
+    plain = list(_plain_ids(model, text))
+    places = range(len(ids) - len(plain) + 1)
+    first = next((i for i in places if ids[i : i + len(plain)] == plain), 0)
     done = 0
     for at in range(1, len(text) + 1):
-        n = len(tokenizer(text[:at], add_special_tokens=False, verbose=False)["input_ids"])
-        for i in range(done, min(n, len(known))):
+        n = min(len(_plain_ids(model, text[:at])), len(plain))
+        for i in range(done, n):
             ends[first + i] = at
         done = max(done, n)
     return ids, ends

@@ -163,8 +163,9 @@ def sampled_continuations(
         for _ in range(number):
             out = model.module(input_ids=new, past_key_values=cache, use_cache=True, **keep)
             cache = out.past_key_values
-            p = (out.logits[:, -1].float() / temperature).softmax(-1)
-            new = torch.multinomial(p, 1, generator=generator)
+            below = (out.logits[:, -1].double() / temperature).softmax(-1).cumsum(-1)
+            point = torch.rand(copies, 1, generator=generator, device=device, dtype=below.dtype)
+            new = (below <= point * below[:, -1:]).sum(-1, keepdim=True)
             ids = torch.cat([ids, new], 1)
     return ids
 

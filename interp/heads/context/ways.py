@@ -14,6 +14,7 @@ from interp.causal.gate_derivatives import frozen
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
+from interp.core.statistics import redraw
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.hidden import answer_log_odds, hide_spans
 from interp.heads.kv_cache.windows import cached_sites
@@ -175,10 +176,7 @@ def ridge_of_ablations(
     odds = log_odds_without(model, chain, sets, batch_size=batch_size)
     x, y = visible[:ablations].astype(float), odds[:ablations]
     weights, offset = _ridge(x, y, ridge)
-    boot = []
-    for _ in range(draws):
-        at = rng.integers(ablations, size=ablations)
-        boot.append(_ridge(x[at], y[at], ridge)[0])
+    boot = [_ridge(x[at], y[at], ridge)[0] for at in redraw(ablations, draws, rng)]
     predicted = visible[ablations:] @ weights + offset
     measured = odds[ablations:]
     varies = np.ptp(predicted) > 0 and np.ptp(measured) > 0

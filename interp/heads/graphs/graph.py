@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import OptionError
 from interp.core.result import Result
 from interp.core.statistics import auroc
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
-
-CENTRALITIES = {
-    "in_strength": "sum of the weights of edges to the node: attention that it receives",
-    "out_strength": "sum of the weights of edges from the node",
-    "pagerank": "share of a random walk along edges, with restarts",
-    "betweenness": "share of shortest paths through the node; an edge is 1 / weight long",
-    "closeness": "1 / mean distance of the nodes that reach it, times their share of all nodes",
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,6 +115,11 @@ class AttentionGraph(Result):
 
     def centrality(self) -> pd.DataFrame:
         """Return the centralities of every node, and its component.
+
+        `in_strength` and `out_strength` are sums of weights (attention received and given),
+        `pagerank` the share of a random walk along edges with restarts, `betweenness` the share of
+        shortest paths through the node, where an edge is 1 / weight long, and `closeness` the
+        inverse mean distance of other nodes to it.
 
         A graph need not be connected. Betweenness counts the paths that exist; closeness is of the
         nodes that reach a node, times their share of all nodes, so that a node of a small component
@@ -319,13 +316,3 @@ def _louvain(
     for at, mine in enumerate(sorted(found, key=min)):
         labels[list(mine)] = at
     return labels, float(nx.community.modularity(graph, found, weight="weight"))
-
-
-def require_kind(name: str) -> None:
-    """Raise if a centrality is not known.
-
-    Raises:
-        UnknownName: it is not among `CENTRALITIES`.
-    """
-    if name not in CENTRALITIES:
-        raise UnknownName("centrality", name, CENTRALITIES)

@@ -70,6 +70,26 @@ def test_text_becomes_spans_of_tokens() -> None:
         Chain.of_text(interp.load("planted:noise"), text)
 
 
+def test_a_tokenizer_without_offsets_gives_the_same_spans() -> None:
+    class Slow:
+        """The same tokenizer, without offsets."""
+
+        def __init__(self, inner) -> None:
+            self.inner, self.is_fast = inner, False
+
+        def __call__(self, text, **options):
+            return self.inner(text, **options)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    model = interp.load("planted:induction", tokenizer=word_tokenizer(["a", "b", "c", "."]))
+    fast = Chain.of_text(model, "a b. c a b. c")
+    model.tokenizer = Slow(model.tokenizer)
+    slow = Chain.of_text(model, "a b. c a b. c")
+    assert (slow.ids, slow.spans) == (fast.ids, fast.spans)
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gptj"])
 def test_streamed_means_equal_those_of_stored_patterns(loaded, family) -> None:
     model = loaded(family)
@@ -200,3 +220,16 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
         receiver_heads(planted_induction, [plain, plain], apart=2)
     with pytest.raises(OptionError, match="one more"):
         linked_chains(planted_induction, sentences=4)
+
+
+def test_tokens_are_sampled_with_the_probabilities_of_the_model(planted_induction) -> None:
+    from interp.heads.chains.rollouts import sampled_continuations
+
+    ids = (0, 5, 9, 7)
+    logits = planted_induction.run([ids])[0, -1].double()
+    expected = (logits / 2).softmax(-1).detach()
+    generator = torch.Generator().manual_seed(0)
+    drawn = sampled_continuations(planted_induction, ids, 1, 20_000, 2.0, generator)[:, -1]
+    share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
+    error = (expected * (1 - expected) / len(drawn)).sqrt()
+    assert ((share - expected).abs() < 5 * error + 1e-12).all()
