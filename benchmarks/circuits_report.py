@@ -26,11 +26,10 @@ def report(rows: list[dict[str, Any]], edges: list[dict[str, Any]]) -> str:
         "Planted models of 3 or 4 layers of 8 heads: a previous-token and an induction head among"
         " random ones; *bystander* has a head with the induction head's attention that nobody"
         " reads, *backup* one that works only when the induction head does not, *zoo* both, and a"
-        " head that takes half of the prediction back. *trained on four tasks*: a GPT-2 of 3 layers"
-        f" of 4 heads, trained in {TRAINING_STEPS} steps on {', '.join(TRAINED_TASKS)}; pairs are"
-        " drawn anew from the same templates. Model of stories: templates that were held out, fewer"
-        f" candidates ({SMALLER['screen_verify']['candidates']}) and autoencoders"
-        f" ({SMALLER['codes']['repeats']}). Circuits of these models are not known.",
+        " head that takes half of the prediction back. Model of stories: templates that were held"
+        f" out, fewer candidates ({SMALLER['screen_verify']['candidates']}) and autoencoders"
+        f" ({SMALLER['codes']['repeats']}); its circuit is not known.",
+        *_of_trained(rows),
         "",
         "| model, task | method | AUROC | CMD | random | Jaccard | forwards | backwards | time |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -51,6 +50,17 @@ def report(rows: list[dict[str, Any]], edges: list[dict[str, Any]]) -> str:
     if notes:
         lines += ["", "Notes:", *(f"{i + 1}. {note}" for i, note in enumerate(notes))]
     return "\n".join(lines) + "\n"
+
+
+def _of_trained(rows: list[dict[str, Any]]) -> list[str]:
+    if not any(row["model"].startswith("trained") for row in rows):
+        return []
+    return [
+        "",
+        "*trained on four tasks*: a GPT-2 of 3 layers of 4 heads, trained in"
+        f" {TRAINING_STEPS} steps on {', '.join(TRAINED_TASKS)}; pairs are drawn anew from the same"
+        " templates.",
+    ]
 
 
 def _noted(note: str, notes: list[str]) -> int:
