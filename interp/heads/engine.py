@@ -73,7 +73,7 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     """Return True if a metric is defined at a site; see `interp.heads.defined_at`."""
     analysis = bound.analysis
     usual = analysis.kind in ("detector", "statistic") and analysis.sequences == "one"
-    if usual and site.stack != "cross" and not site.of_tower and model.takes_text:
+    if usual and site.stack in ("decoder", "encoder") and model.takes_text:
         return True
     return why_left_out(bound, site, model) is None
 
