@@ -180,7 +180,7 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
     bins = np.where(np.isnan(z), len(colours), np.rint(part * (len(colours) - 1))).astype(np.uint8)
     ramp = indexed_png(np.arange(len(colours), dtype=np.uint8)[None], colours)
     end = x.last + 14
-    parts = [
+    parts = [] if scale.showscale is False else [
         element("image", href=data_url(ramp), x=end - 50, y=y.first + 58, width=100, height=12,
                 preserveAspectRatio="none", transform=f"rotate(-90 {end:g} {y.first + 64:g})"),
         *_texts([f"{high:.3g}", *_lines(scale.colorbar.title.text)], end + 10, y.first + 22),

@@ -295,11 +295,12 @@ class PatternRun:
             bounds: metrics with their options.
             what: name of the pass, for the progress and for kept pieces.
         """
-        model = view_for(model, prompts) if model.joint_sites else model
         kept = None if self.pieces is None else self.pieces.whole(what, bounds, self.model)
         if kept is not None and self.pieces is not None:
             self.masks |= self.pieces.masks(what) if what == SCORING else {}
             return kept
+        # a draw of random weights whose pieces are kept is not made, and has no model
+        model = view_for(model, prompts) if model.joint_sites else model
         total = len(self.model.sites) * len(batches(model, prompts, self.batch_size))
         done = 0
         self.tell(what, 0, total)
