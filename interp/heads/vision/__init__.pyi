@@ -1,3 +1,4 @@
+from .added_register import added_register
 from .agreement import attention_iou, map_agreement, pointing_game
 from .class_queries import ClassQueries, QueryMaps, query_maps
 from .class_token import class_token_effects
@@ -13,6 +14,7 @@ from .parts import ImageParts, image_parts
 from .patch_distance import patch_distance
 from .readout import ImageReadout, image_readout
 from .readout_accuracy import head_readouts
+from .register_neurons import register_neurons
 from .result import ImageScores
 from .spurious import locate_spurious_heads
 from .text_tower import text_embeddings
@@ -29,6 +31,7 @@ __all__ = [
     "LabelledImages",
     "PatchGrid",
     "QueryMaps",
+    "added_register",
     "attention_iou",
     "class_token_effects",
     "correct_spurious_heads",
@@ -46,6 +49,7 @@ __all__ = [
     "pointing_game",
     "query_maps",
     "read_images",
+    "register_neurons",
     "text_embeddings",
     "text_span",
 ]
