@@ -20,7 +20,7 @@ from interp.heads.vision.readout import image_output
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-Change = Callable[[Tensor], Tensor]
+NeuronChange = Callable[[Tensor], Tensor]
 
 
 def encoder_layers(model: Model) -> dict[int, str]:
@@ -101,10 +101,10 @@ def read_neurons(
 
 
 @contextmanager
-def changed_neurons(model: Model, changes: Mapping[str, Change]) -> Iterator[None]:
-    """Change the neurons in front of some matrices, given by path, in runs inside."""
+def changed_neurons(model: Model, changes: Mapping[str, NeuronChange]) -> Iterator[None]:
+    """NeuronChange the neurons in front of some matrices, given by path, in runs inside."""
 
-    def hook_of(change: Change) -> Any:
+    def hook_of(change: NeuronChange) -> Any:
         return lambda module, args: (change(args[0]), *args[1:])
 
     with ExitStack() as open_hooks:

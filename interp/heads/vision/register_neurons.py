@@ -82,12 +82,13 @@ def register_neurons(
     shares = high[:, ranking].mean((1, 2))
     at = int(shares.argmax()) if layer is None else layers.index(layer)
     marked = high[at]
+    where = f"layer {layers[at]}" if layer is not None or shares.any() else "any layer"
     for name, half in (("first", ranking), ("second", judging)):
         if not marked[half].any():
             limit = f"a norm above {cut}" if cut is not None else f"{times:g} times the median norm"
             raise PromptError(
-                f"{model.name}: no patch of the {name} half of the images has {limit} after layer "
-                f"{layers[at]}; give more images or a lower cut, or there are no such tokens"
+                f"{model.name}: no patch of the {name} half of the images has {limit} after "
+                f"{where}; lower the cut or give more images; a model may also have no such tokens"
             )
     matrices = {n: p for n, p in writing_matrices(model, pixels).items() if n <= layers[at]}
     rng = np.random.default_rng([seed, 1])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from heads.vision.towers import drawn, module_of, noise, shapes, tower
-from torch import nn
+from heads.vision.towers import NEURON, drawn, module_of, noise, shapes, tower, with_neuron
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
@@ -18,34 +15,7 @@ from interp.heads.vision import added_register, register_neurons
 from interp.heads.vision.neurons import added_token, changed_neurons, writing_matrices
 from interp.heads.vision.register_runs import shift_to_last
 
-PATCH, NEURON = 35, 64  # the last patch; the neuron behind those of the trained model
 PLANTED = (0, NEURON)
-
-
-@cache
-def with_neuron(seed: int = 0) -> interp.Model:
-    """`bundled:shapes` with one neuron more, which fires at one patch and writes a long vector."""
-    module: Any = copy.deepcopy(shapes().module)
-    generator = torch.Generator().manual_seed(seed)
-    place, written = torch.randn(2, 32, generator=generator)
-    place = (place - place.mean()) / (place - place.mean()).norm()
-    with torch.no_grad():
-        module.vit.embeddings.position_embeddings[0, 1 + PATCH] += 8 * place
-        mlp = module.vit.layers[0].mlp
-        mlp.fc1, mlp.fc2 = _grown(mlp.fc1, 1, 0), _grown(mlp.fc2, 0, 1)
-        mlp.fc1.weight[NEURON], mlp.fc1.bias[NEURON] = 4 * place, -10.0
-        mlp.fc2.weight[:, NEURON] = 60 * written / written.norm()
-    return interp.load(module)
-
-
-def _grown(old: nn.Linear, rows: int, columns: int) -> nn.Linear:
-    """The same matrix with rows and columns of zeros."""
-    new = nn.Linear(old.in_features + columns, old.out_features + rows)
-    nn.init.zeros_(new.weight)
-    nn.init.zeros_(new.bias)
-    new.weight[: old.out_features, : old.in_features] = old.weight
-    new.bias[: old.out_features] = old.bias
-    return new
 
 
 def test_the_planted_neuron_is_first_and_others_are_far_below() -> None:
@@ -60,7 +30,7 @@ def test_the_planted_neuron_is_first_and_others_are_far_below() -> None:
 
 
 def test_the_added_token_takes_the_norm_over_and_random_neurons_do_not() -> None:
-    images = drawn().part(slice(40, 100))
+    images = drawn().part(slice(80, 240))
     found = added_register(with_neuron(), images, [PLANTED], images.labels)
     rows = found.to_pandas().set_index(["part", "metric"])
     for layer in range(3):
@@ -74,6 +44,9 @@ def test_the_added_token_takes_the_norm_over_and_random_neurons_do_not() -> None
         norm = rows.loc[(f"layer {layer}, with register", "register_norm")]
         assert norm["score"] > 50
         assert norm["null"] < 4
+    before, after = (rows.loc[(f"{x} register", "accuracy")] for x in ("without", "with"))
+    assert after["score"] > before["score"] + 0.03
+    assert after["null"] < before["score"] + 0.01
     # the last layer's heads rest on the long patch, and no longer when the token has it
     before, after = (
         rows.loc[(f"layer 2, {x} register", "on_high_norm_patches")] for x in ("without", "with")
