@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.heads.vision.images import checked_labels, image_batch, image_provenance, vision_sites
-from interp.heads.vision.neurons import writing_matrices
+from interp.heads.vision.neurons import width_of, writing_matrices
 from interp.heads.vision.patterns import grid_of
 from interp.heads.vision.register_runs import BY_LAYER, RegisterRun, register_run
 from interp.heads.vision.result import ImageScores
@@ -77,7 +77,7 @@ def added_register(
         raise OptionError(f"cut={cut}, times={times}, n_random={n_random}; give positive numbers")
     pixels = image_batch(model, images)
     first, matrices = grid_of(model, pixels).prefix, writing_matrices(model, pixels)
-    widths = {n: model.module.get_submodule(p).in_features for n, p in matrices.items()}
+    widths = {n: width_of(model, path) for n, path in matrices.items()}
     chosen = _by_layer(neurons, widths)
     classes = None if labels is None else checked_labels(model, labels, len(pixels))
     rng = np.random.default_rng(seed)

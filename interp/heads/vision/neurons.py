@@ -80,6 +80,12 @@ def writing_matrices(model: Model, pixels: Tensor) -> dict[int, str]:
     return ran
 
 
+def width_of(model: Model, matrix: str) -> int:
+    """Return the number of neurons in front of a matrix, given by path."""
+    module: Any = model.module.get_submodule(matrix)
+    return int(module.in_features)
+
+
 @contextmanager
 def read_neurons(
     model: Model, matrices: Mapping[int, str]
