@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from interp.core.result import Result
     from interp.model.model import Model
 
-ON_REQUEST = ("registers", "pruning")  # of models with tokens of high norm; many runs
+ON_REQUEST = ("registers", "pruning")  # few models have long tokens; pruning needs many runs
 MEASURES = (
     "direct", "distance", "tokens", "class_token", "readouts", "agreement", "cue", "texts",
     *ON_REQUEST,

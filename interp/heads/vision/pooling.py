@@ -41,7 +41,7 @@ def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> Ima
 
     Null: none; uniform attention is 1 / number of patches.
 
-    Not for: the output of models that only read the pooled vector through another matrix.
+    Not for: showing that a patch is used; its values may be small where attention is large.
     """
     vision_config(model)
     name, pixels = pooling_of(model), image_batch(model, images)
