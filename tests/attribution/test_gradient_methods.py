@@ -230,10 +230,10 @@ def test_the_mean_baseline_is_that_of_the_vocabulary(monkeypatch) -> None:
     module = sys.modules[declared.function.__module__]
     monkeypatch.setattr(module, "AT_ONCE", 7)
     want = example.model.module.model.embed_tokens.weight.detach().mean(0)
-    found = module._baseline(example, "mean")
+    found = module.baseline_embeddings(example, "mean")
     assert found.shape[:2] == (1, len(example))
     assert torch.allclose(found[0], want.expand(len(example), -1), atol=1e-7)
-    assert not module._baseline(example, "zero").any()
+    assert not module.baseline_embeddings(example, "zero").any()
 
 
 # --- completeness flags ---------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy)
         ["--help"], ["metrics"], ["methods"], ["circuit", "x", "y", "--list"],
         ["metrics", "next_to_last"], ["methods", "last_token"], ["heads", "--help"],
         ["score", "--help"],
-        ["complete", "hea"], ["complete", "score", "-m", "next"],
+        ["complete", "heads"], ["complete", "score", "-m", "next"],
         ["complete", "attribute", "-m", "last"], ["complete", "circuit", "--method", "by_l"],
         ["complete", "heads", "bundled:ind"], ["complete", "score", "--source", "bo"],
     )  # fmt: skip

@@ -142,10 +142,10 @@ def iou_f1(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> flo
 
 def auprc(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> float:
     """Compute the area under the curve of precision against recall."""
-    from sklearn.metrics import auc, precision_recall_curve
+    from sklearn.metrics import precision_recall_curve
 
     precision, recall, _ = precision_recall_curve(evidence, scores)
-    return float(auc(recall, precision))
+    return float(-np.trapezoid(precision, recall))  # recall falls along the curve
 
 
 AGREEMENT: dict[str, Callable[[Array, Array], float]] = {

@@ -66,8 +66,7 @@ def rcstat(example: Example, *, generated: int = 0, heads: int = 0, stack: str =
             logits = call.scores(rows)[0].double().cpu()
             found[site] = relative(logits, call.visible(rows)[0].cpu(), n - count)
 
-    with torch.no_grad(), example.model.visited(visit):
-        example.model.run(example.inputs)
+    example.model.read(example.inputs, visit, last=1)
     names = [f"L{s.layer}H{h}" for s in sites for h in range(s.n_heads)]
     each = torch.cat([found[s] for s in sites])  # [head of any layer, prompt]
     order = each.mean(1).argsort(descending=True).tolist()

@@ -14,7 +14,7 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.heads.chains.chain import Chain
-from interp.heads.chains.vertical import APART, read_sentence_pairs, vertical_scores
+from interp.heads.chains.vertical import APART, vertical_scores, visit_sentence_attention
 from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.windows import cached_sites
 from interp.model.content import result_provenance
@@ -201,7 +201,7 @@ def _vertical(model: Model, chain: Chain, apart: int, beyond: bool) -> np.ndarra
     def use(site: Site, pairs: SentencePairs) -> None:
         found[site] = vertical_scores(pairs, apart)
 
-    read_sentence_pairs(model, chain, use, beyond=beyond)
+    visit_sentence_attention(model, chain, use, beyond=beyond)
     return np.concatenate([found[site] for site in cached_sites(model)])
 
 

@@ -32,7 +32,7 @@ APART = 4
 SentencePairs = Float[np.ndarray, "head later earlier"]
 
 
-def read_sentence_pairs(
+def visit_sentence_attention(
     model: Model, chain: Chain, use: Callable[[Site, SentencePairs], None], *, beyond: bool = False
 ) -> None:
     """Compute the mean attention of every pair of sentences, one layer at a time.
@@ -133,7 +133,7 @@ def sentence_attention(
         nonlocal total
         total += pairs[chosen[site.stack, site.layer]].sum(0)
 
-    read_sentence_pairs(model, chain, use, beyond=beyond)
+    visit_sentence_attention(model, chain, use, beyond=beyond)
     return total / number
 
 

@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.intervals import share_interval
 from interp.core.result import Result
-from interp.core.statistics import DRAWS, percentile_interval, tails_of
+from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.heads.vision.images import batches_of, image_batch, image_provenance, vision_stack
 from interp.heads.vision.readout import image_output
 from interp.heads.vision.result import ImageScores
@@ -110,7 +110,7 @@ class CorrectedAccuracy(Result):
         lowest = np.full((2, DRAWS), np.inf)
         for name in self.groups:
             index = np.flatnonzero(labels == name)
-            pick = index[rng.integers(len(index), size=(DRAWS, len(index)))]
+            pick = index[redraw(len(index), DRAWS, rng)]
             for row, right in zip(lowest, (self.before, self.after), strict=True):
                 np.minimum(row, right[pick].mean(1), out=row)
         every = {"before": lowest[0], "after": lowest[1], "gain": lowest[1] - lowest[0]}

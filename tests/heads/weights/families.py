@@ -32,7 +32,10 @@ NO_VOCABULARY = (
          "mpnet", "roformer", "deberta", "deberta_v2"),
         NONLINEAR,
     )
-    | dict.fromkeys(("vit", "deit", "dinov2", "beit", "swin", "clip", "siglip"), NO_LOGITS)
+    | dict.fromkeys(
+        ("vit", "deit", "dinov2", "dinov2_with_registers", "beit", "swin", "clip", "siglip"),
+        NO_LOGITS,
+    )
     | dict.fromkeys(("wav2vec2", "xlnet"), NO_TOKENS)
 )  # fmt: skip
 GATED = {"qwen3_next": "z is gated entry by entry"}
