@@ -74,7 +74,10 @@ def build_model(recipe: Recipe) -> ViTForImageClassification:
     return ViTForImageClassification(config)
 
 
-def _train(recipe: Recipe, seed: int) -> tuple[ViTForImageClassification, list[list[float]]]:
+def trained_classifier(
+    recipe: Recipe, seed: int
+) -> tuple[ViTForImageClassification, list[list[float]]]:
+    """Train a model by a recipe; return it with its loss by step."""
     torch.manual_seed(seed)
     model = build_model(recipe)
     rng = np.random.default_rng([seed, 0])
@@ -178,7 +181,7 @@ def train(
     """
     began = time.monotonic()
     with own_torch(seed, threads):
-        model, curve = _train(recipe, seed)
+        model, curve = trained_classifier(recipe, seed)
         scores = examine(model, seed, number)
     trained = save_rounded(model, out)
     record = {

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from interp.core.result import Result
     from interp.model.model import Model
 
-MEASURES = ("direct", "distance", "tokens", "class_token", "readouts", "agreement", "cue", "texts")
+ON_REQUEST = ("registers", "pruning")  # few models have long tokens; pruning needs many runs
+MEASURES = (
+    "direct", "distance", "tokens", "class_token", "readouts", "agreement", "cue", "texts",
+    *ON_REQUEST,
+)  # fmt: skip
 SHOWN = 4  # images of a page of maps
 
 
@@ -44,13 +48,13 @@ def chosen_measures(only: str | None) -> tuple[str, ...] | None:
 
 
 def require_maps(names: Sequence[str]) -> None:
-    """Raise if a map is neither class_attention, nor a head, nor an attribution method.
+    """Raise if a map is not class_attention, pooling, a head or an attribution method.
 
     Raises:
         UnknownName: there is no such map.
     """
     for name in names:
-        if name != "class_attention" and not re.fullmatch(r"L\d+H\d+", name):
+        if name not in ("class_attention", "pooling") and not re.fullmatch(r"L\d+H\d+", name):
             ATTRIBUTION_METHODS.parse(name)
 
 
@@ -73,6 +77,7 @@ def measures_of_images(
     needs = {
         "direct": (classes, "--texts, as the model has no classes"),
         "class_token": (classes, "--texts, as the model has no classes"),
+        "pruning": (classes, "--texts, as the model has no classes"),
         "readouts": (labels is not None, "images in subfolders named after their class"),
         "agreement": (pictures.masks is not None, "--masks"),
         "cue": (pictures.cues is not None and labels is not None, "--cues and labels"),
@@ -82,13 +87,17 @@ def measures_of_images(
         there, what = needs.get(name, (True, ""))
         if not there:
             raise OptionError(f"--only {name} needs {what}")
-    chosen = asked or tuple(m for m in MEASURES if needs.get(m, (True, ""))[0])
+    chosen = asked or tuple(
+        m for m in MEASURES if m not in ON_REQUEST and needs.get(m, (True, ""))[0]
+    )
     if asked is None and "class_token" in chosen and not _has_class_token(model, x):
         chosen = tuple(m for m in chosen if m != "class_token")
     found: dict[str, Result] = {}
     for name in chosen:
         if name == "cue":
             found |= _cue(model, pictures, texts, seed)
+        elif name == "registers":
+            found |= _registers(model, pictures, None if embeds else labels, seed)
         else:
             found[name] = _one(model, pictures, name, texts, embeds, seed)
     return found
@@ -105,6 +114,9 @@ def _one(
         "distance": lambda: vision.patch_distance(model, x),
         "tokens": lambda: vision.high_norm_tokens(model, x),
         "class_token": lambda: vision.class_token_effects(model, x, labels, texts=texts, seed=seed),
+        "pruning": lambda: vision.prune_image_tokens(
+            model, x, labels, masks=pictures.masks, texts=texts, seed=seed
+        ),
         "readouts": lambda: vision.head_readouts(model, x, labels, seed=seed),
         "agreement": lambda: vision.map_agreement(
             model, x, pictures.masks, labels=None if embeds else labels, seed=seed
@@ -156,6 +168,22 @@ def _cue(model: Model, pictures: Pictures, texts: Any, seed: int) -> dict[str, R
             how="forward",
             texts=texts,
             seed=seed,
+        ),
+    }
+
+
+def _registers(model: Model, pictures: Pictures, labels: Any, seed: int) -> dict[str, Result]:
+    """Find register neurons on one half of the images, and shift them on the other."""
+    from interp.heads import vision
+
+    order = np.random.default_rng(seed).permutation(len(pictures.pixels))
+    first, second = order[: len(order) // 2], order[len(order) // 2 :]
+    neurons = vision.register_neurons(model, pictures.pixels[first], seed=seed)
+    own = None if labels is None else labels[second]
+    return {
+        "registers": neurons,
+        "added_register": vision.added_register(
+            model, pictures.pixels[second], neurons, own, seed=seed
         ),
     }
 
@@ -217,7 +245,11 @@ def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path 
     from interp.core.table import HeadTable
     from interp.heads.vision.result import ImageScores
 
-    tables = [x.table for x in found.values() if isinstance(x, ImageScores)]
+    tables = [
+        x.table
+        for x in found.values()
+        if isinstance(x, ImageScores) and any(head >= 0 for _, _, head in x.places)
+    ]
     if not tables:
         return None
     path = out / f"vision-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.parquet"

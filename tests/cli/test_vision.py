@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from heads.vision.towers import with_neuron
 
 from interp.bundled.shape_images import PATTERNS, shape_images
 from interp.core.table import HeadTable
@@ -63,6 +65,18 @@ def test_a_folder_of_images(run, tmp_path) -> None:
     assert "24 images" not in text.splitlines()[1]
 
 
+def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -> None:
+    with_neuron().module.save_pretrained(tmp_path / "vit")
+    out = tmp_path / "out"
+    args = (str(tmp_path / "vit"), "-n", "24", "--only", "registers,pruning", "-o", str(out), "-q")
+    text = run("vision", *args, "--images", str(written(tmp_path, 24) / "images")).stdout
+    assert re.search(r"register_neuron +L0N64", text)
+    assert re.search(r"register_norm +layer 0, with register", text)
+    assert re.search(r"pruned_accuracy +keep", text)
+    [table] = out.rglob("pruning.csv")
+    assert "loss_change" in table.read_text()
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -95,6 +109,13 @@ def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
     code, [line] = errors("vision", "bundled:induction", "-q")
     assert code
     assert "reads no images" in line
+    code, [line] = errors("vision", SPURIOUS, "--only", "registers", "-n", "8", "-q")
+    assert code
+    assert "after any layer" in line
+    pooling = ("--map", "pooling", "--only", "distance", "-n", "4", "-o", str(tmp_path / "out"))
+    code, lines = errors("vision", SPURIOUS, *pooling, "-q")
+    assert code
+    assert "0 pooling attentions" in lines[-1]
     code, [line] = errors("vision", SPURIOUS, "--images", str(tmp_path), "-q")
     assert code
     assert "asks for 24 x 24: resize it" in line

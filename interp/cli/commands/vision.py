@@ -42,12 +42,13 @@ GROUP = "Heads"
 @click.option(
     "--only", metavar="NAME,...",
     help="Measures: direct, distance, tokens, class_token, readouts, agreement, cue, texts; by "
-    "default all for which there is what they need.",
+    "default these, where there is what they need. Only when named: registers, pruning.",
 )  # fmt: skip
 @click.option(
     "--map", "maps", multiple=True, metavar="NAME", default=("class_attention", "rollout"),
     show_default=True,
-    help="Map to draw: class_attention, a head, or an attribution method. Repeatable.",
+    help="Map to draw: class_attention, pooling (SigLIP), a head, or an attribution method. "
+    "Repeatable.",
 )  # fmt: skip
 @click.option(
     "-n", "--number", default=200, show_default=True, type=click.IntRange(4),
@@ -85,8 +86,9 @@ def vision(
 
     Direct effects on the class (or on the similarity to texts), attention distance in patches,
     tokens of high norm, the class token with and without, readouts of heads against the encoder,
-    agreement with masks, and with cues the heads that decide by them, found on one half of the
-    images and corrected on the other.
+    agreement with masks, neurons that make tokens of high norm and an added token that takes them
+    over, pruning of patches by the attention of the class token, and with cues the heads that
+    decide by them, found on one half of the images and corrected on the other.
     """
     from interp.cli.vision_images import Pictures
     from interp.cli.vision_measures import (

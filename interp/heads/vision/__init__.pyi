@@ -1,3 +1,4 @@
+from .added_register import added_register
 from .agreement import attention_iou, map_agreement, pointing_game
 from .class_queries import ClassQueries, QueryMaps, query_maps
 from .class_token import class_token_effects
@@ -11,11 +12,14 @@ from .images import PatchGrid, image_batch
 from .maps import ImageMaps, image_maps
 from .parts import ImageParts, image_parts
 from .patch_distance import patch_distance
+from .pooling import pooling_attention
 from .readout import ImageReadout, image_readout
 from .readout_accuracy import head_readouts
+from .register_neurons import register_neurons
 from .result import ImageScores
 from .spurious import locate_spurious_heads
 from .text_tower import text_embeddings
+from .token_pruning import prune_image_tokens
 
 __all__ = [
     "ClassQueries",
@@ -29,6 +33,7 @@ __all__ = [
     "LabelledImages",
     "PatchGrid",
     "QueryMaps",
+    "added_register",
     "attention_iou",
     "class_token_effects",
     "correct_spurious_heads",
@@ -44,8 +49,11 @@ __all__ = [
     "map_agreement",
     "patch_distance",
     "pointing_game",
+    "pooling_attention",
+    "prune_image_tokens",
     "query_maps",
     "read_images",
+    "register_neurons",
     "text_embeddings",
     "text_span",
 ]

@@ -72,7 +72,7 @@ def high_norm_tokens(
         streams = [own["resid_pre", sites[0].layer]]
         streams += [own["resid_post", s.layer] for s in sites]
         norms = [x.double().norm(dim=-1).cpu() for x in streams]
-        high = [_high(x[:, first:], cut, times) for x in norms]
+        high = [high_norm_patches(x[:, first:], cut, times) for x in norms]
         rows[0].append(torch.stack([x.double().mean(1) for x in high[1:]]))
         middle = [x[:, first:].median(1).values for x in norms[1:]]
         rows[1].append(torch.stack([
@@ -110,9 +110,10 @@ def high_norm_tokens(
     )  # fmt: skip
 
 
-def _high(
+def high_norm_patches(
     norms: Float[Tensor, "image patch"], cut: float | None, times: float
 ) -> Bool[Tensor, "image patch"]:
+    """Mark patches whose norm exceeds a cut, or without one a multiple of the image's median."""
     limit = norms.median(1, keepdim=True).values * times if cut is None else cut
     return norms > limit
 

@@ -20,6 +20,7 @@ from interp.heads.vision.example import ImageExample
 from interp.heads.vision.images import checked_labels, image_batch, image_provenance, vision_sites
 from interp.heads.vision.overlay import map_figure
 from interp.heads.vision.patterns import class_rows, grid_of, image_patterns
+from interp.heads.vision.pooling_patterns import pooling_patterns
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 ENSEMBLE = "class_attention"
+POOLING = "pooling"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,8 +102,9 @@ def image_maps(
     """Map what a vision transformer attends to, or what explains a class, over each image.
 
     "class_attention" is the attention of the class token, averaged over heads and layers (of all
-    queries in a model without one): the importance of tokens as an ensemble over layers. A head
-    such as L2H1 gives its own attention. Every attribution method of `interp methods` that needs
+    queries in a model without one): the importance of tokens as an ensemble over layers. "pooling"
+    is the attention of SigLIP's learned query, averaged over its heads. A head such as L2H1 gives
+    its own attention. Every attribution method of `interp methods` that needs
     patterns or their gradients can be named, such as rollout and chefer; their scores of class
     token and registers are not drawn.
 
@@ -143,6 +146,9 @@ def map_of_images(
     """Compute one map per image by one method; see `image_maps`."""
     grid = grid_of(model, pixels)
     shape = len(pixels), grid.rows, grid.columns
+    if method == POOLING:
+        pooled = pooling_patterns(model, pixels, batch_size)[0]
+        return pooled.mean(1)[:, grid.prefix :].cpu().numpy().reshape(shape)
     if _reads_attention(method):
         found = []
         for patterns in image_patterns(model, pixels, batch_size):
@@ -170,5 +176,5 @@ def map_of_images(
 
 
 def _reads_attention(name: str) -> bool:
-    """Return True for the ensemble and for a head, which need no target."""
-    return name == ENSEMBLE or re.fullmatch(r"L\d+H\d+", name) is not None
+    """Return True for the ensemble, pooling and a head, which need no target."""
+    return name in (ENSEMBLE, POOLING) or re.fullmatch(r"L\d+H\d+", name) is not None

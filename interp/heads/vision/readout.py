@@ -112,7 +112,7 @@ class FrozenReadout:
             self.beside = torch.zeros_like(x)
         else:
             pooling = read.module(read.pool)
-            self.across = _pooling_map(pooling, x)
+            self.across = pooling_map(pooling, x)
             whole = pooling(x)
             y = self._by_attention(x[:, None])[:, 0] + self.across[1]
             self.beside, x = whole.double() - y, whole
@@ -214,7 +214,7 @@ def _pooled(x: Tensor, pool: str, first: int) -> Tensor:
     return patches if pool == "mean of patches" else torch.cat([x[..., 0, :], patches], -1)
 
 
-def _pooling_map(pooling: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def pooling_map(pooling: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return pattern, bias, value and output matrices per head of an attention with one query."""
     attention: Any = pooling.get_submodule("attention")
     probe = pooling.get_parameter("probe").expand(len(x), -1, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 import interp
 from interp.bundled.shape_images import ShapeImages, shape_images
 
+PATCH, NEURON = 35, 64  # the last patch; the neuron behind those of the trained model
 SIZES: dict[str, Any] = {
     "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 3,
     "image_size": 16, "patch_size": 4,
@@ -75,3 +77,35 @@ def attentions(module: Any, pixels: Tensor) -> Tensor:
         out = module(pixel_values=pixels, output_attentions=True)
     module.set_attn_implementation("sdpa")
     return torch.stack(out.attentions)
+
+
+@cache
+def with_neuron(seed: int = 2) -> interp.Model:
+    """`bundled:shapes` with one neuron more, which fires at one patch and writes a long vector.
+
+    With seed 2 that vector makes the model wrong on some images; with most others it does not.
+    """
+    module: Any = copy.deepcopy(shapes().module)
+    generator = torch.Generator().manual_seed(seed)
+    place, written = torch.randn(2, 32, generator=generator)
+    place = (place - place.mean()) / (place - place.mean()).norm()
+    with torch.no_grad():
+        module.vit.embeddings.position_embeddings[0, 1 + PATCH] += 8 * place
+        for layer in module.vit.layers:
+            layer.mlp.fc1 = _grown(layer.mlp.fc1, 1, 0)
+            layer.mlp.fc2 = _grown(layer.mlp.fc2, 0, 1)
+        module.config.intermediate_size += 1
+        mlp = module.vit.layers[0].mlp
+        mlp.fc1.weight[NEURON], mlp.fc1.bias[NEURON] = 4 * place, -10.0
+        mlp.fc2.weight[:, NEURON] = 60 * written / written.norm()
+    return interp.load(module)
+
+
+def _grown(old: nn.Linear, rows: int, columns: int) -> nn.Linear:
+    """The same matrix with rows and columns of zeros."""
+    new = nn.Linear(old.in_features + columns, old.out_features + rows)
+    nn.init.zeros_(new.weight)
+    nn.init.zeros_(new.bias)
+    new.weight[: old.out_features, : old.in_features] = old.weight
+    new.bias[: old.out_features] = old.bias
+    return new
