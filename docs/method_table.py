@@ -144,7 +144,8 @@ NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
         "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
-        "make_contrast", "make_pairs", "patch_first", "published", "signals", "smallest_set",
+        "make_contrast", "make_pairs", "patch_first", "published", "read_facts", "signals",
+        "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures

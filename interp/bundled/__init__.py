@@ -49,7 +49,7 @@ def path(name: str) -> Path:
 @cache
 def attention_warning() -> str:
     """Return the sentence, with measured figures, for every page that shows attention."""
-    made = json.loads((path("deceive") / "training.json").read_text(encoding="utf-8"))
+    made = json.loads((HERE / "deceive" / "training.json").read_text(encoding="utf-8"))
     after = made["scores"]["after"]
     largest, uniform = after["attention_largest_head"][0], after["uniform_attention"][0]
     return (

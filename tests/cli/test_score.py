@@ -87,7 +87,7 @@ def test_no_model_scores_the_bundled_ones_into_results(
     run, llama_folder, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bundled, "names", lambda: ["small"])
+    monkeypatch.setattr(bundled, "names", lambda reads="text": ["small"])
     monkeypatch.setattr(bundled, "path", lambda name: llama_folder)
     result = run("score", "-m", "entropy")
     assert result.exit_code == 0
