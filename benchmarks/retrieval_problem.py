@@ -22,11 +22,12 @@ import numpy as np
 from scipy.stats import t as student
 
 from interp.core.files import write_atomically
-from interp.heads.checkpoints.half_rise import half_rise, rise_order
+from interp.heads.checkpoints.rises import half_rise, rise_order
 
 HERE = Path(__file__).parent
 STEPS, LONG, DEPTH = 1600, 4800, 4
-LEAST = {"chain": 0.1, "ablation": 0.1}  # smaller rises are not said to emerge
+LEAST = 0.2  # smaller rises, of a mass, an accuracy or in nats, are not said to emerge
+CHANCE = 0.25  # of a guess among the roots of 4 chains
 SHOWN = (0, 50, 100, 200, 400, 800, 1200, 1600)
 
 
@@ -78,27 +79,36 @@ def mean_t(values: Any) -> list[float]:
     return [float(x.mean()), float(x.mean()) - half, float(x.mean()) + half]
 
 
-def head_times(run: dict[str, Any], what: str) -> dict[str, float]:
-    """Step of the half rise of every head of a run."""
-    steps = [m["step"] for m in run["moments"]]
-    names = run["moments"][0]["heads"]
-    return {
-        name: half_rise(
-            steps, np.array([m["heads"][name][what] for m in run["moments"]]), least=LEAST[what]
-        )
-        for name in names
-    }
+def layer_curves(run: dict[str, Any], what: str) -> dict[str, np.ndarray]:
+    """For each layer the curve of the head with the largest last value.
+
+    `what` is "ablation", or "1", "2", ...: the attention to the item so many links back.
+    """
+    found = {}
+    for layer in range(run["recipe"]["layers"]):
+        curves = [
+            np.array(
+                [
+                    m["heads"][name][what]
+                    if what == "ablation"
+                    else m["heads"][name]["links"][what]
+                    for m in run["moments"]
+                ]
+            )
+            for name in run["moments"][0]["heads"]
+            if name.startswith(f"L{layer}H")
+        ]
+        found[f"layer {layer}"] = max(curves, key=lambda c: c[-1])
+    return found
 
 
 def layer_times(runs: list[dict[str, Any]], what: str) -> dict[str, list[float]]:
-    """For each layer, the step at which its first head emerged in every run; NaN if none did."""
+    """For each layer the step of the half rise of its head in every run; NaN if it did not rise."""
     found: dict[str, list[float]] = {}
     for run in runs:
-        times = head_times(run, what)
-        for layer in range(run["recipe"]["layers"]):
-            own = [t for name, t in times.items() if name.startswith(f"L{layer}H")]
-            seen = [t for t in own if not math.isnan(t)]
-            found.setdefault(f"layer {layer}", []).append(min(seen, default=float("nan")))
+        steps = [m["step"] for m in run["moments"]]
+        for name, curve in layer_curves(run, what).items():
+            found.setdefault(name, []).append(half_rise(steps, curve, least=LEAST))
     return found
 
 
@@ -107,7 +117,7 @@ def depth_times(runs: list[dict[str, Any]]) -> dict[str, list[float]]:
     found = {}
     for depth in range(1, DEPTH + 1):
         steps, curves = accuracies(runs, depth)
-        found[f"depth {depth}"] = [half_rise(steps, c, least=0.1) for c in curves]
+        found[f"depth {depth}"] = [half_rise(steps, c, base=CHANCE, least=LEAST) for c in curves]
     return found
 
 
@@ -189,17 +199,23 @@ def report(runs: list[dict[str, Any]]) -> str:
     for layers in (2, 3):
         own = chosen(runs, layers=layers, curriculum=True, depth=DEPTH)
         lines += [f"## Order in {layers} layers with the curriculum", "",
-                  "Depths: half of the rise of the accuracy.", "",
+                  "Depths: the step at which the accuracy passes the middle between guessing (0.25)"
+                  f" and its last value. Rises of {LEAST} or less are not counted, here and below; "
+                  "there is a checkpoint every 50 steps.", "",
                   *times_table(depth_times(own)), *order_table(depth_times(own))]  # fmt: skip
-        for what, told in (
-            ("chain", "Attention of a layer's first head to the earlier items of the chain, from "
-             "queries of depth 2 and more."),
-            ("ablation", "Rise of the loss at depths 1 to 4, in nats, when a head is zeroed: the "
-             "first head of the layer."),
-        ):  # fmt: skip
-            times = layer_times(own, what)
-            lines += [f"{told} Rises of {LEAST[what]} or less are not counted.", "",
-                      *times_table(times), *order_table(times)]  # fmt: skip
+        times = {}
+        for back in ("1", "2", "3"):
+            for name, each in layer_times(own, back).items():
+                if not all(map(math.isnan, each)):
+                    times[f"{name}, {back} link{'s' * (back != '1')} back"] = each
+        lines += ["Heads: half of the rise of the attention from items of depth 2 and more to the "
+                  "item 1, 2 or 3 links back, of the head of each layer in which it is largest at "
+                  "the end.", "", *times_table(times), *order_table(times)]  # fmt: skip
+        times = layer_times(own, "ablation")
+        lines += ["Heads: half of the rise of the ablation effect (zeroing; nats at depths 1 to "
+                  "4), of the head of each layer with the largest one at the end. It goes on"
+                  " growing while the model becomes more certain of answers that are already right.", "",
+                  *times_table(times), *order_table(times)]  # fmt: skip
         lines += ["At the end of the first run, by head:", ""]
         rows = [["head", "mass on the chain", "uniform attention", "most on the item",
                  "mass on it", "ablation, nats"]]  # fmt: skip

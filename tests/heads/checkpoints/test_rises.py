@@ -9,7 +9,7 @@ import pytest
 
 from interp.core.errors import OptionError
 from interp.core.intervals import share_interval
-from interp.heads.checkpoints.half_rise import half_rise, rise_order
+from interp.heads.checkpoints.rises import half_rise, rise_order
 
 
 def test_the_middle_of_a_logistic_curve_is_found() -> None:
@@ -21,6 +21,10 @@ def test_the_middle_of_a_logistic_curve_is_found() -> None:
 
 def test_steps_are_interpolated_between_uneven_checkpoints() -> None:
     assert half_rise([0, 10, 50], np.array([0.0, 0.2, 1.0])) == pytest.approx(10 + 40 * 3 / 8)
+    # from chance: what rises to chance only has not risen
+    assert half_rise([0, 1, 2], np.array([0.0, 0.25, 0.75]), base=0.25) == pytest.approx(1.5)
+    assert math.isnan(half_rise([0, 1, 2], np.array([0.0, 0.2, 0.25]), base=0.25))
+    assert half_rise([5, 6], np.array([0.9, 1.0]), base=0.25) == 5
     # the first crossing counts, and only the ends set the level
     assert half_rise([0, 1, 2, 3], np.array([0.0, 0.8, 0.1, 1.0])) == pytest.approx(0.625)
 

@@ -18,16 +18,22 @@ if TYPE_CHECKING:
 
 
 def half_rise(
-    steps: Sequence[float], curve: Float[np.ndarray, " step"], *, least: float = 0.0
+    steps: Sequence[float],
+    curve: Float[np.ndarray, " step"],
+    *,
+    base: float | None = None,
+    least: float = 0.0,
 ) -> float:
     """Return the step at which a curve first passes half of its rise, or NaN.
 
-    Half is the middle between the first and the last value of the curve. The step is interpolated
-    linearly between the checkpoints before and after it.
+    Half is the middle between the base and the last value of the curve. The step is interpolated
+    linearly between the checkpoints before and after it; it is the first step if the curve begins
+    at half or above.
 
     Args:
         steps: training steps, rising.
         curve: the score at each of them.
+        base: value from which the rise is counted, such as chance; by default the first.
         least: a curve that rises by no more than this, or falls, has no such step.
 
     Raises:
@@ -38,10 +44,13 @@ def half_rise(
         raise OptionError(
             f"{at.size} steps and {y.size} scores: give two or more rising steps, each with a score"
         )
-    if not y[-1] - y[0] > max(least, 0.0):
+    base = float(y[0]) if base is None else base
+    if not y[-1] - base > max(least, 0.0):
         return math.nan
-    half = (y[0] + y[-1]) / 2
-    after = int(np.flatnonzero(y >= half)[0])  # never the first, which is below half
+    half = (base + y[-1]) / 2
+    after = int(np.flatnonzero(y >= half)[0])
+    if after == 0:
+        return float(at[0])
     share = (half - y[after - 1]) / (y[after] - y[after - 1])
     return float(at[after - 1] + share * (at[after] - at[after - 1]))
 
