@@ -214,7 +214,7 @@ def report(runs: list[dict[str, Any]]) -> str:
         times = layer_times(own, "ablation")
         lines += ["Heads: half of the rise of the ablation effect (zeroing; nats at depths 1 to "
                   "4), of the head of each layer with the largest one at the end. It goes on"
-                  " growing while the model becomes more certain of answers that are already right.", "",
+                  " growing while the model becomes more certain of right answers.", "",
                   *times_table(times), *order_table(times)]  # fmt: skip
         lines += ["At the end of the first run, by head:", ""]
         rows = [["head", "mass on the chain", "uniform attention", "most on the item",
