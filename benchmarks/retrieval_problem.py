@@ -44,6 +44,15 @@ PLAN = (  # layers, curriculum, depth, steps, seeds
 )
 
 
+def rounded(x: Any) -> Any:
+    """The same record with numbers of four decimals."""
+    if isinstance(x, dict):
+        return {k: rounded(v) for k, v in x.items()}
+    if isinstance(x, list):
+        return [rounded(v) for v in x]
+    return round(x, 4) if isinstance(x, float) else x
+
+
 def measure(path: Path) -> None:
     """Train every model and write after each; heads are measured where there is a curriculum."""
     from training.train_retrieval import Recipe, train_retrieval
@@ -55,7 +64,7 @@ def measure(path: Path) -> None:
             layers=layers, depth=depth, curriculum=curriculum, steps=steps, every=every
         )  # fmt: skip
         for seed in range(seeds):
-            found.append(train_retrieval(recipe, seed, heads=curriculum and layers > 1))
+            found.append(rounded(train_retrieval(recipe, seed, heads=curriculum and layers > 1)))
             write_atomically(path, json.dumps(found).encode())
             print(recipe, seed, found[-1]["moments"][-1]["accuracy"], flush=True)
 
@@ -70,13 +79,14 @@ def accuracies(runs: list[dict[str, Any]], depth: int) -> tuple[list[int], np.nd
     return steps, np.array([[m["accuracy"][depth] for m in r["moments"]] for r in runs])
 
 
-def mean_t(values: Any) -> list[float]:
-    """Mean and 95 % t interval over runs."""
+def mean_t(values: Any, most: float = math.inf) -> list[float]:
+    """Mean and 95 % t interval over runs, cut at 0 and at `most`."""
     x = np.asarray(values, dtype=float)
     if len(x) < 2:
         return [float(x.mean()) if len(x) else float("nan"), float("nan"), float("nan")]
     half = float(student.ppf(0.975, len(x) - 1)) * float(x.std(ddof=1)) / len(x) ** 0.5
-    return [float(x.mean()), float(x.mean()) - half, float(x.mean()) + half]
+    mean = float(x.mean())
+    return [mean, max(0.0, mean - half), min(most, mean + half)]
 
 
 def layer_curves(run: dict[str, Any], what: str) -> dict[str, np.ndarray]:
@@ -161,16 +171,23 @@ def report(runs: list[dict[str, Any]]) -> str:
         "Attention-only models (2 heads per layer, width 64, learned positions) follow chains of"
         f" links among 4 chains; task and training: `interp.causal.retrieval_problem` and"
         f" `training/train_retrieval.py`. {STEPS} steps of 64 prompts unless stated;"
-        " accuracy on 256 held-out prompts, mean over seeds and 95 % t interval. Guessing"
-        " among the roots is right 0.25 of the time. Made by `python -m"
+        " accuracy on 256 held-out prompts, mean over seeds and 95 % t interval, cut at 0 and 1."
+        " Guessing among the roots is right 0.25 of the time. Made by `python -m"
         " benchmarks.retrieval_problem`.", "",
         "The paper (Musat 2025, arXiv 2411.12118; its abstract) says that the problem needs a"
         " minimum number of layers, that learning succeeds only under an implicit curriculum, and"
         " that heads always emerge in a specific sequence. Its models and prompts are others, so"
         " that the claims are compared and not the numbers.", "",
+        "What was found here. *Layers*: one layer follows 2 links, two layers 3, three layers 4, in"
+        " every run; two layers follow 4 in some. *Curriculum*: at depth 4 no run without it leaves"
+        " guessing; at depths 2 and 3 it is not needed. *Sequence*: depths 2, 3 and 4 are learned"
+        " in this order, and attention to the item 1 link back rises before that to the item 2 links"
+        " back, in every run in which both rise. Between the first and the second layer no order"
+        " holds for both sizes of model, in attention or in ablation effect. Orders of steps less"
+        " than 50 apart rest on interpolation between checkpoints.", "",
         "## Accuracy at the end", "",
         f"Curriculum: the answers at depths 0 to {DEPTH} are learned. Without: only those at the"
-        " largest depth, in the same prompts.", "",
+        " largest depth, in the same prompts: a fifth of the answers per step.", "",
     ]  # fmt: skip
     rows = [["layers", "curriculum", "steps", "seeds",
              *(f"depth {d}" for d in range(1, DEPTH + 1)), "solved"]]  # fmt: skip
@@ -181,7 +198,7 @@ def report(runs: list[dict[str, Any]]) -> str:
             if d > depth or (not curriculum and d < depth):
                 cells.append("")
                 continue
-            cells.append(interval(mean_t(accuracies(own, d)[1][:, -1])))
+            cells.append(interval(mean_t(accuracies(own, d)[1][:, -1], 1.0)))
         solved = sum(accuracies(own, depth)[1][:, -1] > 0.95)
         rows.append([str(layers), "yes" if curriculum else f"no, depth {depth} only", str(steps),
                      str(len(own)), *cells, f"{solved}/{len(own)}"])  # fmt: skip
