@@ -178,13 +178,14 @@ def report(runs: list[dict[str, Any]]) -> str:
         " minimum number of layers, that learning succeeds only under an implicit curriculum, and"
         " that heads always emerge in a specific sequence. Its models and prompts are others, so"
         " that the claims are compared and not the numbers.", "",
-        "What was found here. *Layers*: one layer follows 2 links, two layers 3, three layers 4 (the"
-        " most that was asked), in every run; two layers follow 4 in some. *Curriculum*: at depth 4 no run without it leaves"
-        " guessing; at depths 2 and 3 it is not needed. *Sequence*: depths 2, 3 and 4 are learned"
-        " in this order, and attention to the item 1 link back rises before that to the item 2"
-        " links back, in every run in which both rise. Between the first and the second layer no order"
-        " holds for both sizes of model, in attention or in ablation effect. Orders of steps less"
-        " than 50 apart rest on interpolation between checkpoints.", "",
+        "What was found here. *Layers*: one layer follows 2 links, two layers 3, three layers 4"
+        " (the most that was asked), in every run; two layers follow 4 in some. *Curriculum*: at"
+        " depth 4 no run without it leaves guessing; at depths 2 and 3 it is not needed."
+        " *Sequence*: depths 2, 3 and 4 are learned in this order, and attention to the item 1"
+        " link back rises before that to the item 2 links back, in every run in which both rise."
+        " Between the first and the second layer no order holds for both sizes of model, in"
+        " attention or in ablation effect. Orders of steps less than 50 apart rest on"
+        " interpolation between checkpoints.", "",
         "## Accuracy at the end", "",
         f"Curriculum: the answers at depths 0 to {DEPTH} are learned. Without: only those at the"
         " largest depth, in the same prompts: a fifth of the answers per step.", "",
