@@ -150,7 +150,7 @@ NO_METHODS = {
     "interp.causal": {
         # tasks and their measures
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
-        "next_token_task", "repeats_task",
+        "next_token_task", "repeats_task", "retrieval_problem", "retrieval_problem_task",
         # functions called before a run, for drawing after it, or shared by several methods
         "compare_importances", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
         "gradient_scores", "michel",

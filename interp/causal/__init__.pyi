@@ -38,6 +38,7 @@ from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
 from .responsibilities import HeadResponsibilities, head_responsibilities
+from .retrieval_task import RetrievalProblem, retrieval_problem, retrieval_problem_task
 from .shapley_values.banzhaf import banzhaf
 from .shapley_values.scores import Sampled, estimate_shapley, shapley, shapley_of, shapley_per_layer
 from .shapley_values.truncated import truncated_shapley
@@ -62,6 +63,7 @@ __all__ = [
     "Players",
     "PruningCurve",
     "Repaired",
+    "RetrievalProblem",
     "RunEstimate",
     "Sampled",
     "SavedCheckpoint",
@@ -101,6 +103,8 @@ __all__ = [
     "ranked_heads",
     "repair_pruned",
     "repeats_task",
+    "retrieval_problem",
+    "retrieval_problem_task",
     "save_pruned",
     "search_curves",
     "shapley",

@@ -1,0 +1,3 @@
+from .rises import half_rise, rise_order
+
+__all__ = ["half_rise", "rise_order"]
