@@ -53,8 +53,9 @@ def attribution_page(
 
 
 def _reads_attention(one: Attribution) -> bool:
-    entry = ATTRIBUTION_METHODS.get(str(one.provenance.get("method", "")))
-    return entry is not None and entry.about["needs"] == "patterns"
+    name = str(one.provenance.get("method", ""))  # a user's own method is not registered
+    known = name in ATTRIBUTION_METHODS
+    return known and ATTRIBUTION_METHODS[name].about["needs"] == "patterns"
 
 
 def _contents(one: Attribution, top: int) -> list[Markup]:
