@@ -27,6 +27,7 @@ from interp.causal.gating.units import located_mlps
 from interp.core.errors import InterpError, OptionError, StoreError, UnknownName
 from interp.model import edits
 from interp.model.locate.probe import probe
+from interp.model.locate.sites import softmax_sites
 
 SHARED = {"albert"}  # layers share their weights
 OWN_ORDER = {"falcon_gqa", "falcon_alibi"}  # the projection does not read heads in order
@@ -44,7 +45,7 @@ NOT_COMPACT = (
     "mpt", "mpnet", "deberta", "deberta_v2",
 )  # fmt: skip
 EXPERTS = (
-    "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text", "jamba",
+    "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text",
     "qwen3_next",
 )  # fmt: skip
 NORM_AFTER_MLP = ("olmo2", "gemma2", "gemma3")
@@ -79,8 +80,8 @@ def family(name):
 
 
 def unequal(model):
-    """All heads of the first kv group of the first layer."""
-    site = model.sites[0]
+    """All heads of the first kv group of the first softmax layer."""
+    site = softmax_sites(model.sites)[0]
     return [f"L{site.layer}H{h}" for h in range(site.n_heads) if not site.kv_head(h)][:-1] or [
         f"L{site.layer}H0"
     ]
@@ -89,7 +90,8 @@ def unequal(model):
 def first_groups(model):
     if model.n_kv_heads == 1:
         return [f"L{s.layer}H0" for s in model.sites]
-    return [f"L{s.layer}H{h}" for s in model.sites for h in range(s.n_heads) if s.kv_head(h) == 0]
+    sites = softmax_sites(model.sites)
+    return [f"L{s.layer}H{h}" for s in sites for h in range(s.n_heads) if s.kv_head(h) == 0]
 
 
 def reloaded(folder):

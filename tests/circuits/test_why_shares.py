@@ -21,7 +21,7 @@ QUICK = ("gpt2", "llama", "qwen3", "gemma2", "falcon_alibi", "gpt_oss", "gptj", 
 READ = {
     *QUICK, "qwen2", "qwen2_sliding", "mistral_sliding", "mixtral", "qwen3_moe", "phi3", "olmo2",
     "stablelm", "starcoder2", "granite", "smollm3", "gemma", "gemma3", "gpt_bigcode", "gpt_neox",
-    "phi", "biogpt", "ctrl", "jamba", "modernbert", "bloom", "falcon", "falcon_gqa", "gpt_neo",
+    "phi", "biogpt", "ctrl", "modernbert", "bloom", "falcon", "falcon_gqa", "gpt_neo",
     "codegen", "mpt", "xglm",
 }  # fmt: skip
 PAIRS = [(7, 2), (5, 5), (11, 10), (1, 0)]

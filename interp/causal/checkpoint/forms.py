@@ -69,6 +69,12 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
     """
     config = copy.deepcopy(model.config)
     cannot = f"{model.name}: the config of {type(model.module).__name__} cannot express"
+    others = [site for site, heads in removed.items() if heads and site.kind != "softmax"]
+    if others:
+        raise OptionError(
+            f"{cannot} fewer heads of {others[0].name} ({others[0].kind}); choose the form zeroed"
+        )
+    removed = {site: heads for site, heads in removed.items() if site.kind == "softmax"}
     kept = {site: _kept(site, heads) for site, heads in removed.items()}
     sizes = {(len(k.heads), len(k.kv_heads)) for k in kept.values()}
     if len(sizes) > 1 or any(not k.uniform or k.filled for k in kept.values()):
