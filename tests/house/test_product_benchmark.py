@@ -16,6 +16,14 @@ from benchmarks.product_peers import four_statistics
 from benchmarks.product_runs import plain
 
 
+@pytest.fixture(autouse=True)
+def same_threads():
+    """The benchmark changes the number of threads, on which later tests of this process depend."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 def test_quick_run_of_two_cases_writes_every_field(tmp_path):
     asked = [
         "--quick",
