@@ -47,8 +47,11 @@ def _card(card: FeatureCard, rows: Any, found: FeatureCards) -> list[Markup]:
     else:
         contents.append(element("p", "The feature is active at no position of these prompts."))
     if card.promoted:
-        null = f"random directions at most {card.logit_null:.3g}, mean"
-        for name, pairs in (("Logits it raises", card.promoted), ("lowers", card.suppressed)):
+        null = f"largest of a random direction {card.logit_null:.3g}, mean"
+        for name, pairs in (
+            ("Logits it raises", card.promoted),
+            ("Logits it lowers", card.suppressed),
+        ):
             scale = Scale.around(card.logit_effect, signed=True)
             lines = [[shown(t), bar(x, scale), f"{x:+.3g}"] for t, x in pairs]
             contents.append(table([("token", "token"), "", "effect"], lines, name, null))

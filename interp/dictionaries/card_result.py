@@ -94,8 +94,8 @@ class FeatureCards(Result):
     - `logit_effect`: largest absolute effect of one unit of code on a logit;
     - `head_share`: share of the decoder row's norm in the head that has most of it (z only).
 
-    `null` is the same on shuffled tokens for the first two, and of random directions for the others,
-    with their rank as `p`. The last two are computed from weights, so they have no error.
+    `null` is the same on shuffled tokens for the first two, and the mean of random directions for
+    the others, with the rank among them as `p`. The last two are of weights, so they have no error.
 
     Args:
         cards: the cards.
@@ -181,7 +181,7 @@ class FeatureCards(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def logits(self) -> pd.DataFrame:
-        """Return one row per feature and token: effect on its logit, `null` of random directions."""
+        """Return one row per feature and token: effect on its logit, and the null."""
         import pandas as pd
 
         columns = ["feature", "token", "logit_effect", "null"]
@@ -223,10 +223,8 @@ class FeatureCards(Result):
                 told += f", mean {known[c.feature, 'activation']:.3g}, most at {token!r}"
             if c.promoted:
                 token, effect = c.promoted[0]
-                told += f", raises {token!r} by {effect:.3g} (random at most {c.logit_null:.3g})"
+                told += f", raises {token!r} by {effect:.3g} (null {c.logit_null:.3g})"
             if c.heads:
-                told += (
-                    f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (random {c.head_null:.0%})"
-                )
+                told += f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (null {c.head_null:.0%})"
             lines.append(told)
         return "\n".join([*lines, *self.notes])

@@ -48,8 +48,9 @@ def feature_cards(
     """Describe features by their largest codes, their effects on logits and the heads behind them.
 
     The effect on logits is that of one unit of code on the direct path: the decoder row (through
-    W_O for z) times W_U, with the gain and centring of the final norm folded in, its division by the
-    scale of the stream and all later layers left out, and the mean over the vocabulary subtracted.
+    W_O for z) times W_U, with the gain and centring of the final norm folded in, its division by
+    the scale of the stream and all later layers left out, and the mean over the vocabulary
+    subtracted.
 
     Args:
         model: a loaded model, or anything that `interp.load` accepts.
@@ -76,8 +77,8 @@ def feature_cards(
 
     Not for: what a feature does; ablate it with `ablate_features`.
 
-    Reference: Bricken et al. 2023 ("Towards Monosemanticity") for dashboards of features; Kissane et
-    al. 2024 (arXiv 2406.17759) for shares of heads.
+    Reference: Bricken et al. 2023 ("Towards Monosemanticity") for dashboards of features; Kissane
+    et al. 2024 (arXiv 2406.17759) for shares of heads.
     """
     if k < 1 or tokens < 0 or most < 1:
         raise OptionError(
@@ -115,8 +116,8 @@ def feature_cards(
         examples = tuple(_example(model, given, codes, i, peak, tokens) for peak in peaks[i])
         of_heads = [x for *_, x in peaks[i] if x is not None]
         cards.append(FeatureCard(
-            f, examples, *_logits(model, logits, i, k), *_heads(shares, i),
-            tuple(np.mean(of_heads, 0).tolist()) if of_heads else (),
+            feature=f, examples=examples, **_logits(model, logits, i, k), **_heads(shares, i),
+            of_examples=tuple(np.mean(of_heads, 0).tolist()) if of_heads else (),
         ))  # fmt: skip
     made = result_provenance(
         model, "interp.dictionaries.feature_cards", given, seed=seed, layer=site.layer,
@@ -191,20 +192,26 @@ def _example(
     )
 
 
-def _logits(model: Model, found: WithNull | None, i: int, k: int) -> tuple[Any, ...]:
+def _logits(model: Model, found: WithNull | None, i: int, k: int) -> dict[str, Any]:
     """Return tokens with the largest and smallest effects, the largest effect, its null and p."""
     if found is None:
-        return (), (), math.nan, math.nan, math.nan
+        nothing = dict.fromkeys(("logit_effect", "logit_null", "logit_p"), math.nan)
+        return {"promoted": (), "suppressed": ()} | nothing
     row, both = found.values[i], []
     for largest in (True, False):
         best = row.topk(min(k, len(row)), largest=largest)
         both.append(tuple(zip(words(model, best.indices.tolist()), best.values.tolist(),
                               strict=True)))  # fmt: skip
-    return *both, float(row.abs().max()), found.null(i), found.p(i)
+    return {
+        "promoted": both[0], "suppressed": both[1], "logit_effect": float(row.abs().max()),
+        "logit_null": found.null(i), "logit_p": found.p(i),
+    }  # fmt: skip
 
 
-def _heads(found: WithNull | None, i: int) -> tuple[Any, ...]:
+def _heads(found: WithNull | None, i: int) -> dict[str, Any]:
     """Return the share of each head in a decoder row, its null and p."""
     if found is None:
-        return (), math.nan, math.nan
-    return tuple(found.values[i].tolist()), found.null(i), found.p(i)
+        return {"heads": (), "head_null": math.nan, "head_p": math.nan}
+    return {
+        "heads": tuple(found.values[i].tolist()), "head_null": found.null(i), "head_p": found.p(i),
+    }  # fmt: skip

@@ -12,6 +12,7 @@ import torch
 
 import interp
 from interp.core.errors import OptionError, PromptError
+from interp.core.tokens import words
 from interp.dictionaries import (
     Dictionary,
     DictionaryMismatch,
@@ -70,7 +71,7 @@ def test_codes_density_and_examples_are_those_of_the_activations(bundled_inducti
         np.testing.assert_allclose([x.activation for x in found], [c for c, *_ in ranked], 1e-4)
         for x in found:
             around = IDS[x.prompt][max(x.position - 1, 0) : x.position + 2]
-            assert x.tokens == tuple(map(str, around))
+            assert x.tokens == words(model, around)
             assert x.start == x.position - 1
             assert x.codes[x.position - x.start] == x.activation
             assert math.isnan(x.codes[0]) == (x.start == 0)
@@ -103,8 +104,8 @@ def test_logit_effects_are_the_product_of_the_weights(bundled_induction) -> None
         part = d.W_dec[f].double().unflatten(0, (W_O.shape[0], -1)).numpy()
         effects = sum(part[h] @ W_O[h] for h in range(len(W_O))) @ out
         order = np.argsort(-effects)
-        assert [t for t, _ in card.promoted] == [str(t) for t in order[:3]]
-        assert [t for t, _ in card.suppressed] == [str(t) for t in order[::-1][:3]]
+        assert [t for t, _ in card.promoted] == list(words(model, order[:3].tolist()))
+        assert [t for t, _ in card.suppressed] == list(words(model, order[::-1][:3].tolist()))
         np.testing.assert_allclose([x for _, x in card.promoted], effects[order[:3]], rtol=1e-4)
         assert card.logit_effect == pytest.approx(np.abs(effects).max(), rel=1e-4)
     doubled = feature_cards(model, replace(d, W_dec=2 * d.W_dec), IDS, [0])
@@ -127,7 +128,7 @@ def test_a_direction_of_the_stream_acts_on_the_logits_directly(bundled_induction
     )  # fmt: skip
     cards = feature_cards(model, d, IDS, [0, 1])
     first, other = cards.cards
-    assert first.promoted[0][0] == str(token)
+    assert (first.promoted[0][0],) == words(model, [token])
     assert first.promoted[0][1] == pytest.approx(float(out[:, token].norm()), rel=1e-4)
     assert first.logit_p == 0.01
     assert first.logit_effect > 2 * first.logit_null
