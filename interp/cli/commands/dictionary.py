@@ -59,7 +59,7 @@ GROUP = "Heads"
 @click.option("--features", is_flag=True,
               help="Score features by the detectors of heads, beside the heads.")  # fmt: skip
 @click.option("--cards", type=click.IntRange(1), metavar="N",
-              help="Show what the N most active features read and write; with -o a page too.")  # fmt: skip
+              help="Describe the N most active features; with -o as a page too.")  # fmt: skip
 @click.option("--other-weights", is_flag=True,
               help="With --load: accept a model whose weights differ.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
@@ -83,11 +83,9 @@ def dictionary(
         raise OptionError("give --layer to train a dictionary, or --load to score one")
     if other_weights and held is None:
         raise OptionError("--other-weights is for --load; give a folder")
-    if lorsa and (held is not None or site != "z" or architecture is not None):
+    if lorsa and (site != "z" or any(x is not None for x in (held, architecture, cards))):
         raise OptionError("--lorsa is trained on the attention layer itself; leave out --load, "
-                          "--site and --architecture")  # fmt: skip
-    if lorsa and cards is not None:
-        raise OptionError("--cards describes features of a dictionary; leave out --lorsa")
+                          "--site, --architecture and --cards")  # fmt: skip
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     first, second = _prompts(model, texts, n, longest, seed)
