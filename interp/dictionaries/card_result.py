@@ -181,7 +181,10 @@ class FeatureCards(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def logits(self) -> pd.DataFrame:
-        """Return one row per feature and token: effect on its logit, and the null."""
+        """Return one row per feature and token: effect on its logit.
+
+        `null` is the largest absolute effect of random directions, to compare a feature's with.
+        """
         import pandas as pd
 
         columns = ["feature", "token", "logit_effect", "null"]
@@ -222,8 +225,8 @@ class FeatureCards(Result):
                 token = first.tokens[first.position - first.start]
                 told += f", mean {known[c.feature, 'activation']:.3g}, most at {token!r}"
             if c.promoted:
-                token, effect = c.promoted[0]
-                told += f", raises {token!r} by {effect:.3g} (null {c.logit_null:.3g})"
+                token, effect = max(c.promoted[0], c.suppressed[0], key=lambda pair: abs(pair[1]))
+                told += f", moves the logit of {token!r} by {effect:+.3g} (null {c.logit_null:.3g})"
             if c.heads:
                 told += f", L{self.layer}H{c.main_head} {max(c.heads):.0%} (null {c.head_null:.0%})"
             lines.append(told)
