@@ -34,6 +34,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
         "Emergence.plot": "interp.draw.curves:training_curves",
         "Faithfulness.page": "interp.report.faithfulness:faithfulness_page",
         "Faithfulness.plot": "interp.attribution.evaluation.plot:method_bars",
+        "FeatureCards.page": "interp.dictionaries.card_page:cards_page",
         "PruningCurve.page": "interp.report.atlas.single:pruning_page",
         "PruningCurve.plot": "interp.causal.pruning.plot:plot_curves",
         "Published.circuit": "interp.circuits.published_graph:circuit_of",

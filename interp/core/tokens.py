@@ -47,3 +47,8 @@ def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
     if model.tokenizer is None:
         return tuple(map(str, ids))
     return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)
+
+
+def shown(token: str) -> str:
+    """Return a token with visible signs for line ends, tabs and an empty text."""
+    return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"

@@ -1,3 +1,5 @@
+from .card_result import FeatureCard, FeatureCards, FeatureExample
+from .cards import feature_cards
 from .core_metrics import DictionaryScores, explained_variance, score_dictionary
 from .dictionary import Dictionary, DictionaryMismatch
 from .explained_attention import Monosemanticity, monosemanticity
@@ -16,7 +18,10 @@ __all__ = [
     "DictionaryMismatch",
     "DictionaryScores",
     "DictionaryTraining",
+    "FeatureCard",
+    "FeatureCards",
     "FeatureEffects",
+    "FeatureExample",
     "FeatureMatch",
     "Lorsa",
     "LorsaScores",
@@ -25,6 +30,7 @@ __all__ = [
     "UnitProfile",
     "ablate_features",
     "explained_variance",
+    "feature_cards",
     "fit_rows",
     "load_dictionary",
     "load_lorsa",

@@ -14,7 +14,7 @@ with one threshold, so that a code does not depend on its batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,21 @@ class Dictionary:
     def feature_sizes(self) -> Float[Tensor, " d_sae"]:
         """Return the norm of what one unit of each code writes."""
         return torch.ones(self.d_sae) if self.rescale else self.W_dec.norm(dim=1)
+
+    def written(self) -> Float[Tensor, "d_sae d_out"]:
+        """Return what one unit of each code writes."""
+        return self.W_dec / self.W_dec.norm(dim=1, keepdim=True) if self.rescale else self.W_dec
+
+    def chosen(self, features: Sequence[int]) -> tuple[int, ...]:
+        """Return features as numbers of this dictionary.
+
+        Raises:
+            OptionError: there are none, or one does not exist.
+        """
+        found = tuple(int(f) for f in features)
+        if not found or min(found) < 0 or max(found) >= self.d_sae:
+            raise OptionError(f"features {list(found[:5])}; give some of 0 to {self.d_sae - 1}")
+        return found
 
     def head_share(self, of: str = "decoder") -> Float[Tensor, "d_sae head"]:
         """Return the share of each head in each feature of z: the norm of its slice of the row.

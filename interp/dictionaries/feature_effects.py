@@ -119,17 +119,12 @@ def ablate_features(
     Reference: Kissane et al. 2024 (arXiv 2406.17759).
     """
     site = dictionary.site_in(model, other_weights=other_weights)
-    chosen = tuple(int(f) for f in features)
-    if not chosen or min(chosen) < 0 or max(chosen) >= dictionary.d_sae:
-        raise OptionError(f"features {list(chosen[:5])}; give some of 0 to {dictionary.d_sae - 1}")
+    chosen = dictionary.chosen(features)
     if not isinstance(task.prompts, Prompts):
         raise OptionError(f"task {task.name} has no prompts of tokens")
-    rows = dictionary.W_dec
-    if dictionary.rescale:
-        rows = rows / rows.norm(dim=1, keepdim=True)
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(len(chosen), dictionary.d_out, generator=generator)
-    written = rows[list(chosen)]
+    written = dictionary.written()[list(chosen)]
     drawn = drawn / drawn.norm(dim=1, keepdim=True) * written.norm(dim=1, keepdim=True)
     effects = [np.zeros((len(chosen), len(task))) for _ in range(2)]
     unchanged = np.zeros(len(task))

@@ -92,7 +92,7 @@ class UnitProfile(Result):
             "unit_name": np.repeat(self.labels, len(self.detectors)),
             "metric": np.tile(self.detectors, len(self.labels)),
             "score": mean.ravel(),
-            "sem": self._sem(),
+            "sem": known_errors(self._all_rows(), self.clusters),
             "null": null.ravel(),
             "chance": mean_known(self.chance)[0].ravel(),
             "p": self._p(mean).ravel(),
@@ -105,17 +105,6 @@ class UnitProfile(Result):
 
     def _facts(self) -> Mapping[str, Any]:
         return {"unit": "attention mass"}
-
-    def _sem(self) -> Float[Array, " row"]:
-        found = []
-        for row in self._all_rows():
-            known = ~np.isnan(row)
-            labels = None if self.clusters is None else [
-                c for c, k in zip(self.clusters, known, strict=True) if k
-            ]  # fmt: skip
-            one = standard_error(row[known][None], labels) if known.sum() > 1 else [np.nan]
-            found.append(float(one[0]))
-        return np.array(found)
 
     def _p(self, mean: Float[Array, "unit detector"]) -> Float[Array, "unit detector"]:
         if not len(self.control):
@@ -145,6 +134,21 @@ def mean_known(x: Float[Array, "a b prompt"]) -> tuple[Array, Array]:
     n = known.sum(-1)
     total = np.where(known, x, 0.0).sum(-1)
     return np.divide(total, n, out=np.full(n.shape, np.nan), where=n > 0), n
+
+
+def known_errors(
+    rows: Float[Array, "row prompt"], clusters: Sequence[str] | None
+) -> Float[Array, " row"]:
+    """Return the standard error of each row over the prompts that have a value."""
+    found = []
+    for row in rows:
+        known = ~np.isnan(row)
+        labels = None if clusters is None else [
+            c for c, k in zip(clusters, known, strict=True) if k
+        ]  # fmt: skip
+        one = standard_error(row[known][None], labels) if known.sum() > 1 else [np.nan]
+        found.append(float(one[0]))
+    return np.array(found)
 
 
 def reduce_units(

@@ -121,11 +121,7 @@ class FeatureUnits:
             OptionError: the dictionary reads neither z nor the attention output, or a feature does
                 not exist.
         """
-        chosen = tuple(int(f) for f in features)
-        if not chosen or min(chosen) < 0 or max(chosen) >= dictionary.d_sae:
-            raise OptionError(
-                f"features {list(chosen[:5])}; give some of 0 to {dictionary.d_sae - 1}"
-            )
+        chosen = dictionary.chosen(features)
         if dictionary.site not in ("z", "attn_out"):
             raise OptionError(
                 f"features of {dictionary.site} are no sums over heads and keys, so they have no "

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from interp.bundled import attention_warning
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.core.tokens import shown
 from interp.draw.colours import Scale, ink, palette
 from interp.draw.page import data_table, fold, page, pair_list, stored, table
 from interp.draw.panel import bar, colour_class
@@ -110,11 +111,6 @@ def inline(one: Attribution) -> str:
 
 def _told(one: Attribution, i: int) -> str:
     return f"{i}: {one.tokens[i]!r} {one.scores[i]:.4g} {one.unit}"
-
-
-def shown(token: str) -> str:
-    """Return a token with visible signs for line ends, tabs and an empty text."""
-    return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"
 
 
 def scale_of(one: Attribution) -> Scale:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from interp.core.tokens import shown
 from interp.draw.colours import palette
 from interp.draw.page import fold, phrased, table
 from interp.draw.sprite import colour_png, data_url, thumbnails
 from interp.draw.svg import element, svg_picture
 from interp.heads.patterns.stack import Stack, Tile, stack_summary
-from interp.report.tokens import shown
 
 ROWS = 200  # of the table of heads
 TOKENS = 2_000  # listed

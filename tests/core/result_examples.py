@@ -67,6 +67,7 @@ from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
 from interp.dictionaries import (
     ablate_features,
+    feature_cards,
     monosemanticity,
     profile_heads,
     score_dictionary,
@@ -514,6 +515,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
+    "interp.dictionaries.card_result.FeatureCards": lambda: feature_cards(
+        model(), dictionary().dictionary, prompts(), most=3
+    ),
     "interp.dictionaries.core_metrics.DictionaryScores": lambda: score_dictionary(
         model(), dictionary(), prompts()
     ),

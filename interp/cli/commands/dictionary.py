@@ -58,6 +58,8 @@ GROUP = "Heads"
               help="Tokens per prompt at most.")  # fmt: skip
 @click.option("--features", is_flag=True,
               help="Score features by the detectors of heads, beside the heads.")  # fmt: skip
+@click.option("--cards", type=click.IntRange(1), metavar="N",
+              help="Describe the N most active features; with -o as a page too.")  # fmt: skip
 @click.option("--other-weights", is_flag=True,
               help="With --load: accept a model whose weights differ.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
@@ -68,21 +70,22 @@ GROUP = "Heads"
 def dictionary(
     source: str, layer: int | None, texts: Path | None, site: str, architecture: str | None,
     lorsa: bool, held: Path | None, size: int | None, k: int, steps: int | None, n: int,
-    longest: int, features: bool, other_weights: bool, seed: int, out: Path | None, quiet: bool,
-    loading: Loading, imports: tuple[str, ...],
+    longest: int, features: bool, cards: int | None, other_weights: bool, seed: int,
+    out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Train a sparse dictionary of one layer of MODEL, or score one of a folder.
 
     Printed are core metrics on held-out prompts beside an untrained dictionary, a shuffled one and
-    random directions; with --features how features score on the detectors of heads.
+    random directions; with --features how features score on the detectors of heads; with --cards
+    what the most active features read and write.
     """
     if (layer is None) == (held is None):
         raise OptionError("give --layer to train a dictionary, or --load to score one")
     if other_weights and held is None:
         raise OptionError("--other-weights is for --load; give a folder")
-    if lorsa and (held is not None or site != "z" or architecture is not None):
+    if lorsa and (site != "z" or any(x is not None for x in (held, architecture, cards))):
         raise OptionError("--lorsa is trained on the attention layer itself; leave out --load, "
-                          "--site and --architecture")  # fmt: skip
+                          "--site, --architecture and --cards")  # fmt: skip
     voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
     model = loaded(source, loading, imports)
     first, second = _prompts(model, texts, n, longest, seed)
@@ -100,14 +103,18 @@ def dictionary(
                 options["site"] = site
             options |= {"architecture": architecture or "topk", "d_sae": size}
             results = _dictionary(
-                model, first, second, options, held, other_weights, features, out, tell
+                model, first, second, options, held, other_weights, features, cards, out, tell
             )
     for result in results.values():
         click.echo(repr(result))
     if out is not None:
         for name, result in results.items():
             result.save(out / f"{name}.json")
-        voice.note(f"{out}: {', '.join(f'{name}.json' for name in results)}")
+        files = [f"{name}.json" for name in results]
+        if "cards" in results:
+            results["cards"].save(out / "cards.html")
+            files.append("cards.html")
+        voice.note(f"{out}: {', '.join(files)}")
 
 
 def _prompts(
@@ -132,9 +139,10 @@ def _prompts(
 
 def _dictionary(
     model: Model, first: Prompts, second: Prompts, options: dict[str, Any], held: Path | None,
-    other_weights: bool, features: bool, out: Path | None, tell: Any,
+    other_weights: bool, features: bool, cards: int | None, out: Path | None, tell: Any,
 ) -> dict[str, Any]:  # fmt: skip
     from interp.dictionaries import (
+        feature_cards,
         load_dictionary,
         monosemanticity,
         profile_heads,
@@ -162,6 +170,10 @@ def _dictionary(
         heads = profile_heads(model, second, made.layer, stack=made.stack)
         results["monosemanticity"] = monosemanticity(
             {"head": heads, "feature": results["features"]}
+        )
+    if cards is not None:
+        results["cards"] = feature_cards(
+            model, made, second, most=cards, seed=options["seed"], other_weights=other_weights
         )
     return results
 

@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from interp.core.columns import score_text
+from interp.core.tokens import shown
 from interp.draw.colours import COLOURS, Scale
 from interp.draw.page import fold
 from interp.draw.panel import colour_class
@@ -17,7 +18,6 @@ from interp.report.arcs import arcs
 from interp.report.atlas.document import Curves, Line, Part, Tokens
 from interp.report.atlas.graph import graph_figure, pair_figure
 from interp.report.atlas.signs import Sign
-from interp.report.tokens import shown
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
 _SENTENCES, _OPEN = 6, 1  # drawn of the trees of a model, and not folded

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
+from interp.core.tokens import shown
 from interp.draw.svg import element, svg_picture
 from interp.report.atlas.document import Graph, Node, Pair
 from interp.report.atlas.signs import Sign
-from interp.report.tokens import shown
 
 _WIDE, _HIGH = 76, 24  # of a node
 _BADGE = 18  # pixels of the letter of a head's role
