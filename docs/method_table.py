@@ -179,7 +179,7 @@ NO_METHODS = {
         "alignment_error_rate", "average_lagging", "average_proportion", "both_directions",
         "differentiable_average_lagging", "encode_pairs", "length_adaptive_average_lagging",
         "made_sentence_pairs", "pair_alignment", "parse_links", "read_sentence_pairs",
-        "token_frames", "wait_k_delays",
+        "spectrogram_attention", "token_frames", "wait_k_delays",
     },
     "interp.probes": {"read_probe_items", "recorded_features"},
 }  # fmt: skip

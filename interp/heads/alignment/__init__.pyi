@@ -13,6 +13,7 @@ from .pair_file import SentencePair, parse_links, read_sentence_pairs
 from .pairs import EncodedPairs, encode_pairs
 from .pictures import PairAlignment, pair_alignment
 from .result import HeadAlignments
+from .sound_pictures import spectrogram_attention
 from .speech import TimeAlignments, time_alignment
 from .translation import TranslationHeads, translation_heads
 from .warping import token_frames
@@ -36,6 +37,7 @@ __all__ = [
     "pair_alignment",
     "parse_links",
     "read_sentence_pairs",
+    "spectrogram_attention",
     "time_alignment",
     "token_frames",
     "translation_heads",

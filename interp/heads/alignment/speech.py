@@ -156,7 +156,7 @@ def time_alignment(
                 "give one per token, at least one of them a number"
             )
     width = int(width or getattr(model.config, "median_filter_width", None) or 7)
-    maps = _cross_maps(model, inputs)
+    maps = cross_maps(model, inputs)
     heads = list(maps)
     every = np.stack([maps[head] for head in heads])  # [head, recording, row, frame]
     sound = _positions(frames, n, every.shape[-1])
@@ -219,9 +219,10 @@ def _positions(frames: Sequence[int] | int | None, n: int, most: int) -> list[in
     return sound
 
 
-def _cross_maps(
+def cross_maps(
     model: Model, inputs: Mapping[str, Tensor]
 ) -> dict[Head, Float[Array, "recording row frame"]]:
+    """Return the attention of every cross-attention head, by head."""
     found: dict[Head, Array] = {}
 
     def visit(site: Site, call: Call, real: Tensor) -> None:

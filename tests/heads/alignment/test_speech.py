@@ -18,6 +18,7 @@ from interp.heads.alignment import (
     average_proportion,
     differentiable_average_lagging,
     length_adaptive_average_lagging,
+    spectrogram_attention,
     time_alignment,
     token_frames,
     wait_k_delays,
@@ -215,3 +216,31 @@ def test_latency_of_an_output_longer_than_its_reference() -> None:
             call()
     with pytest.raises(OptionError, match="at least 1"):
         wait_k_delays(0, 3, 3)
+
+
+def test_the_spectrogram_stands_above_the_attention_on_one_axis(
+    planted_whisper, recordings
+) -> None:
+    inputs = recordings[0]
+    labels = ["<b>", *(f"t{i}" for i in range(1, TOKENS))]
+    figure = spectrogram_attention(planted_whisper, inputs, "L1H2", recording=1, labels=labels)
+    sound, attention = figure.data
+    np.testing.assert_allclose(sound.z, inputs["input_features"][1].numpy())
+    want = planted_whisper.capture(inputs, ["pattern"])["pattern", 1, "cross"][1, 2]
+    np.testing.assert_allclose(attention.z, want.numpy(), atol=1e-6)
+    begin = np.cumsum([0, *LENGTHS[:-1]]) * 0.02
+    end = begin + np.array(LENGTHS) * 0.02
+    for token, row in enumerate(attention.z):  # the planted head attends to the token's own time
+        assert begin[token] < attention.x[int(np.argmax(row))] < end[token]
+    assert sound.x[0] < attention.x[0]
+    assert sound.x[-1] == pytest.approx(FRAMES * 0.02, abs=0.02)
+    assert figure.layout.yaxis2.ticktext[0] == "&lt;b>"
+    for wrong, message in (
+        ({"head": "L5H0"}, "no cross-attention head L5H0"),
+        ({"recording": 6}, "recording 6 is not one of 6"),
+        ({"labels": ["a"]}, "1 labels for 6 decoder tokens"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            spectrogram_attention(planted_whisper, inputs, **({"head": "L1H2"} | wrong))
+    with pytest.raises(PromptError, match="give input_features"):
+        spectrogram_attention(planted_whisper, {"input_ids": inputs["decoder_input_ids"]}, "L1H2")
