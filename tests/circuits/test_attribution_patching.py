@@ -42,7 +42,7 @@ SCORES = Path(__file__).with_name("transformer_lens_scores.py")
 @cache
 def graph_of(name: str) -> ResidualGraph:
     family = zoo.FAMILIES[name]
-    return ResidualGraph.of(interp.load(family.model(family.attentions[-1]), name=name))
+    return ResidualGraph.of(interp.load(family.build(family.attentions[-1]), name=name))
 
 
 @cache
