@@ -1,4 +1,4 @@
-"""What every script that trains a small bundled model does alike: its pace, and what it leaves."""
+"""Common parts of the scripts that train bundled models: their pace, and the files they write."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Lesson:
 
 
 def versions() -> dict[str, str]:
-    """What the weights depend on beside the seed."""
+    """Return the versions on which the weights depend, besides the seed."""
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,

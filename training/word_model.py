@@ -1,4 +1,4 @@
-"""What the models of small made-up languages share: a GPT-2 with a token per word, and its lessons.
+"""Common parts of models of small made-up languages: a GPT-2 with a token per word, and training.
 
 Each has a script of its own, `train_deceive` and `train_refusal`, with its data, loss and card.
 """
@@ -56,7 +56,7 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, "row pos"], n
 
 
 def real(ids: Int[Tensor, "row pos"], length: Int[Tensor, " row"]) -> Bool[Tensor, "row pos"]:
-    """Which tokens are no padding."""
+    """Return the mask of tokens that are not padding."""
     return torch.arange(ids.shape[1]) < length[:, None]
 
 

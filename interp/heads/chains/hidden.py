@@ -36,7 +36,7 @@ Spans = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Suppression:
-    """What hiding sentences changes.
+    """Changes made by hiding sentences.
 
     Args:
         sentences: the hidden sentences.

@@ -1,4 +1,4 @@
-"""How often each way finds the known sources of an answer, and how calibrated its confidence is."""
+"""Precision of each way of finding the sources of an answer, and calibration of its confidence."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ROWS = 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StaticAttention(Result):
-    """How alike the queries of each head rank the keys; 1 is static attention. Rows are heads.
+    """Agreement of the queries of each head on the order of keys; 1 is static. Rows are heads.
 
     The score is Spearman's correlation of the scores of two queries over the keys that both see,
     averaged over pairs of queries. Its null is 0, that of independent rankings.

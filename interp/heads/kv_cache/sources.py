@@ -1,4 +1,4 @@
-"""Which part of a long context an answer comes from, by the attention of chosen heads, calibrated.
+"""Source of an answer in a long context, by the attention of chosen heads, with calibration.
 
 The context is divided into segments, of which those that hold the answer are the known source.
 Heads are chosen, and the probability that a segment is a source is fitted, on some needles; both
@@ -45,7 +45,7 @@ BINS = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContextSources(Result):
-    """How well each way finds the source; the score is the average precision on held-out needles.
+    """Ways of finding the source; the score is the average precision on held-out needles.
 
     Args:
         ways: names of the ways.
