@@ -22,7 +22,7 @@ from interp.core.rank_statistics import auroc
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.heads.causal_check.check import confirm
-from interp.heads.declaration import Trials
+from interp.heads.trials import Trials
 
 
 def found_by_rule(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from interp.heads.declaration import Trials
+    from interp.heads.trials import Trials
     from interp.model.model import Model
 
 METHODS: Mapping[str, str] = {
