@@ -17,12 +17,9 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import PromptError
 from interp.core.head import Head
 from interp.core.protocols import Progress
+from interp.core.rank_statistics import spearman
 from interp.core.result import Result
-from interp.core.statistics import (
-    percentile_interval,
-    redraw_counts,
-    spearman,
-)
+from interp.core.statistics import percentile_interval, redraw_counts
 from interp.heads.alignment.pairs import encode_pairs
 from interp.model.content import result_provenance
 from interp.model.given import takes_model

@@ -15,8 +15,9 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
+from interp.core.rank_statistics import ranks
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, ranks, redraw
+from interp.core.statistics import percentile_interval, redraw
 
 if TYPE_CHECKING:
     import os

@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.rank_statistics import ranks
 from interp.core.result import Result
-from interp.core.statistics import ranks
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 

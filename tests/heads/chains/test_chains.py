@@ -11,7 +11,7 @@ import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
-from interp.core.statistics import auroc
+from interp.core.rank_statistics import auroc
 from interp.heads.chains import (
     Chain,
     hide_spans,
