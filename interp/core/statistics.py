@@ -240,6 +240,14 @@ def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def finite_mean(values: Float[Array, "*x"], axis: int = -1) -> Float[Array, "*y"]:
+    """Return the mean of the finite values along an axis; NaN where there are none."""
+    known = np.isfinite(values)
+    number = known.sum(axis)
+    total = np.where(known, values, 0).sum(axis)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
+
+
 def ranks(scores: Float[Array, "*x item"]) -> Float[Array, "*x item"]:
     """Rank along the last axis from 1 for the smallest, with mid-ranks for ties."""
     from scipy.stats import rankdata
@@ -255,6 +263,18 @@ def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking rank
     """
     around_zero = ranks(scores) - (scores.shape[1] + 1) / 2
     return _normalised(around_zero @ around_zero.T)
+
+
+def paired_spearman(
+    one: Float[Array, "*x item"], other: Float[Array, "*x item"]
+) -> Float[Array, "*x"]:
+    """Compute Spearman's rank correlation of pairs of rankings, along the last axis.
+
+    NaN where one of the two is constant.
+    """
+    a, b = (r - r.mean(-1, keepdims=True) for r in (ranks(one), ranks(other)))
+    size = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    return np.where(size > 0, (a * b).sum(-1) / np.where(size > 0, size, 1), np.nan)
 
 
 def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
