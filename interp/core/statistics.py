@@ -209,7 +209,7 @@ class RatioBootstrap:
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> tuple[float, float]:
         """Return the 95 % percentile interval of a ratio."""
-        return _finite_interval(self.ratios(part, total))
+        return finite_interval(self.ratios(part, total))
 
     def gain(
         self,
@@ -229,10 +229,11 @@ class RatioBootstrap:
             return (np.nan, np.nan), 1.0
         tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         least = 2.0 ** (1 - np.count_nonzero(part - other))
-        return _finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
+        return finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
 
 
-def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+def finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the finite draws; NaN without any."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return np.nan, np.nan

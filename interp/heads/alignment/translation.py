@@ -18,11 +18,7 @@ from interp.core.errors import PromptError
 from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.result import Result
-from interp.core.statistics import (
-    percentile_interval,
-    redraw_counts,
-    spearman,
-)
+from interp.core.statistics import DRAWS, finite_interval, redraw_counts, spearman
 from interp.heads.alignment.pairs import encode_pairs
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-BOOTSTRAPS = 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,9 +91,8 @@ class TranslationHeads(Result):
         """
         import pandas as pd
 
-        times = redraw_counts(
-            self.per_prompt.shape[1], BOOTSTRAPS, np.random.default_rng(seed)
-        ).astype(float)
+        n = self.per_prompt.shape[1]
+        times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
         times /= times.sum(1, keepdims=True)
         rows = []
         stacks = list(dict.fromkeys(str(head.stack) for head in self.of))
@@ -107,8 +101,7 @@ class TranslationHeads(Result):
             for name in ("confidence", "position_variance"):
                 both = np.stack([self.per_prompt[mine], getattr(self, name)[mine]])
                 drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
-                known = drawn[np.isfinite(drawn)]
-                low, high = percentile_interval(known) if len(known) else (np.nan, np.nan)
+                low, high = finite_interval(drawn)
                 rows.append(
                     {"stack": stack, "statistic": name, "spearman": spearman(both.mean(-1))[0, 1],
                      "low": low, "high": high, "heads": len(mine)}

@@ -16,7 +16,7 @@ from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.core.statistics import finite_mean, paired_spearman, percentile_interval, redraw
+from interp.core.statistics import finite_interval, finite_mean, paired_spearman, redraw
 
 if TYPE_CHECKING:
     import os
@@ -137,7 +137,7 @@ class Anchors(Result):
                 boot = _redrawn(pairs, draws, rng)
                 null = finite_mean(np.stack([_permuted(x, y, draws, rng) for x, y in pairs]), 0)
             known = np.isfinite(boot).sum() > draws // 2
-            low, high = percentile_interval(boot[np.isfinite(boot)]) if known else (np.nan,) * 2
+            low, high = finite_interval(boot) if known else (np.nan, np.nan)
             beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
             rows.append(
                 {
