@@ -17,7 +17,7 @@ from interp.core.statistics import finite_mean
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import APART, vertical_scores, visit_sentence_attention
 from interp.heads.kv_cache.losses import Tell, silent
-from interp.heads.kv_cache.windows import cached_sites
+from interp.heads.kv_cache.windows import cached_heads, cached_sites
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -173,7 +173,6 @@ def receiver_heads(
     if len(set(names)) < len(names):
         raise OptionError("two chains have the same name; give each its own name=")
     tell = progress or silent
-    heads = tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
     found, nulls = [], []
     for done, chain in enumerate(chains, 1):
         found.append(_vertical(model, chain, apart, beyond))
@@ -192,7 +191,7 @@ def receiver_heads(
         beyond=beyond,
     )
     return ReceiverHeads(
-        heads,
+        cached_heads(model),
         kurtosis,
         np.stack([_kurtosis(v) for v in nulls], 1) if null else np.full_like(kurtosis, np.nan),
         np.concatenate(found, 1),

@@ -17,7 +17,7 @@ from interp.core.prompts import Prompts
 from interp.core.statistics import redraw
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.hidden import answer_log_odds, hide_spans
-from interp.heads.kv_cache.windows import cached_sites
+from interp.heads.kv_cache.windows import cached_heads, cached_sites
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
@@ -80,8 +80,7 @@ def attention_by_head(
     prompt, n = Prompts((chain.prompt[:-1],), "document"), len(chain.answer)
     logits = model.read(prompt, visit, last=n, streamed=True)
     right = logits[0, -n:].argmax(-1).tolist() == list(chain.answer)
-    heads = [Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads)]
-    return tuple(heads), np.concatenate([found[s] for s in cached_sites(model)]), right
+    return cached_heads(model), np.concatenate([found[s] for s in cached_sites(model)]), right
 
 
 def gradient_by_sentence(
@@ -94,12 +93,13 @@ def gradient_by_sentence(
     inputs: dict[str, object] = {"input_ids": ids}
     if "logits_to_keep" in takes(model.module):
         inputs["logits_to_keep"] = n + 1
-    answer = torch.tensor(chain.answer, device=model.device)[:, None]
-    with torch.enable_grad(), frozen(model.module), inference(model.module):
-        with embedding_leaves(model, None) as leaves:
-            logits = model.run(inputs)[0, -n - 1 : -1].double()
-        others = logits.scatter(1, answer, -torch.inf).logsumexp(1)
-        odds = (logits.gather(1, answer)[:, 0] - others).sum()
+    with (
+        torch.enable_grad(),
+        frozen(model.module),
+        inference(model.module),
+        embedding_leaves(model, None) as leaves,
+    ):
+        odds = answer_log_odds(model.run(inputs)[0, -n - 1 : -1], chain.answer)
     source, _ = leaves.tensors(1, ids.shape[1])
     [gradient] = grads(model, odds, [source])
     size = (gradient * source.detach())[0].double().norm(dim=-1).cpu().numpy()
@@ -119,7 +119,7 @@ def log_odds_without(
         spans = [[chain.spans[i] for i in mine] for mine in part]
         with torch.no_grad(), model.edited(hide_spans(model, spans)):
             logits = model.run(inputs)[:, -n - 1 : -1]
-        found += [answer_log_odds(x, chain.answer) for x in logits]
+        found += [float(answer_log_odds(x, chain.answer)) for x in logits]
     return np.array(found)
 
 
