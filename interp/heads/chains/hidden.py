@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.measures import divergence
 from interp.core.errors import OptionError
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import BLOCK, first_keys
@@ -211,11 +212,10 @@ def _divergences(
 ) -> None:
     """Write the effect on each sentence after a hidden one."""
     end = chain.spans[hidden][1]
-    old = (before[end:].float() / temperature).log_softmax(-1)
-    new = (after[end:].float() / temperature).log_softmax(-1)
-    each = (old.exp() * (old - new)).sum(-1).clamp_min(0).double().cpu().numpy()
     for i in range(hidden + 1, len(chain)):
         a, b = chain.spans[i]
-        rows = each[max(a - 1 - end, 0) : b - 1 - end]
-        if len(rows):
-            kl[i], log_kl[i] = rows.mean(), np.log(rows + FLOOR).mean()
+        rows = slice(max(a - 1, end), b - 1)
+        old, new = (x[rows].double() / temperature for x in (before, after))
+        each = divergence(old, new).cpu().numpy()
+        if len(each):
+            kl[i], log_kl[i] = each.mean(), np.log(each + FLOOR).mean()
