@@ -127,10 +127,7 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
         loss = loss_of(logits[torch.arange(len(ids)), length - 1], answer)
         return loss, [round(loss.item(), 4)]
 
-    curve = fit(
-        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-    )  # fmt: skip
+    curve = fit(model, loss_at, recipe)
     return model.eval(), curve
 
 

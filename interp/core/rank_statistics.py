@@ -40,6 +40,18 @@ def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking rank
     return _normalised(around_zero @ around_zero.T)
 
 
+def paired_spearman(
+    one: Float[Array, "*x item"], other: Float[Array, "*x item"]
+) -> Float[Array, "*x"]:
+    """Compute Spearman's rank correlation of pairs of rankings, along the last axis.
+
+    NaN where one of the two is constant.
+    """
+    a, b = (r - r.mean(-1, keepdims=True) for r in (ranks(one), ranks(other)))
+    size = np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+    return np.where(size > 0, (a * b).sum(-1) / np.where(size > 0, size, 1), np.nan)
+
+
 def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
     """Compute Kendall's tau-b of every pair of rankings; tied pairs count for neither side.
 

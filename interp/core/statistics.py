@@ -207,7 +207,7 @@ class RatioBootstrap:
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> tuple[float, float]:
         """Return the 95 % percentile interval of a ratio."""
-        return _finite_interval(self.ratios(part, total))
+        return finite_interval(self.ratios(part, total))
 
     def gain(
         self,
@@ -227,15 +227,24 @@ class RatioBootstrap:
             return (np.nan, np.nan), 1.0
         tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         least = 2.0 ** (1 - np.count_nonzero(part - other))
-        return _finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
+        return finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
 
 
-def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+def finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the finite draws; NaN without any."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return np.nan, np.nan
     low, high = percentile_interval(drawn, tails_of(0.95))
     return float(low), float(high)
+
+
+def finite_mean(values: Float[Array, "*x"], axis: int = -1) -> Float[Array, "*y"]:
+    """Return the mean of the finite values along an axis; NaN where there are none."""
+    known = np.isfinite(values)
+    number = known.sum(axis)
+    total = np.where(known, values, 0).sum(axis)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
 def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0) -> float:

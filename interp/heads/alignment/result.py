@@ -11,14 +11,13 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts, tails_of
-from interp.heads.alignment.links import alignment_error_rate, share_of
+from interp.core.statistics import percentile_interval, tails_of
+from interp.heads.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray
-BOOTSTRAPS = 2000
 
 
 def lowest(error: Float[Array, " row"]) -> int:
@@ -97,10 +96,7 @@ class HeadAlignments(Result):
 
     def drawn(self, seed: int = 0) -> Float[Array, "draw row"]:
         """Return the score on bootstrap draws of the judged sentences."""
-        n = self.counts.shape[1]
-        times = redraw_counts(n, BOOTSTRAPS, np.random.default_rng(seed))
-        sums = np.einsum("ds,rsc->cdr", times, self.counts)
-        return alignment_error_rate(*sums)
+        return drawn_error_rates(self.counts, seed)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
         """Return the percentile interval of each score over draws of sentences."""

@@ -19,7 +19,7 @@ from interp.core.head import Head
 from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts
+from interp.core.statistics import DRAWS, finite_interval, redraw_counts
 from interp.heads.alignment.pairs import encode_pairs
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-BOOTSTRAPS = 2000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,9 +92,8 @@ class TranslationHeads(Result):
         """
         import pandas as pd
 
-        times = redraw_counts(
-            self.per_prompt.shape[1], BOOTSTRAPS, np.random.default_rng(seed)
-        ).astype(float)
+        n = self.per_prompt.shape[1]
+        times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
         times /= times.sum(1, keepdims=True)
         rows = []
         stacks = list(dict.fromkeys(str(head.stack) for head in self.of))
@@ -104,8 +102,7 @@ class TranslationHeads(Result):
             for name in ("confidence", "position_variance"):
                 both = np.stack([self.per_prompt[mine], getattr(self, name)[mine]])
                 drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
-                known = drawn[np.isfinite(drawn)]
-                low, high = percentile_interval(known) if len(known) else (np.nan, np.nan)
+                low, high = finite_interval(drawn)
                 rows.append(
                     {"stack": stack, "statistic": name, "spearman": spearman(both.mean(-1))[0, 1],
                      "low": low, "high": high, "heads": len(mine)}

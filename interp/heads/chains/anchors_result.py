@@ -15,9 +15,9 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
-from interp.core.rank_statistics import ranks
+from interp.core.rank_statistics import paired_spearman
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw
+from interp.core.statistics import finite_interval, finite_mean, redraw
 
 if TYPE_CHECKING:
     import os
@@ -83,7 +83,9 @@ class Anchors(Result):
 
         parts = []
         for name, scores in self.values.items():
-            null = np.array([_mean(scores[self.of_chain == c]) for c in range(len(self.chains))])
+            null = np.array(
+                [finite_mean(scores[self.of_chain == c]) for c in range(len(self.chains))]
+            )
             nothing = np.full(len(scores), np.nan)
             parts.append(
                 pd.DataFrame(
@@ -129,14 +131,14 @@ class Anchors(Result):
                 kept = np.isfinite(x) & np.isfinite(y)
                 if kept.sum() > 2:
                     pairs.append((x[kept], y[kept]))
-            score = _mean(np.array([_rank_correlation(x, y) for x, y in pairs]))
+            score = float(finite_mean(np.array([paired_spearman(x, y) for x, y in pairs])))
             boot = np.full(draws, np.nan)
             null = np.full(draws, np.nan)
             if pairs:
                 boot = _redrawn(pairs, draws, rng)
-                null = _average([_permuted(x, y, draws, rng) for x, y in pairs])
+                null = finite_mean(np.stack([_permuted(x, y, draws, rng) for x, y in pairs]), 0)
             known = np.isfinite(boot).sum() > draws // 2
-            low, high = percentile_interval(boot[np.isfinite(boot)]) if known else (np.nan,) * 2
+            low, high = finite_interval(boot) if known else (np.nan, np.nan)
             beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
             rows.append(
                 {
@@ -145,7 +147,7 @@ class Anchors(Result):
                     "spearman": score,
                     "low": low,
                     "high": high,
-                    "null": _mean(null),
+                    "null": float(finite_mean(null)),
                     "p": (1 + beyond) / (1 + draws) if np.isfinite(score) else np.nan,
                     "chains": len(pairs),
                     "sentences": sum(len(x) for x, _ in pairs),
@@ -170,30 +172,6 @@ class Anchors(Result):
         return f"Anchors in {len(self.chains)} chains, largest: {', '.join(told) or 'none'}"
 
 
-def _mean(x: np.ndarray) -> float:
-    """Return the mean of the finite values; NaN without any."""
-    known = x[np.isfinite(x)]
-    return float(known.mean()) if len(known) else np.nan
-
-
-def _average(each: list[np.ndarray]) -> np.ndarray:
-    """Return the mean over chains where it exists; NaN where it never does."""
-    values = np.stack(each)
-    known = np.isfinite(values)
-    number = known.sum(0)
-    total = np.where(known, values, 0).sum(0)
-    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
-
-
-def _rank_correlation(
-    x: Float[np.ndarray, "*draw item"], y: Float[np.ndarray, "*draw item"]
-) -> np.ndarray:
-    """Return Spearman's correlation along the last axis; NaN where one side has no spread."""
-    one, other = (r - r.mean(-1, keepdims=True) for r in (ranks(x), ranks(y)))
-    size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
-    return np.where(size > 0, (one * other).sum(-1) / np.where(size > 0, size, 1), np.nan)
-
-
 def _redrawn(
     pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " draw"]:
@@ -201,13 +179,13 @@ def _redrawn(
     each = []
     for x, y in pairs:
         at = redraw(len(x), draws, rng)
-        each.append(_rank_correlation(x[at], y[at]))
+        each.append(paired_spearman(x[at], y[at]))
     which = rng.integers(len(pairs), size=(len(pairs), draws))
-    return _average(list(np.take_along_axis(np.stack(each), which, axis=0)))
+    return finite_mean(np.take_along_axis(np.stack(each), which, axis=0), 0)
 
 
 def _permuted(
     x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " draw"]:
     others = rng.permuted(np.broadcast_to(y, (draws, len(y))), axis=1)
-    return _rank_correlation(np.broadcast_to(x, others.shape), others)
+    return paired_spearman(np.broadcast_to(x, others.shape), others)

@@ -14,7 +14,11 @@ from interp.core.errors import UnknownName
 from interp.core.head import Head
 from interp.core.intervals import share_interval
 from interp.core.result import Result
-from interp.heads.kv_cache.sources import calibration_error
+from interp.heads.kv_cache.confidence import (
+    bins_of_equal_width,
+    confidence_scores,
+    source_shares,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +67,9 @@ class SourceJudgement(Result):
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        base, rows = float(self.truth.mean()), []
+        rows = []
         for at, way in enumerate(self.ways):
             found = cluster_summary(self.precision[at][:, None])
-            p = self.confidence[at]
             rows.append(
                 {
                     "metric": way,
@@ -75,9 +78,7 @@ class SourceJudgement(Result):
                     "n": found.n,
                     "null": float(self.random.mean()),
                     "unit": "precision at k",
-                    "brier": float(((p - self.truth) ** 2).mean()),
-                    "brier_of_base_rate": base * (1 - base),
-                    "calibration_error": calibration_error(p, self.truth),
+                    **confidence_scores(self.confidence[at], self.truth),
                 }
             )
         return pd.DataFrame(rows)
@@ -93,7 +94,7 @@ class SourceJudgement(Result):
         import pandas as pd
 
         p = self.confidence[self._at(way)]
-        which = np.minimum((p * bins).astype(int), bins - 1)
+        which = bins_of_equal_width(p, bins)
         rows = []
         for at in np.unique(which):
             mine = which == at
@@ -127,13 +128,6 @@ class SourceJudgement(Result):
             f"SourceJudgement, precision at k on {len(self.documents)} held-out documents: {each}; "
             f"random order {self.random.mean():.2f}"
         )
-
-
-def source_shares(scores: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
-    """Return positive scores as shares of their sum; equal shares if none is positive."""
-    kept = np.maximum(scores, 0)
-    total = kept.sum()
-    return kept / total if total > 0 else np.full(len(kept), 1 / len(kept))
 
 
 def source_precision(

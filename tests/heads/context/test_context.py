@@ -12,8 +12,9 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
-from interp.heads.context.judgement import source_precision, source_shares
+from interp.heads.context.judgement import source_precision
 from interp.heads.context.ways import attention_by_head, ridge_of_ablations
+from interp.heads.kv_cache.confidence import source_shares
 
 SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
 
