@@ -90,7 +90,7 @@ def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:
     except ValueError as error:
         raise PromptError(f"{where}: not JSON ({error}); expected an object like {like}") from error
     if not isinstance(row, dict):
-        raise PromptError(f"{where}: expected an object like {like}, found {type(row).__name__}")
+        raise PromptError(f"{where}: {type(row).__name__} found, expected an object like {like}")
     return row
 
 
