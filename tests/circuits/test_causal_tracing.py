@@ -178,6 +178,8 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
             patches |= {(sever, i): (int(place), noisy[sever, i]) for i in range(layer, 4)}
         want = run(samples, True, patches, {})[:, best] - base
         assert found.per_prompt[row, 0] == pytest.approx(float(want.mean()), abs=2e-6)
+        error = float(want.std()) / samples**0.5
+        assert found.noise_error[row, 0] == pytest.approx(error, abs=2e-6)
     assert np.abs(found.per_prompt).max() > 0.01
     assert found.forwards == pytest.approx(4 * 6 + 1 + 1 / samples)
 

@@ -12,8 +12,14 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
+from interp.heads.context.judge import _best_heads, _isotonic, _truth
 from interp.heads.context.judgement import source_precision, source_shares
-from interp.heads.context.ways import attention_by_head, ridge_of_ablations
+from interp.heads.context.ways import (
+    _ridge,
+    attention_by_head,
+    log_odds_without,
+    ridge_of_ablations,
+)
 
 SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
 
@@ -49,6 +55,31 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
     assert score["heads"] == 1
     assert score["ablations"] > 0.8
     assert score["leave_one_out"] < 0.6
+
+
+def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
+    model = interp.load("planted:noise")
+    chains = linked_chains(model, chains=6, **SIZES)
+    judged = judge_sources(model, chains, ways=["attention", "heads"], k=2)
+    order = np.random.default_rng(0).permutation(6)
+    fit = [chains[i] for i in order[3:]]
+    assert judged.documents == tuple(chains[i].name for i in order[:3])
+    names, masses = [], []
+    for chain in fit:
+        names, mass, _ = attention_by_head(model, chain)
+        masses.append(mass)
+    assert judged.heads_used == tuple(names[i] for i in _best_heads(masses, fit, 2))
+    shares = np.concatenate([source_shares(mass.mean(0)) for mass in masses])
+    x, y = _isotonic(shares, np.concatenate([_truth(chain) for chain in fit]))
+    np.testing.assert_array_equal(judged.share_points[0], x)
+    np.testing.assert_array_equal(judged.probability_points[0], y)
+
+
+def test_heads_are_ranked_by_what_they_read_more_of_the_source(single) -> None:
+    chain = single[0][0]
+    even = np.full(len(chain), 0.5)
+    masses = np.stack([even, 0.4 * _truth(chain)])
+    assert _best_heads([masses], [chain], 1) == [1]
 
 
 def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
@@ -95,6 +126,28 @@ def test_ridge_predicts_ablations_that_it_did_not_see(planted_induction, single)
     assert found.held_out > 0.95
 
 
+def test_the_fit_is_judged_on_sets_beyond_those_of_the_regression() -> None:
+    model = interp.load("planted:noise")
+    chain = linked_chains(model, chains=1, **SIZES)[0]
+    found = ridge_of_ablations(model, chain, range(len(chain)), ablations=16, draws=2)
+    visible = np.random.default_rng(0).random((16 + 4, len(chain))) < 0.5
+    odds = log_odds_without(model, chain, [np.flatnonzero(~row).tolist() for row in visible])
+    want = np.corrcoef(visible[16:] @ found.weights, odds[16:])[0, 1]
+    assert found.held_out == pytest.approx(want)
+    np.testing.assert_allclose(found.weights, _ridge(visible[:16] * 1.0, odds[:16], 1.0)[0])
+
+
+def test_ridge_is_that_of_scikit_learn() -> None:
+    from sklearn.linear_model import Ridge
+
+    rng = np.random.default_rng(0)
+    x, y = (rng.random((20, 4)) < 0.3) * 1.0, rng.normal(size=20) + 5
+    weights, offset = _ridge(x, y, 2.0)
+    want = Ridge(alpha=2.0).fit(x, y)
+    np.testing.assert_allclose(weights, want.coef_)
+    assert offset == pytest.approx(float(want.intercept_))
+
+
 def test_precision_counts_ties_as_expected() -> None:
     assert source_precision(np.array([3.0, 2, 1]), np.array([0, 1])) == 1
     assert source_precision(np.array([0.0, 0, 0, 0]), np.array([1])) == 0.25
@@ -102,6 +155,7 @@ def test_precision_counts_ties_as_expected() -> None:
         (1 + 1 / 3) / 2
     )
     assert source_shares(np.array([-1.0, 0])).tolist() == [0.5, 0.5]
+    assert source_shares(np.array([-1.0, 1, 3])).tolist() == [0, 0.25, 0.75]
 
 
 def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
