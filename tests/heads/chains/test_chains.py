@@ -316,14 +316,16 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
         linked_chains(planted_induction, sentences=4)
 
 
-def test_tokens_are_sampled_with_the_probabilities_of_the_model(planted_induction) -> None:
+def test_tokens_are_sampled_with_the_probabilities_of_the_model(loaded) -> None:
     from interp.heads.chains.rollouts import sampled_continuations
 
-    ids = (0, 5, 9, 7)
-    logits = planted_induction.run([ids])[0, -1].double()
-    expected = (logits / 2).softmax(-1).detach()
+    model, ids = loaded("llama"), (0, 5, 9, 7)
+    logits = model.run([ids])[0, -1].double().detach()
+    sharp = float(logits.std()) / 2
+    expected = (logits / sharp).softmax(-1)
+    assert expected.max() > 3 * logits.softmax(-1).max()  # the temperature matters
     generator = torch.Generator().manual_seed(0)
-    drawn = sampled_continuations(planted_induction, ids, 1, 20_000, 2.0, generator)[:, -1]
+    drawn = sampled_continuations(model, ids, 1, 20_000, sharp, generator)[:, -1]
     share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     error = (expected * (1 - expected) / len(drawn)).sqrt()
     assert ((share - expected).abs() < 5 * error + 1e-12).all()

@@ -55,6 +55,7 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
     assert score["heads"] == 1
     assert score["ablations"] > 0.8
     assert score["leave_one_out"] < 0.6
+    assert judged.to_pandas()["null"].iloc[0] == pytest.approx(2 / SIZES["sentences"])
 
 
 def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
