@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +91,23 @@ def test_training_ends_before_other_texts_are_read_worse(shifted) -> None:
     weight, bias = _trained(x, final, end, [0], [1], 6, 0.0)
     kept = _kl(final[1], end, x[1] + x[1] @ weight + bias)
     assert kept <= _kl(final[1], end, x[1])
+
+
+def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
+    shifted, monkeypatch
+) -> None:
+    asked = []
+
+    def trained(x: list, final: list, end: Any, train: list, stop: list, *rest: Any) -> tuple:
+        asked.append((train, stop))
+        return torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
+
+    monkeypatch.setattr(sys.modules["interp.lens.tuned"], "_trained", trained)
+    found = tuned_lens(shifted, IDS[:10], rounds=1)
+    for train, stop in asked:
+        assert (len(train), len(stop)) == (6, 1)
+        assert not set(train) & set(stop)
+        assert len(train) + len(stop) + found.notes["held-out texts"] == 10
 
 
 def test_a_penalty_keeps_the_matrix_small(shifted) -> None:

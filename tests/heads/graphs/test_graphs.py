@@ -141,6 +141,14 @@ def test_comparison_with_a_given_graph_and_with_exchanged_nodes() -> None:
     one_way = graph_of(adjacency + rng.random((16, 16)), names).against(named, draws=20)
     assert one_way["edges"] == 40 < found["edges"]
     assert one_way["pairs"] == 16 * 15  # no node with itself
+    weights = rng.random((16, 16))
+    weights[:, 3] += 1  # all attend to one node, and all edges of the given graph lead there
+    to_one = [(i, 3) for i in range(16) if i != 3]
+    found = graph_of(np.tril(weights), names).against(to_one, draws=60)
+    assert found["pairs"] == 16 * 15 / 2
+    assert found["edges"] == 12
+    assert found["auroc"] == 1
+    assert found["auroc_null"] < 0.8
 
 
 def test_products_of_layers() -> None:
