@@ -127,8 +127,8 @@ ANALYSES = [
     ),
     mutant(
         "receivers_chosen_on_the_judged_chain", "interp/heads/chains/anchors.py",
-        "if i != which] or [which]",
-        "if i == which] or [which]",
+        "if i != which]",
+        "if i == which]",
         "heads/chains/test_chains.py::test_heads_of_a_chain_are_chosen_on_the_others",
     ),
     mutant(
@@ -167,10 +167,8 @@ ANALYSES = [
     ),
     mutant(
         "calibration_fitted_on_the_judged", "interp/heads/context/judge.py",
-        "known = np.concatenate([source_shares(scored[i][way]) for i in fit])\n        x, "
-        "y = _isotonic(known, np.concatenate([_truth(chains[i]) for i in fit]))",
-        "known = np.concatenate([source_shares(scored[i][way]) for i in judged])\n        "
-        "x, y = _isotonic(known, truth)",
+        "judged, fit = order[:cut], order[cut:]",
+        "judged, fit = order[:cut], order",
         "heads/context/test_context.py::test_heads_and_confidence_are_fitted_on_other_documents",
     ),
     mutant(
@@ -257,8 +255,8 @@ ANALYSES = [
     ),
     mutant(
         "neurons_ranked_on_the_judged_half", "interp/heads/vision/register_neurons.py",
-        "mean = _mean(gain[:, ranking])",
-        "mean = _mean(gain[:, judging])",
+        "mean(gain[:, ranking])",
+        "mean(gain[:, judging])",
         "heads/vision/test_registers.py::"
         "test_neurons_are_ranked_on_one_half_and_measured_on_the_other",
     ),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -17,6 +15,7 @@ from interp.core.head import Head
 from interp.core.statistics import auroc
 from interp.heads.chains import (
     Chain,
+    ReceiverHeads,
     hide_spans,
     linked_chains,
     receiver_heads,
@@ -147,10 +146,16 @@ def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked
 
 def test_heads_of_a_chain_are_chosen_on_the_others() -> None:
     values = np.array([[9.0, 0.0, np.nan], [1.0, 2.0, 4.0], [0.0, 5.0, 0.0]])
-    found = SimpleNamespace(kurtosis=values, names=("a", "b", "c"))
-    assert _others(found, 0, 2) == ("b", "c")
-    assert _others(found, 1, 2) == ("a", "b")
-    assert _others(SimpleNamespace(kurtosis=values[:, :1], names="abc"), 0, 1) == ("a",)
+    names = a, b, c = tuple(Head(0, i) for i in range(3))
+
+    def found(scores: np.ndarray) -> ReceiverHeads:
+        chains = tuple("xyz")[: scores.shape[1]]
+        nothing = np.zeros((3, 0))
+        return ReceiverHeads(names, scores, scores, nothing, np.zeros(0, int), (), chains)
+
+    assert _others(found(values), 0, 2) == (b, c)
+    assert _others(found(values), 1, 2) == (a, b)
+    assert _others(found(values[:, :1]), 0, 1) == (a,)
 
 
 def test_the_strongest_earlier_sentence_is_far_enough() -> None:
