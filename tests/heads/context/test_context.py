@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
-from interp.heads.context.judge import _best_heads, _isotonic, _truth
 from interp.heads.context.judgement import source_precision, source_shares
-from interp.heads.context.ways import (
-    _ridge,
-    attention_by_head,
-    log_odds_without,
-    ridge_of_ablations,
-)
+from interp.heads.context.ways import attention_by_head, ridge_of_ablations
 
 SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
 
@@ -65,22 +61,32 @@ def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
     order = np.random.default_rng(0).permutation(6)
     fit = [chains[i] for i in order[3:]]
     assert judged.documents == tuple(chains[i].name for i in order[:3])
-    names, masses = [], []
+    names, margins, shares, truth = [], [], [], []
     for chain in fit:
         names, mass, _ = attention_by_head(model, chain)
-        masses.append(mass)
-    assert judged.heads_used == tuple(names[i] for i in _best_heads(masses, fit, 2))
-    shares = np.concatenate([source_shares(mass.mean(0)) for mass in masses])
-    x, y = _isotonic(shares, np.concatenate([_truth(chain) for chain in fit]))
-    np.testing.assert_array_equal(judged.share_points[0], x)
-    np.testing.assert_array_equal(judged.probability_points[0], y)
+        source = np.isin(np.arange(len(chain)), chain.sources)
+        margins.append(mass[:, source].mean(1) - mass[:, ~source].mean(1))
+        shares.append(mass.mean(0) / mass.mean(0).sum())
+        truth.append(source)
+    best = np.argsort(-np.mean(margins, 0))[:2]
+    assert judged.heads_used == tuple(names[i] for i in best)
+    x = np.concatenate(shares)
+    want = isotonic_regression(np.concatenate(truth)[np.argsort(x)].astype(float)).x
+    found = np.interp(np.sort(x), judged.share_points[0], judged.probability_points[0])
+    np.testing.assert_allclose(found, want)
 
 
-def test_heads_are_ranked_by_what_they_read_more_of_the_source(single) -> None:
-    chain = single[0][0]
-    even = np.full(len(chain), 0.5)
-    masses = np.stack([even, 0.4 * _truth(chain)])
-    assert _best_heads([masses], [chain], 1) == [1]
+def test_heads_are_ranked_by_what_they_read_more_of_the_source(single, monkeypatch) -> None:
+    """A head that reads much of every sentence says nothing about the source."""
+
+    def masses(model, chain: Chain, **_: bool) -> tuple:
+        source = np.isin(np.arange(len(chain)), chain.sources)
+        return (Head(0, 0), Head(0, 1)), np.stack([np.full(len(chain), 0.5), 0.4 * source]), True
+
+    monkeypatch.setattr(sys.modules["interp.heads.context.judge"], "attention_by_head", masses)
+    found = judge_sources(interp.load("planted:noise"), single[0], ways=["heads"], k=1)
+    assert found.heads_used == (Head(0, 1),)
+    assert found.to_pandas()["score"].iloc[0] == 1
 
 
 def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
@@ -128,25 +134,18 @@ def test_ridge_predicts_ablations_that_it_did_not_see(planted_induction, single)
 
 
 def test_the_fit_is_judged_on_sets_beyond_those_of_the_regression() -> None:
-    model = interp.load("planted:noise")
-    chain = linked_chains(model, chains=1, **SIZES)[0]
-    found = ridge_of_ablations(model, chain, range(len(chain)), ablations=16, draws=2)
-    visible = np.random.default_rng(0).random((16 + 4, len(chain))) < 0.5
-    odds = log_odds_without(model, chain, [np.flatnonzero(~row).tolist() for row in visible])
-    want = np.corrcoef(visible[16:] @ found.weights, odds[16:])[0, 1]
-    assert found.held_out == pytest.approx(want)
-    np.testing.assert_allclose(found.weights, _ridge(visible[:16] * 1.0, odds[:16], 1.0)[0])
-
-
-def test_ridge_is_that_of_scikit_learn() -> None:
     from sklearn.linear_model import Ridge
 
-    rng = np.random.default_rng(0)
-    x, y = (rng.random((20, 4)) < 0.3) * 1.0, rng.normal(size=20) + 5
-    weights, offset = _ridge(x, y, 2.0)
-    want = Ridge(alpha=2.0).fit(x, y)
-    np.testing.assert_allclose(weights, want.coef_)
-    assert offset == pytest.approx(float(want.intercept_))
+    from interp.heads.context.ways import log_odds_without
+
+    model = interp.load("planted:noise")
+    chain = linked_chains(model, chains=1, **SIZES)[0]
+    found = ridge_of_ablations(model, chain, range(len(chain)), ablations=16)
+    visible = np.random.default_rng(0).random((16 + 4, len(chain))) < 0.5
+    odds = log_odds_without(model, chain, [np.flatnonzero(~row).tolist() for row in visible])
+    np.testing.assert_allclose(found.weights, Ridge(alpha=1.0).fit(visible[:16], odds[:16]).coef_)
+    want = np.corrcoef(visible[16:] @ found.weights, odds[16:])[0, 1]
+    assert found.held_out == pytest.approx(want)
 
 
 def test_precision_counts_ties_as_expected() -> None:
