@@ -62,6 +62,8 @@ def test_measures_by_hand() -> None:
     assert token_f1(scores, evidence) == pytest.approx(2 / 4)  # words 1, 2, 4, 7
     # spans 1-2, 4, 7 against 1-3, 6: one of three and one of two match (2 of 3 words shared)
     assert iou_f1(scores, evidence) == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
+    touching = np.array([1, 1, 1, 0, 0, 0, 1, 1, 0]) > 0, np.array([1, 1, 1, 0, 0, 0, 0, 1, 1.0])
+    assert iou_f1(touching[1], touching[0]) == pytest.approx(1 / 2)  # 7-8 shares a third with 6-7
     assert auprc(evidence.astype(float), evidence) == 1
     assert auprc(np.ones(8), evidence) == pytest.approx((1 + 4 / 8) / 2)
     assert word_runs(evidence) == [(1, 4), (6, 7)]
