@@ -133,3 +133,19 @@ def share_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float
         return 0.0, 1.0
     found = binomtest(hits, n).proportion_ci(level, method="wilson")
     return float(found.low), float(found.high)
+
+
+def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Compute Wilson's interval of a mean of n values between 0 and 1; (0, 1) without values.
+
+    Of all values with this mean, those that are 0 or 1 vary most, and for these the interval is
+    that of a share.
+    """
+    from scipy.stats import norm
+
+    if n == 0:
+        return 0.0, 1.0
+    z2 = float(norm.isf((1 - level) / 2)) ** 2
+    middle = (mean + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * mean * (1 - mean) / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)

@@ -374,17 +374,30 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
         flips: number of random arrangements.
         seed: seed of the arrangements.
     """
-    n = len(x)
-    if n == 0 or not np.any(x):
-        return 1.0
+    return float(sign_flip_ps(np.asarray(x)[None], flips=flips, seed=seed)[0])
+
+
+def sign_flip_ps(
+    x: Float[Array, "row unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0
+) -> Float[Array, " row"]:
+    """Compute `sign_flip_p` of every row, with the same signs for all; NaN is left out of its row.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements, where there are too many to try all.
+        seed: seed of the arrangements.
+    """
+    kept, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
     if n <= EXACT_FLIPS:
-        signs = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        extra = 0
-    else:
-        signs = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n))
-        extra = 1  # the observed arrangement is one of them
-    null, seen = np.abs(signs @ x), abs(x.sum())
-    return float(((null >= seen * (1 - 1e-12)).sum() + extra) / (len(signs) + extra))
+        signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
+    else:  # the observed arrangement is one more
+        signs, extra = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n)), 1
+    found = np.ones(len(x))
+    for i, row in enumerate(kept):
+        if row.any():
+            beyond = np.abs(signs @ row) >= abs(row.sum()) * (1 - 1e-12)
+            found[i] = (beyond.sum() + extra) / (len(signs) + extra)
+    return found
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

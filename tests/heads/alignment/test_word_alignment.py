@@ -8,6 +8,8 @@ import torch
 
 import interp
 from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+from interp.core.statistics import spearman
 from interp.draw.figure import svg
 from interp.heads.alignment import (
     HeadAlignments,
@@ -19,7 +21,11 @@ from interp.heads.alignment import (
     word_alignment,
 )
 from interp.heads.alignment.result import best_of_layers
-from interp.heads.alignment.translation import confidences, position_variances
+from interp.heads.alignment.translation import (
+    TranslationHeads,
+    confidences,
+    position_variances,
+)
 
 
 @pytest.fixture(scope="module")
@@ -221,3 +227,22 @@ def test_wrong_calls(reorder) -> None:
         with pytest.raises(error, match=message) as raised:
             call()
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("spread", "known"), [(1.0, True), (0.05, False)])
+def test_ranks_of_heads_that_hardly_differ_are_not_known(spread, known) -> None:
+    """Noise of 16 pairs moves a correlation of 0.6 towards 0, and that of bootstrap draws twice."""
+    held = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        truth = rng.normal(size=(2, 10)) * spread
+        truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
+        values = truth[:, :, None] + rng.normal(size=(2, 10, 16))
+        heads = tuple(Head(0, h, "cross") for h in range(10))
+        found = TranslationHeads(heads, *values, np.ones((10, 16)), np.full(10, np.nan))
+        row = found.rank_agreement().set_index("statistic").loc["confidence"]
+        held.append(row["low"] <= spearman(truth)[0, 1] <= row["high"])
+        assert (row["reliability"] > 0.5) == known
+        assert (row["high"] - row["low"] == 2) == (not known)
+        assert row["pairs"] == 16
+    assert np.mean(held) >= 0.75

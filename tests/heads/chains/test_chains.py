@@ -24,6 +24,7 @@ from interp.heads.chains import (
     thought_anchors,
     vertical_scores,
 )
+from interp.heads.chains.anchors_result import Anchors
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +234,21 @@ def test_tokens_are_sampled_with_the_probabilities_of_the_model(planted_inductio
     share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     error = (expected * (1 - expected) / len(drawn)).sqrt()
     assert ((share - expected).abs() < 5 * error + 1e-12).all()
+
+
+def made_agreement(shared: float, seed: int) -> float:
+    """p of two measures of 3 chains that fall along the text and may share something else."""
+    rng, index = np.random.default_rng(seed), np.tile(np.arange(16), 3)
+    common, one, other = rng.normal(size=(3, 48))
+    one, other = (x + shared * common - index / 6 for x in (one, other))
+    nothing = np.full(48, -1)
+    found = Anchors(
+        ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
+        {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
+    )  # fmt: skip
+    return float(found.agreement(draws=199, seed=seed)["p"].iloc[0])
+
+
+def test_a_common_fall_along_the_text_is_no_agreement() -> None:
+    assert np.mean([made_agreement(0, seed) < 0.05 for seed in range(40)]) <= 0.15
+    assert np.mean([made_agreement(2, seed) < 0.05 for seed in range(10)]) >= 0.9

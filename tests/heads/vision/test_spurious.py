@@ -8,6 +8,8 @@ from heads.vision.towers import drawn, shapes
 
 from interp.core.errors import OptionError
 from interp.heads.vision import correct_spurious_heads, locate_spurious_heads
+from interp.heads.vision.correction import CorrectedAccuracy
+from interp.heads.vision.result import paired_columns
 from interp.heads.vision.spurious import _difference, _follows, _influence
 
 PLANTED = "L2H1"
@@ -104,3 +106,26 @@ def test_bad_input() -> None:
         correct_spurious_heads(*given, [PLANTED], repair="both", how="forward")
     with pytest.raises(OptionError, match="known: mean"):
         correct_spurious_heads(*given, [PLANTED], repair="zero")  # type: ignore[arg-type]
+
+
+def test_the_interval_of_the_worst_of_equal_groups_holds_their_accuracy() -> None:
+    """The lowest of eight noisy shares is too low, and a bootstrap of it lower still."""
+    rng, held = np.random.default_rng(0), []
+    group = tuple(str(i) for i in range(8) for _ in range(20))
+    for _ in range(60):
+        right = rng.random(160) < 0.8
+        found = CorrectedAccuracy(group, right, right, np.zeros((0, 160), bool), (), ())
+        low, high = found._drawn(0.95)["after"]
+        assert low <= found.worst(right) <= high
+        held.append(low <= 0.8 <= high)
+    assert np.mean(held) >= 0.9
+
+
+def test_rows_are_tested_against_their_null_on_the_same_images() -> None:
+    rng = np.random.default_rng(1)
+    null, values = rng.normal(size=(2, 400, 12))
+    found = paired_columns(("a",) * 200 + ("b",) * 200, values, null)
+    assert np.mean(np.array(found["p"]) < 0.05) == pytest.approx(0.05, abs=0.04)
+    assert min(found["p_holm"]) > 0.05
+    shifted = paired_columns(("a",), values[:1] + 3, null[:1])
+    assert shifted["p"][0] < 0.01
