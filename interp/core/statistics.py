@@ -8,6 +8,7 @@ bootstrap whose draws are shared by all compared scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from itertools import combinations_with_replacement
 from typing import Literal
@@ -53,6 +54,22 @@ def counts_of(drawn: Int[Array, "draw number"]) -> Int[Array, "draw number"]:
 def tails_of(level: float) -> tuple[float, float]:
     """Return the quantiles of the draws at which the interval of this level ends."""
     return (1 - level) / 2, (1 + level) / 2
+
+
+def widened_tails(level: float, n: int) -> tuple[float, float]:
+    """Return the quantiles at which the interval of this level ends, for draws of n units.
+
+    The spread of the draws is that of n units without the correction n / (n - 1), and their
+    quantiles are those of a normal distribution rather than Student's t. With few units the
+    interval is too narrow for both reasons; quantiles further out make up for it. n is at least 2.
+
+    Reference: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (arXiv 1411.5279),
+    "Expanded percentile confidence interval".
+    """
+    from scipy.stats import norm, t
+
+    low = float(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1)))
+    return low, 1 - low
 
 
 def percentile_interval(

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts, tails_of
+from interp.core.statistics import redraw_counts
 from interp.heads.alignment.links import alignment_error_rate, share_of
-from interp.heads.alignment.result import BOOTSTRAPS, HeadAlignments
+from interp.heads.alignment.result import BOOTSTRAPS, HeadAlignments, interval_of_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +54,8 @@ class BothDirections(Result):
         return alignment_error_rate(*np.einsum("ds,rsc->cdr", times, self.counts))
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the percentile interval of each error rate over draws of sentences."""
-        return percentile_interval(self._drawn(), tails_of(level), axis=0).T
+        """Return the interval of each error rate over draws of sentences, widened where few."""
+        return interval_of_draws(self._drawn(), level, self.counts.shape[1])
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -216,6 +216,8 @@ def _permuted(
 
 
 def _permutation_p(score: float, null: Float[np.ndarray, " draw"]) -> float:
+    if not np.isfinite(score):  # nothing varies, as where the order alone ranks all sentences
+        return 1.0
     return (1 + int((np.abs(null) >= abs(score) - 1e-12).sum())) / (1 + len(null))
 
 

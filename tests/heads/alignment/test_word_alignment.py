@@ -9,7 +9,7 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.core.statistics import spearman
+from interp.core.statistics import percentile_interval, spearman
 from interp.draw.figure import svg
 from interp.heads.alignment import (
     HeadAlignments,
@@ -20,6 +20,7 @@ from interp.heads.alignment import (
     translation_heads,
     word_alignment,
 )
+from interp.heads.alignment.directions import BothDirections
 from interp.heads.alignment.result import best_of_layers
 from interp.heads.alignment.translation import (
     TranslationHeads,
@@ -116,6 +117,20 @@ def test_shuffled_gold_is_at_chance(reorder) -> None:
     assert (found["p_holm"] > 0.05).all()
     assert (found["low"] - 0.05 <= found["null"]).all()
     assert (found["null"] <= found["high"] + 0.05).all()
+
+
+def test_intervals_of_few_sentences_hold_the_rate_of_many() -> None:
+    rng, held, plain = np.random.default_rng(0), [], []
+    for _ in range(150):
+        hits = rng.binomial(6, rng.beta(2, 2, size=6))
+        counts = np.stack([np.full(6, 6), np.full(6, 6), hits, hits], -1)[None]
+        found = BothDirections(("one",), counts, np.zeros(1), 1.0)
+        (low, high), ends = found.bounds()[0], percentile_interval(found._drawn()[:, 0])
+        held.append(low <= 0.5 <= high)
+        plain.append(ends[0] <= 0.5 <= ends[1])
+    assert np.mean(held) > 0.9 > np.mean(plain)
+    alone = BothDirections(("one",), counts[:, :1], np.zeros(1), 1.0)
+    assert np.isnan(alone.bounds()).all()
 
 
 def test_what_chooses_does_not_judge(reorder) -> None:

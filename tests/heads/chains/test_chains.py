@@ -252,3 +252,15 @@ def made_agreement(shared: float, seed: int) -> float:
 def test_a_common_fall_along_the_text_is_no_agreement() -> None:
     assert np.mean([made_agreement(0, seed) < 0.05 for seed in range(40)]) <= 0.15
     assert np.mean([made_agreement(2, seed) < 0.05 for seed in range(10)]) >= 0.9
+
+
+def test_measures_that_only_fall_along_the_text_do_not_agree() -> None:
+    """Without its trend nothing is left of a measure whose ranks are the order of the sentences."""
+    index = np.arange(12)
+    rng, nothing = np.random.default_rng(0), np.full(12, -1)
+    falling = {"receiver": -index.astype(float), "suppression": -index + rng.normal(size=12)}
+    found = Anchors(
+        ("a",), np.zeros(12, int), index, ("",) * 12, falling, {}, nothing, nothing, ((),)
+    ).agreement(draws=99)
+    assert found["spearman"].iloc[0] > 0.8
+    assert found["p"].iloc[0] == 1

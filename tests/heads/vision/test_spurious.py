@@ -7,6 +7,7 @@ import pytest
 from heads.vision.towers import drawn, shapes
 
 from interp.core.errors import OptionError
+from interp.core.intervals import difference_of_shares
 from interp.heads.vision import correct_spurious_heads, locate_spurious_heads
 from interp.heads.vision.correction import CorrectedAccuracy
 from interp.heads.vision.result import paired_columns
@@ -58,6 +59,26 @@ def test_the_error_is_that_of_a_difference_of_shares() -> None:
     a, b = ((votes[x, None] == np.arange(3)).astype(float) for x in (wrong, ~wrong))
     by_hand = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
     np.testing.assert_allclose(each.std(1) / 60**0.5, by_hand)
+
+
+def test_votes_that_all_agree_have_an_error_and_an_interval() -> None:
+    images = drawn()
+    model = shapes("shapes-spurious")
+    found = locate_spurious_heads(model, images, images.labels, images.cues, permutations=99)
+    frame, wrong = found.to_pandas().set_index("part"), found.notes["of them wrong"]
+    planted = frame.loc[PLANTED]
+    right = found.notes["images whose cue conflicts"] - wrong
+    assert planted["votes_wrong"] == wrong
+    assert planted["votes_right"] == 0
+    want = difference_of_shares(np.array(wrong), wrong, np.array(0), right)
+    assert planted[["sem", "low", "high"]].tolist() == pytest.approx([want[0], *want[1]])
+    assert planted["high"] == 1
+    assert planted["low"] < 0.95
+    assert (frame["sem"] > 0).all()
+    assert ((frame["low"] <= frame["score"]) & (frame["score"] <= frame["high"])).all()
+    assert found.interval(0.5)["low"].iloc[0] > frame["low"].iloc[0]
+    np.testing.assert_allclose(frame["votes_wrong"] / wrong - frame["votes_right"] / right,
+                               frame["score"])  # fmt: skip
 
 
 def test_correction_raises_the_worst_group_on_other_images() -> None:
