@@ -226,7 +226,7 @@ def special(names: tuple[str, ...]) -> Any:
 CASES = (
     *(
         Case("attribution.explain_difference", f"{told}, p_holm < 0.05", "prompts drawn alike",
-             same_prompts(row))
+             same_prompts(row), share=3)
         for row, told in (("gradient_x_input", "any position"), ("target", "the target"))
     ),
     Case("attribution.learn_head_weights", "held-out correlation, p < 0.05",

@@ -148,7 +148,7 @@ def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, 
     z2 = float(norm.isf((1 - level) / 2)) ** 2
     middle = (mean + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * mean * (1 - mean) / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return max(0.0, min(middle - half, mean)), min(1.0, max(middle + half, mean))
 
 
 def difference_of_shares(
