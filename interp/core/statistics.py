@@ -8,6 +8,7 @@ Statistics of ranks are in `interp.core.rank_statistics`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
@@ -51,6 +52,22 @@ def counts_of(drawn: Int[Array, "draw number"]) -> Int[Array, "draw number"]:
 def tails_of(level: float) -> tuple[float, float]:
     """Return the quantiles of the draws at which the interval of this level ends."""
     return (1 - level) / 2, (1 + level) / 2
+
+
+def widened_tails(level: float, n: int) -> tuple[float, float]:
+    """Return the quantiles at which the interval of this level ends, for draws of n units.
+
+    The spread of the draws is that of n units without the correction n / (n - 1), and their
+    quantiles are those of a normal distribution rather than Student's t. With few units the
+    interval is too narrow for both reasons; quantiles further out make up for it. n is at least 2.
+
+    Reference: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (arXiv 1411.5279),
+    "Expanded percentile confidence interval".
+    """
+    from scipy.stats import norm, t
+
+    low = float(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1)))
+    return low, 1 - low
 
 
 def percentile_interval(
@@ -257,17 +274,30 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
         flips: number of random arrangements.
         seed: seed of the arrangements.
     """
-    n = len(x)
-    if n == 0 or not np.any(x):
-        return 1.0
+    return float(sign_flip_ps(np.asarray(x)[None], flips=flips, seed=seed)[0])
+
+
+def sign_flip_ps(
+    x: Float[Array, "row unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0
+) -> Float[Array, " row"]:
+    """Compute `sign_flip_p` of every row, with the same signs for all; NaN is left out of its row.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements, where there are too many to try all.
+        seed: seed of the arrangements.
+    """
+    kept, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
     if n <= EXACT_FLIPS:
-        signs = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        extra = 0
-    else:
-        signs = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n))
-        extra = 1  # the observed arrangement is one of them
-    null, seen = np.abs(signs @ x), abs(x.sum())
-    return float(((null >= seen * (1 - 1e-12)).sum() + extra) / (len(signs) + extra))
+        signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
+    else:  # the observed arrangement is one more
+        signs, extra = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n)), 1
+    found = np.ones(len(x))
+    for i, row in enumerate(kept):
+        if row.any():
+            beyond = np.abs(signs @ row) >= abs(row.sum()) * (1 - 1e-12)
+            found[i] = (beyond.sum() + extra) / (len(signs) + extra)
+    return found
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

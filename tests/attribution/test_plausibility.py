@@ -11,7 +11,13 @@ import pytest
 
 import interp
 from interp.attribution import plausibility, read_rationales
-from interp.attribution.evaluation.plausibility import auprc, iou_f1, token_f1, word_runs
+from interp.attribution.evaluation.plausibility import (
+    auprc,
+    iou_f1,
+    ranking_p,
+    token_f1,
+    word_runs,
+)
 from interp.attribution.evaluation.rationales import word_scores, word_tokens
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError
@@ -131,3 +137,13 @@ def test_the_command(annotated, run) -> None:
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output
     assert "token_f1: F1 over words" in done.output
+
+
+def test_rare_hits_of_random_rankings_are_not_called() -> None:
+    """One document in twelve is hit by chance: far from a symmetric difference."""
+    rng = np.random.default_rng(0)
+    hits = (rng.random((150, 12, 21)) < 1 / 12).astype(float)
+    p = np.array([ranking_p(x[:, 0], x[:, 1:], rng) for x in hits])
+    assert np.mean(p < 0.05) <= 0.08
+    assert ranking_p(np.ones(12), hits[0, :, 1:], rng) < 0.001
+    assert ranking_p(np.full(12, np.nan), hits[0, :, 1:], rng) == 1

@@ -357,6 +357,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.vision.result.ImageScores": lambda: vision.image_direct_effects(
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),
+    "interp.heads.vision.spurious.SpuriousVotes": lambda: vision.locate_spurious_heads(
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, permutations=9
+    ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1
     ),

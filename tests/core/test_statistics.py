@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp.core.intervals import studentised_interval
+from interp.core.intervals import (
+    difference_of_shares,
+    fraction_interval,
+    share_interval,
+    studentised_interval,
+)
 from interp.core.statistics import (
     RatioBootstrap,
     benjamini_hochberg,
@@ -19,6 +24,8 @@ from interp.core.statistics import (
     redraw,
     redraw_counts,
     sign_flip_p,
+    tails_of,
+    widened_tails,
 )
 
 
@@ -169,3 +176,37 @@ def test_a_studentised_interval_covers_the_mean_of_skewed_values(clustered: bool
     t = 4.302653 * few.std(ddof=1) / 3**0.5
     assert np.allclose(ends, [[few.mean() - t, few.mean() + t]])
     assert np.allclose(studentised_interval(np.full((1, 9), 2.0)), 2.0)
+
+
+def test_the_interval_of_a_difference_of_shares_holds_it_as_often_as_it_says() -> None:
+    """Over all outcomes of 20 and 25 trials, each with its probability."""
+    hits, others = (x.ravel() for x in np.indices((21, 26)))
+    sem, (low, high) = (x.T for x in difference_of_shares(hits, 20, others, 25))
+    assert sem.min() > 0.04
+    for one, other in ((0.97, 0.03), (0.9, 0.1), (0.5, 0.2), (0.03, 0.03)):
+        chance = stats.binom.pmf(hits, 20, one) * stats.binom.pmf(others, 25, other)
+        assert chance[(low <= one - other) & (one - other <= high)].sum() > 0.949
+    score = hits / 20 - others / 25
+    assert ((low <= score) & (score <= high)).all()
+    share = 11 / 22, 6 / 27
+    by_hand = np.sqrt(share[0] * (1 - share[0]) / 22 + share[1] * (1 - share[1]) / 27)
+    found, ends = difference_of_shares(np.array(10), 20, np.array(5), 25, 0.9)
+    assert found == pytest.approx(by_hand)
+    want = share[0] - share[1] + np.array([-1, 1]) * stats.norm.ppf(0.95) * by_hand
+    np.testing.assert_allclose(ends, want)
+
+
+def test_the_interval_of_a_fraction_is_that_of_a_share() -> None:
+    assert fraction_interval(3 / 8, 8) == pytest.approx(share_interval(3, 8))
+    assert fraction_interval(0, 8, 0.8) == pytest.approx(share_interval(0, 8, 0.8))
+    assert fraction_interval(0.5, 0) == (0, 1)
+
+
+def test_widened_tails_make_up_for_few_units() -> None:
+    """For draws of a mean that are exactly normal, the interval is Student's."""
+    for n in (3, 8, 200):
+        low, high = widened_tails(0.9, n)
+        assert low + high == pytest.approx(1)
+        sem_of_draws = ((n - 1) / n) ** 0.5  # in standard errors
+        assert stats.norm.ppf(high) * sem_of_draws == pytest.approx(stats.t.ppf(0.95, n - 1))
+    assert widened_tails(0.9, 10**7) == pytest.approx(tails_of(0.9), abs=1e-6)

@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, tails_of
 from interp.heads.alignment.links import alignment_error_rate, drawn_error_rates, share_of
-from interp.heads.alignment.result import HeadAlignments
+from interp.heads.alignment.result import HeadAlignments, interval_of_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +52,8 @@ class BothDirections(Result):
         return drawn_error_rates(self.counts)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the percentile interval of each error rate over draws of sentences."""
-        return percentile_interval(self._drawn(), tails_of(level), axis=0).T
+        """Return the interval of each error rate over draws of sentences, widened where few."""
+        return interval_of_draws(self._drawn(), level, self.counts.shape[1])
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -15,7 +15,7 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
-from interp.core.rank_statistics import paired_spearman
+from interp.core.rank_statistics import paired_spearman, ranks
 from interp.core.result import Result
 from interp.core.statistics import finite_interval, finite_mean, redraw
 
@@ -108,7 +108,9 @@ class Anchors(Result):
         """Return Spearman's correlation over sentences of every two measures, averaged over chains.
 
         The interval redraws chains and, within them, sentences; the p value permutes the sentences
-        of one measure within every chain.
+        of one measure within every chain. Measures that fall (or rise) along a text agree for that
+        reason alone, so p is the larger of two: that of the ranks, and that of the ranks without
+        their linear trend over sentences.
 
         Args:
             draws: number of bootstrap draws and of permutations.
@@ -134,12 +136,13 @@ class Anchors(Result):
             score = float(finite_mean(np.array([paired_spearman(x, y) for x, y in pairs])))
             boot = np.full(draws, np.nan)
             null = np.full(draws, np.nan)
+            p = np.nan
             if pairs:
                 boot = _redrawn(pairs, draws, rng)
                 null = finite_mean(np.stack([_permuted(x, y, draws, rng) for x, y in pairs]), 0)
+                p = max(_permutation_p(score, null), _p_beside_trend(pairs, draws, rng))
             known = np.isfinite(boot).sum() > draws // 2
             low, high = finite_interval(boot) if known else (np.nan, np.nan)
-            beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
             rows.append(
                 {
                     "measure": one,
@@ -148,7 +151,7 @@ class Anchors(Result):
                     "low": low,
                     "high": high,
                     "null": float(finite_mean(null)),
-                    "p": (1 + beyond) / (1 + draws) if np.isfinite(score) else np.nan,
+                    "p": p if np.isfinite(score) else np.nan,
                     "chains": len(pairs),
                     "sentences": sum(len(x) for x, _ in pairs),
                 }
@@ -189,3 +192,28 @@ def _permuted(
 ) -> Float[np.ndarray, " draw"]:
     others = rng.permuted(np.broadcast_to(y, (draws, len(y))), axis=1)
     return paired_spearman(np.broadcast_to(x, others.shape), others)
+
+
+def _permutation_p(score: float, null: Float[np.ndarray, " draw"]) -> float:
+    if not np.isfinite(score):  # nothing varies, as where the order alone ranks all sentences
+        return 1.0
+    return (1 + int((np.abs(null) >= abs(score) - 1e-12).sum())) / (1 + len(null))
+
+
+def _p_beside_trend(
+    pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
+) -> float:
+    """Return the permutation p of the correlation of ranks without their trend over sentences."""
+    found, nulls = [], []
+    for x, y in pairs:
+        one, other = _without_trend(x), _without_trend(y)
+        found.append(paired_spearman(one, other))
+        nulls.append(_permuted(one, other, draws, rng))
+    return _permutation_p(float(finite_mean(np.array(found))), finite_mean(np.stack(nulls), 0))
+
+
+def _without_trend(x: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
+    """Return ranks minus their linear regression on the order of the sentences."""
+    r, at = ranks(x), np.arange(len(x)) - (len(x) - 1) / 2
+    # rounding keeps equal values equal
+    return np.round(r - r.mean() - at * (r @ at) / (at @ at), 9)

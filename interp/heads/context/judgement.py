@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
-from interp.core.intervals import share_interval
+from interp.core.intervals import fraction_interval, share_interval
 from interp.core.result import Result
 from interp.heads.kv_cache.confidence import (
     bins_of_equal_width,
@@ -29,6 +29,8 @@ class SourceJudgement(Result):
     """Precision at k of each way on held-out documents; rows are ways.
 
     k is the number of known sources of a document. The null is a random order of the sentences.
+    Intervals of the precision are t intervals over documents, extended to Wilson's interval of a
+    share of as many documents: where all documents score alike, their spread says nothing.
 
     Args:
         ways: the ways, and the baseline `position`.
@@ -82,6 +84,13 @@ class SourceJudgement(Result):
                 }
             )
         return pd.DataFrame(rows)
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        bounds = super()._bounds_of(frame, level)
+        for at, (score, n) in enumerate(zip(frame["score"], frame["n"], strict=True)):
+            low, high = fraction_interval(float(score), int(n), level)
+            bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
+        return bounds
 
     def reliability(self, way: str, *, bins: int = 5) -> pd.DataFrame:
         """Return the stated confidence and the observed share of sources, in bins of confidence.

@@ -16,7 +16,7 @@ from interp.heads.vision.images import batches_of, image_batch, image_provenance
 from interp.heads.vision.neurons import read_neurons, writing_matrices
 from interp.heads.vision.patterns import grid_of
 from interp.heads.vision.readout import image_output
-from interp.heads.vision.result import ImageScores
+from interp.heads.vision.result import ImageScores, paired_columns
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def register_neurons(
         times: multiple of the median norm above which a patch counts, without a cut.
         batch_size: images that run together.
         seed: seed of the split and of the null.
+
+    Returns:
+        A row per neuron; `p` and `p_holm` test it against its null, paired over images.
 
     Reference: Jiang et al. 2025, "Vision Transformers Don't Need Trained Registers" (arXiv
     2506.08010).
@@ -108,7 +111,9 @@ def register_neurons(
         ("activation",) * len(best),
         gain[best][:, judging],
         finite_mean(null[best][:, judging]),
-        extra={
+        extra=paired_columns(("register_neuron",) * len(best), gain[best][:, judging],
+                              null[best][:, judging])
+        | {
             "neuron": tuple(places[i][1] for i in best),
             "at_high_norm": tuple(finite_mean(at_high[best][:, judging]).tolist()),
             "at_others": tuple(finite_mean(at_rest[best][:, judging]).tolist()),

@@ -27,6 +27,7 @@ from interp.heads.chains import (
     vertical_scores,
 )
 from interp.heads.chains.anchors import _others, _strongest
+from interp.heads.chains.anchors_result import Anchors
 from interp.heads.chains.hidden import answer_log_odds
 from interp.heads.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
 
@@ -334,3 +335,33 @@ def test_tokens_are_sampled_with_the_probabilities_of_the_model(loaded) -> None:
     share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     error = (expected * (1 - expected) / len(drawn)).sqrt()
     assert ((share - expected).abs() < 5 * error + 1e-12).all()
+
+
+def made_agreement(shared: float, seed: int) -> float:
+    """p of two measures of 3 chains that fall along the text and may share something else."""
+    rng, index = np.random.default_rng(seed), np.tile(np.arange(16), 3)
+    common, one, other = rng.normal(size=(3, 48))
+    one, other = (x + shared * common - index / 6 for x in (one, other))
+    nothing = np.full(48, -1)
+    found = Anchors(
+        ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
+        {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
+    )  # fmt: skip
+    return float(found.agreement(draws=199, seed=seed)["p"].iloc[0])
+
+
+def test_a_common_fall_along_the_text_is_no_agreement() -> None:
+    assert np.mean([made_agreement(0, seed) < 0.05 for seed in range(40)]) <= 0.15
+    assert np.mean([made_agreement(2, seed) < 0.05 for seed in range(10)]) >= 0.9
+
+
+def test_measures_that_only_fall_along_the_text_do_not_agree() -> None:
+    """Without its trend nothing is left of a measure whose ranks are the order of the sentences."""
+    index = np.arange(12)
+    rng, nothing = np.random.default_rng(0), np.full(12, -1)
+    falling = {"receiver": -index.astype(float), "suppression": -index + rng.normal(size=12)}
+    found = Anchors(
+        ("a",), np.zeros(12, int), index, ("",) * 12, falling, {}, nothing, nothing, ((),)
+    ).agreement(draws=99)
+    assert found["spearman"].iloc[0] > 0.8
+    assert found["p"].iloc[0] == 1

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
-from interp.heads.context.judgement import source_precision
+from interp.heads.context.judgement import SourceJudgement, source_precision
 from interp.heads.context.ways import attention_by_head, ridge_of_ablations
 from interp.heads.kv_cache.confidence import source_shares
 
@@ -177,3 +177,15 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
         answer_sources(planted_induction, chains[0], ways=["ablations"], ablations=2)
     with pytest.raises(PromptError, match="has no tokenizer"):
         sentence_documents(planted_induction)
+
+
+def test_documents_that_all_score_alike_have_an_interval() -> None:
+    empty = np.zeros((2, 0))
+    found = SourceJudgement(
+        ("heads", "position"), np.array([[0.0] * 8, [1.0] * 8]), np.full(8, 0.1),
+        np.array([True, False]), np.full((2, 2), 0.5), tuple(empty), tuple(empty), (),
+        tuple("abcdefgh"), (True,) * 8,
+    ).to_pandas()  # fmt: skip
+    assert found["low"].tolist() == pytest.approx([0, 1 - found["high"][0]], abs=1e-9)
+    assert 0.1 < found["high"][0] < 0.4
+    assert found["high"][1] == pytest.approx(1)

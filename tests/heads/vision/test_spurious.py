@@ -7,9 +7,11 @@ import pytest
 from heads.vision.towers import drawn, shapes
 
 from interp.core.errors import OptionError
+from interp.core.intervals import difference_of_shares
 from interp.core.statistics import holm
 from interp.heads.vision import CorrectedAccuracy, correct_spurious_heads, locate_spurious_heads
 from interp.heads.vision.correction import _direct
+from interp.heads.vision.result import paired_columns
 from interp.heads.vision.spurious import (
     _difference,
     _follows,
@@ -83,6 +85,26 @@ def test_the_error_is_that_of_a_difference_of_shares() -> None:
     np.testing.assert_allclose(each.std(1) / 60**0.5, by_hand)
 
 
+def test_votes_that_all_agree_have_an_error_and_an_interval() -> None:
+    images = drawn()
+    model = shapes("shapes-spurious")
+    found = locate_spurious_heads(model, images, images.labels, images.cues, permutations=99)
+    frame, wrong = found.to_pandas().set_index("part"), found.notes["of them wrong"]
+    planted = frame.loc[PLANTED]
+    right = found.notes["images whose cue conflicts"] - wrong
+    assert planted["votes_wrong"] == wrong
+    assert planted["votes_right"] == 0
+    want = difference_of_shares(np.array(wrong), wrong, np.array(0), right)
+    assert planted[["sem", "low", "high"]].tolist() == pytest.approx([want[0], *want[1]])
+    assert planted["high"] == 1
+    assert planted["low"] < 0.95
+    assert (frame["sem"] > 0).all()
+    assert ((frame["low"] <= frame["score"]) & (frame["score"] <= frame["high"])).all()
+    assert found.interval(0.5)["low"].iloc[0] > frame["low"].iloc[0]
+    np.testing.assert_allclose(frame["votes_wrong"] / wrong - frame["votes_right"] / right,
+                               frame["score"])  # fmt: skip
+
+
 def test_correction_raises_the_worst_group_on_other_images() -> None:
     images = drawn(101)
     given = (shapes("shapes-spurious"), images, images.labels, images.cues)
@@ -148,3 +170,26 @@ def test_bad_input() -> None:
         correct_spurious_heads(*given, [PLANTED], repair="both", how="forward")
     with pytest.raises(OptionError, match="known: mean"):
         correct_spurious_heads(*given, [PLANTED], repair="zero")  # type: ignore[arg-type]
+
+
+def test_the_interval_of_the_worst_of_equal_groups_holds_their_accuracy() -> None:
+    """The lowest of eight noisy shares is too low, and a bootstrap of it lower still."""
+    rng, held = np.random.default_rng(0), []
+    group = tuple(str(i) for i in range(8) for _ in range(20))
+    for _ in range(60):
+        right = rng.random(160) < 0.8
+        found = CorrectedAccuracy(group, right, right, np.zeros((0, 160), bool), (), ())
+        low, high = found._drawn(0.95)["after"]
+        assert low <= found.worst(right) <= high
+        held.append(low <= 0.8 <= high)
+    assert np.mean(held) >= 0.9
+
+
+def test_rows_are_tested_against_their_null_on_the_same_images() -> None:
+    rng = np.random.default_rng(1)
+    null, values = rng.normal(size=(2, 400, 12))
+    found = paired_columns(("a",) * 200 + ("b",) * 200, values, null)
+    assert np.mean(np.array(found["p"]) < 0.05) == pytest.approx(0.05, abs=0.04)
+    assert min(found["p_holm"]) > 0.05
+    shifted = paired_columns(("a",), values[:1] + 3, null[:1])
+    assert shifted["p"][0] < 0.01
