@@ -16,7 +16,7 @@ from interp.attribution import Rationale, plausibility
 from interp.attribution.evaluation.result import MEASURES, Faithfulness
 from interp.bundled.shape_images import shape_images
 from interp.core.head import Head
-from interp.core.statistics import spearman
+from interp.core.rank_statistics import spearman
 from interp.dictionaries.card_weights import decoder_shares
 from interp.dictionaries.dictionary import Dictionary
 from interp.heads import vision

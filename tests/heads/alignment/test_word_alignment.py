@@ -9,7 +9,8 @@ import torch
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.core.statistics import percentile_interval, spearman
+from interp.core.rank_statistics import spearman
+from interp.core.statistics import percentile_interval
 from interp.draw.figure import svg
 from interp.heads.alignment import (
     HeadAlignments,
