@@ -199,8 +199,9 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         parts.append(
-            element("rect", element("title", said), x=x(columns[j]) - x.step / 2,
-                    y=y(rows[i]) - y.step / 2, width=x.step * 0.96, height=y.step * 0.96,
+            element("rect", element("title", said), x=x(columns[j]) - x.step * x.cell / 2,
+                    y=y(rows[i]) - y.step * y.cell / 2, width=x.step * x.cell * 0.96,
+                    height=y.step * y.cell * 0.96,
                     fill=[*colours, _BLANK][bins[i, j]], opacity=trace.opacity)
         )  # fmt: skip
     return parts

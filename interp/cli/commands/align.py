@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.each import each_model
+from interp.cli.lens_table import decoder_lens_text
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
@@ -19,7 +20,6 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.core.result import Result
     from interp.heads.alignment import HeadAlignments, SentencePair, TranslationHeads
-    from interp.lens import DecoderLens
     from interp.model.model import Model
 
 GROUP = "Heads"
@@ -121,7 +121,7 @@ def align(
 
                 encoded = alignment.encode_pairs(model, given)
                 found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
-                told = _lens(found)
+                told = decoder_lens_text(found)
         click.echo(f"{name}: {told}")
         saved_in(out, model.name, found, FILES[measure], voice)
         if picture is not None and pair is not None:
@@ -159,19 +159,6 @@ def _heads(found: TranslationHeads, top: int) -> str:
             f"{r['low']:+.2f} to {r['high']:+.2f}",
         ))  # fmt: skip
     return f"{found}\n{aligned_table(table)}\n{aligned_table(ranks)}"
-
-
-def _lens(found: DecoderLens) -> str:
-    table = [("encoder read up to", "loss", "error", "rank", "first target as read")]
-    for r in found.to_pandas().to_dict("records"):
-        table.append((
-            r["depth"], f"{r['score']:.3g}", f"{r['sem']:.2g}", f"{r['rank']:.3g}", r["reads"],
-        ))  # fmt: skip
-    norm = f"{found.norm} applied to each depth" if found.norm else "no final norm"
-    return (
-        f"DecoderLens, nats per token, {norm}; the last depth differs from the model by "
-        f"{found.residual:.1g}\n{aligned_table(table)}\n  right: {' '.join(found.labels)}"
-    )
 
 
 def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
