@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from interp.heads.alignment.timed_rows import TimedRows
 from interp.heads.alignment.warping import (
     first_frames,
     median_smoothed,
+    smoothed_weights,
     standardised,
     warping_path,
 )
@@ -133,12 +135,17 @@ def test_the_null_puts_the_rows_in_random_order() -> None:
     rng = np.random.default_rng(0)
     own = alike.errors([[0]], 1.0)
     np.testing.assert_allclose(alike.shuffled_errors([[0]], 1.0, 5, rng), np.full((1, 5), own[0]))
-    ideal = np.repeat(np.eye(4), 5, axis=1)[None]
+    ideal = smoothed_weights(np.repeat(np.eye(4), 5, axis=1)[None], 1)
     known = np.arange(4) * 5.0
     planted = TimedRows(ideal, known, 4)
     assert planted.errors([[0]], 1.0)[0] == 0
-    drawn = planted.shuffled_errors([[0]], 1.0, 200, rng)[0]
-    assert (drawn[drawn > 0]).size > 180  # one of 24 orders is the right one
+    drawn = planted.shuffled_errors([[0]], 1.0, 400, rng)[0]
+    orders = [
+        TimedRows(ideal[:, list(order)], known, 4).errors([[0]], 1.0)[0]
+        for order in permutations(range(4))
+    ]
+    assert set(drawn) == set(orders)
+    assert drawn.mean() == pytest.approx(np.mean(orders), abs=4 * np.std(orders) / 20)
     assert planted.even_error(1.0) == 0
 
 
