@@ -18,7 +18,6 @@ from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.core.result import Result
     from interp.heads.alignment import HeadAlignments, SentencePair, TranslationHeads
     from interp.model.model import Model
 
@@ -71,8 +70,8 @@ class PairFile(click.ParamType):
               help="Draw how the best head aligns one pair: matrix and lines.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
-              help="Folder for alignment (translation_heads, decoder_lens) .json, .csv and .html; "
-                   "`interp atlas` reads it.")  # fmt: skip
+              help="Folder for alignment, with one pair by the best head, translation_heads or "
+                   "decoder_lens, as .json, .csv and .html; `interp atlas` reads it.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def align(
@@ -104,7 +103,7 @@ def align(
     def work(path: str, name: str) -> None:
         from interp.heads import alignment
 
-        found: Result
+        found: Any
         with voice.bars(name) as tell:
             model = loading.load(path, name)
             given = alignment.made_sentence_pairs(n) if pairs is None else pairs
@@ -124,6 +123,11 @@ def align(
                 told = decoder_lens_text(found)
         click.echo(f"{name}: {told}")
         saved_in(out, model.name, found, FILES[measure], voice)
+        if out is not None and measure == "words":
+            best = found.best_head()
+            shown = found.judged[0] if pair is None else pair
+            one = alignment.pair_alignment(model, given[shown], best.of[0], rows=best.rows[0])
+            saved_in(out, model.name, one, "pair", voice)
         if picture is not None and pair is not None:
             _draw(model, found, given[pair], picture)
             voice.note(f"{picture}: pair {pair}")

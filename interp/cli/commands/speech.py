@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.lens_table import decoder_lens_text
-from interp.cli.loading import Loading, import_first, loading_options
+from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.traced_prompts import aligned_table, saved_in
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
+from interp.core.head import Head
 
 if TYPE_CHECKING:
     from interp.heads.alignment import Recording, TimeAlignments, WordTimes
@@ -91,13 +92,14 @@ def speech(
     and judged on the others.
     """
     recordings = _asked(listed, audio, text)
-    for name in heads or ():
-        _parsed(name)
+    for head in heads or ():
+        Head.parse(head)
     loading.require_device()
     import_first(imports)
     voice = Voice.of_command(quiet=quiet)
-    with voice.bars(source) as tell:
-        model = loading.checked(source, source, tell)
+    [(path, name)] = source_labels((source,)).items()
+    with voice.bars(name) as tell:
+        model = loading.checked(path, name, tell)
     if measure == "decoder-lens":
         from interp.heads.alignment.heard import heard_recordings, spoken_targets
         from interp.lens import decoder_lens
@@ -106,13 +108,13 @@ def speech(
             model, heard_recordings(model, recordings, language=language)
         )
         lens = decoder_lens(model, batch, labels=labels)
-        click.echo(f"{source}: {decoder_lens_text(lens)}")
+        click.echo(f"{name}: {decoder_lens_text(lens)}")
         saved_in(out, model.name, lens, "decoder_lens", voice)
         return
     options = {"rows": rows, "width": width, "language": language}
     errors = _errors(model, recordings, heads, choose, select, null_draws, seed, options)
     if errors is not None:
-        click.echo(f"{source}: {errors_text(errors, top)}\n")
+        click.echo(f"{name}: {errors_text(errors, top)}\n")
         recordings = [recordings[i] for i in errors.judged]
     from interp.heads.alignment import word_times
     from interp.heads.alignment.time_result import CHOSEN
@@ -140,12 +142,6 @@ def _asked(
     from interp.heads.alignment.recordings import Recording
 
     return [Recording(file, spoken) for file, spoken in zip(audio, text, strict=True)]
-
-
-def _parsed(name: str) -> None:
-    from interp.core.head import Head
-
-    Head.parse(name)
 
 
 def _errors(
