@@ -146,7 +146,12 @@ def _words(found: HeadAlignments, top: int) -> str:
             f"{r['precision']:.3f}", f"{r['recall']:.3f}", f"{r['coverage']:.3f}",
             f"{r['monotonicity']:.3f}", "of layer" if r["best_of_layer"] else "",
         ))  # fmt: skip
-    return f"{found}\n{aligned_table(table)}"
+    about = (
+        f"alignment error rate (share of links), interval over {found.counts.shape[1]} judged "
+        "pairs; coverage: share of source words with a link; forward: share of neighbouring target "
+        "words that do not go back"
+    )
+    return f"{found}\n  {about}\n{aligned_table(table)}"
 
 
 def _heads(found: TranslationHeads, top: int) -> str:
@@ -162,7 +167,13 @@ def _heads(found: TranslationHeads, top: int) -> str:
             f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
             f"{r['low']:+.2f} to {r['high']:+.2f}",
         ))  # fmt: skip
-    return f"{found}\n{aligned_table(table)}\n{aligned_table(ranks)}"
+    about = (
+        f"rise of the loss in nats per target token without the head, standard error over "
+        f"{found.per_prompt.shape[1]} pairs, null: random weights; confidence: mean largest "
+        "weight; position variance in squared tokens"
+    )
+    ranked = "Spearman's correlation over heads, interval over pairs; 0 without a relation"
+    return f"{found}\n  {about}\n{aligned_table(table)}\n  {ranked}\n{aligned_table(ranks)}"
 
 
 def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
