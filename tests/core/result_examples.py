@@ -410,7 +410,7 @@ def spoken_times() -> alignment.WordTimes:
     speech = interp.load(planted.model, name="spoken")
     speech.tokenizer, speech.processor = planted.processor.tokenizer, planted.processor
     [(sound, words)] = planted.sounds(1)
-    given = alignment.Recording(sound, " ".join(word for word, _ in words), tuple(words))
+    given = alignment.Utterance(sound, " ".join(word for word, _ in words), tuple(words))
     return alignment.word_times(speech, [given], heads=["L1H2", "L1H0"])
 
 

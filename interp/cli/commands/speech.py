@@ -19,7 +19,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import Recording, TimeAlignments, WordTimes
+    from interp.heads.alignment import Utterance, TimeAlignments, WordTimes
     from interp.model.model import Model
 
 GROUP = "Heads"
@@ -31,7 +31,7 @@ class RecordingFile(click.ParamType):
 
     name = "path"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[Recording]:
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[Utterance]:
         """Read the recordings; raises PromptError with the line that is wrong."""
         if isinstance(value, list):
             return value
@@ -79,7 +79,7 @@ class RecordingFile(click.ParamType):
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def speech(
-    source: str, listed: list[Recording] | None, audio: tuple[Path, ...], text: tuple[str, ...],
+    source: str, listed: list[Utterance] | None, audio: tuple[Path, ...], text: tuple[str, ...],
     measure: str, heads: list[str] | None, rows: Any, language: str | None, choose: int,
     select: float, width: int | None, null_draws: int, top: int, seed: int, out: Path | None,
     quiet: bool, loading: Loading, imports: tuple[str, ...],
@@ -128,8 +128,8 @@ def speech(
 
 
 def _asked(
-    listed: list[Recording] | None, audio: tuple[Path, ...], text: tuple[str, ...]
-) -> list[Recording]:
+    listed: list[Utterance] | None, audio: tuple[Path, ...], text: tuple[str, ...]
+) -> list[Utterance]:
     """Return the recordings of the file, or of --audio and --text."""
     if (listed is None) == (not audio):
         raise OptionError("give RECORDINGS.jsonl, or --audio with --text, and not both")
@@ -139,13 +139,13 @@ def _asked(
         return listed
     if len(text) != len(audio):
         raise OptionError(f"{len(text)} --text for {len(audio)} --audio; give one for each")
-    from interp.heads.alignment.recordings import Recording
+    from interp.heads.alignment.recordings import Utterance
 
-    return [Recording(file, spoken) for file, spoken in zip(audio, text, strict=True)]
+    return [Utterance(file, spoken) for file, spoken in zip(audio, text, strict=True)]
 
 
 def _errors(
-    model: Model, recordings: list[Recording], heads: list[str] | None, choose: int,
+    model: Model, recordings: list[Utterance], heads: list[str] | None, choose: int,
     select: float, null_draws: int, seed: int, options: dict[str, Any],
 ) -> TimeAlignments | None:  # fmt: skip
     """Return the errors against gold times; None where no recording has any.
@@ -167,7 +167,7 @@ def _errors(
 
 def errors_text(found: TimeAlignments, top: int) -> str:
     """Format the errors of the heads with the lowest ones, and of all sets of heads."""
-    frame = found.to_pandas().sort_values("score", kind="stable")
+    frame: Any = found.to_pandas().sort_values("score", kind="stable")
     frame = frame[frame["layer"].isna() | frame.index.isin(frame.index[:top])]
     table = [("heads", "error", "95 % interval", "rows in random order", "p", "p (Holm)")]
     for r in frame.to_dict("records"):
@@ -190,7 +190,7 @@ def errors_text(found: TimeAlignments, top: int) -> str:
 
 def words_text(found: WordTimes, top: int) -> str:
     """Format the words of the first recording with their times in seconds."""
-    frame = found.to_pandas()
+    frame: Any = found.to_pandas()
     mine = frame[found.of_recording == 0]
     several = len(found.of) > 1
     known = bool(mine["gold"].notna().any())

@@ -12,7 +12,7 @@ from .measure import word_alignment
 from .pair_file import SentencePair, parse_links, read_sentence_pairs
 from .pairs import EncodedPairs, encode_pairs
 from .pictures import PairAlignment, pair_alignment
-from .recordings import Recording, read_recordings
+from .recordings import Utterance, read_recordings
 from .result import HeadAlignments
 from .sound_pictures import spectrogram_attention
 from .speech import time_alignment
@@ -26,8 +26,8 @@ __all__ = [
     "EncodedPairs",
     "HeadAlignments",
     "PairAlignment",
-    "Recording",
     "SentencePair",
+    "Utterance",
     "TimeAlignments",
     "TranslationHeads",
     "WordTimes",

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError
 from interp.heads.alignment.links import AlignedRow
 from interp.heads.alignment.pairs import NO_WORD, require_cross, words_of_tokens
-from interp.heads.alignment.recordings import Recording, given_recordings
+from interp.heads.alignment.recordings import Utterance, given_recordings
 from interp.model.inputs import SOUNDS, takes
 from interp.model.processing import processor_of, read_wav
 
@@ -39,7 +39,7 @@ class HeardRecording:
         seconds: duration of one encoder position.
     """
 
-    recording: Recording
+    recording: Utterance
     inputs: dict[str, Tensor]
     first: int
     words: tuple[int, ...]
@@ -84,7 +84,7 @@ def heard_recordings(
 
     Args:
         model: a speech model with encoder and decoder, such as Whisper, with its processor.
-        recordings: `Recording`s or mappings with their fields.
+        recordings: `Utterance`s or mappings with their fields.
         language: language of the text, such as "en", for a tokenizer that writes it as a token.
 
     Raises:
@@ -127,7 +127,7 @@ def _speaking(tokenizer: Any, language: str, name: str) -> Any:
     return tokenizer
 
 
-def _heard(model: Model, one: Recording, tokenizer: Any) -> HeardRecording:
+def _heard(model: Model, one: Utterance, tokenizer: Any) -> HeardRecording:
     extractor: Any = getattr(processor_of(model), "feature_extractor", model.processor)
     if isinstance(one.audio, (str, Path)):
         samples, rate = read_wav(Path(one.audio))

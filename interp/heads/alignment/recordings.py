@@ -16,7 +16,7 @@ _LIKE = '{"audio": "a.wav", "text": "the cat", "words": [["the", 0.12], ["cat", 
 
 
 @dataclass(frozen=True)
-class Recording:
+class Utterance:
     """A sound, the text that is spoken in it, and the start of its words where they are known.
 
     Args:
@@ -69,7 +69,7 @@ class Recording:
         return tuple(found)
 
 
-def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Recording:
+def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Utterance:
     """Return the recording of an object with "audio", "text" and, where known, "words".
 
     Args:
@@ -94,10 +94,10 @@ def recording_of(row: Mapping[str, Any], folder: Path = Path()) -> Recording:
         raise PromptError(
             f"'words' is not a list of words with their start in seconds; expected {_LIKE}"
         )
-    return Recording(folder / row["audio"], row["text"], tuple((w, float(s)) for w, s in words))
+    return Utterance(folder / row["audio"], row["text"], tuple((w, float(s)) for w, s in words))
 
 
-def read_recordings(path: str | Path) -> list[Recording]:
+def read_recordings(path: str | Path) -> list[Utterance]:
     """Read a `.jsonl` file of recordings, one object a line; see `recording_of`.
 
     Paths of sounds are relative to the folder of the file.
@@ -117,8 +117,8 @@ def read_recordings(path: str | Path) -> list[Recording]:
     return found
 
 
-def given_recordings(recordings: Any) -> list[Recording]:
-    """Return recordings given as `Recording`s or as mappings with their fields.
+def given_recordings(recordings: Any) -> list[Utterance]:
+    """Return recordings given as `Utterance`s or as mappings with their fields.
 
     Raises:
         PromptError: there are none, or one is neither.
@@ -127,8 +127,8 @@ def given_recordings(recordings: Any) -> list[Recording]:
     every = recordings if isinstance(recordings, Sequence) else [recordings]
     for at, given in enumerate(every):
         one = recording_of(given) if isinstance(given, Mapping) else given
-        if not isinstance(one, Recording):
-            raise PromptError(f"recording {at} is not a Recording; give Recording(audio, text)")
+        if not isinstance(one, Utterance):
+            raise PromptError(f"recording {at} is not an Utterance; give Utterance(audio, text)")
         found.append(one)
     if not found:
         raise PromptError("no recordings given")

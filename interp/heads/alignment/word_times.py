@@ -164,7 +164,7 @@ def word_times(
 
     Args:
         model: a speech model with encoder and decoder and its processor, such as Whisper.
-        recordings: `Recording`s, or mappings with "audio", "text" and perhaps "words".
+        recordings: `Utterance`s, or mappings with "audio", "text" and perhaps "words".
         heads: cross-attention heads; those that the model declares by default
             (`generation_config.alignment_heads`).
         rows: the decoder row that stands for a token: the one that "emits" it, as in the repository
@@ -240,7 +240,7 @@ def word_time_errors(
 
     Args:
         model: a speech model with encoder and decoder and its processor, such as Whisper.
-        recordings: `Recording`s with `words`, or mappings with "audio", "text" and "words".
+        recordings: `Utterance`s with `words`, or mappings with "audio", "text" and "words".
         heads: heads that are read together; those that the model declares by default. If they are
             given, none are chosen and all recordings judge.
         rows: the decoder row that stands for a token; see `word_times`.

@@ -25,7 +25,9 @@ def shown_pixels(image: Float[Array, "channel row column"]) -> UInt8[Array, "row
     return np.round(colours).astype(np.uint8).transpose(1, 2, 0)
 
 
-def smaller(image: Float[Array, "channel row column"], side: int) -> Float[Array, "channel y x"]:
+def reduced_image(
+    image: Float[Array, "channel row column"], side: int
+) -> Float[Array, "channel y x"]:
     """Return an image of at most side x side pixels, each the mean of those that it covers."""
     for axis in (1, 2):
         size = image.shape[axis]

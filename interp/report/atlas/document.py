@@ -7,7 +7,7 @@ number that does not exist is None, never NaN. Texts are plain; whoever draws th
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Column = list[float | None]  # one number per head, in the order of `Model.heads`
 
@@ -193,7 +193,9 @@ class Part(TypedDict):
     heads: list[str]
     columns: list[str]
     rows: list[list]
-    figure: NotRequired[Graph | Curves | Sentences | Tokens | Texts | Alignment | Sound | Maps]
+    figure: NotRequired[
+        Graph | Curves | Sentences | Tokens | ColouredTexts | Alignment | Sound | Maps
+    ]
     # told apart by its `draw`
     provenance: NotRequired[dict]
 
@@ -265,7 +267,7 @@ class Tokens(TypedDict):
     rows: list[tuple[str, list[float | None]]]  # name of the method, a score per token
 
 
-class Texts(TypedDict):
+class ColouredTexts(TypedDict):
     """Several texts with scores of their parts; each has a name, `tokens` and `rows`."""
 
     draw: str  # "texts"
@@ -278,7 +280,7 @@ class Alignment(TypedDict):
     draw: str  # "alignment"
     layer: int
     head: int
-    row: str  # "emits" or "fed"
+    row: Literal["emits", "fed"]
     source: list[str]
     target: list[str]
     weights: list[list[float]]  # [target, source]

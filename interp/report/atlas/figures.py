@@ -15,9 +15,9 @@ from interp.draw.page import fold
 from interp.draw.panel import colour_class
 from interp.draw.svg import element, svg_picture
 from interp.report.arcs import arcs
-from interp.report.atlas.document import Curves, Line, Part, Texts, Tokens
+from interp.report.atlas.document import ColouredTexts, Curves, Line, Part, Tokens
 from interp.report.atlas.graph import graph_figure, pair_figure
-from interp.report.atlas.pictures import alignment_figure, maps_figure, sound_figure
+from interp.report.atlas.pictures import alignment_picture, maps_picture, sound_picture
 from interp.report.atlas.signs import Sign
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
@@ -173,7 +173,7 @@ def tokens_figure(figure: Tokens) -> Markup:
     return element("div", *rows)
 
 
-def texts_figure(figure: Texts) -> Markup:
+def texts_figure(figure: ColouredTexts) -> Markup:
     """Return several texts with coloured lines; all but the first are folded under their names."""
     drawn: list[Any] = []
     for at, one in enumerate(figure["texts"]):
@@ -183,8 +183,8 @@ def texts_figure(figure: Texts) -> Markup:
 
 
 _DRAWN: dict[str, Callable[[Any], Markup]] = {
-    "tokens": tokens_figure, "texts": texts_figure, "alignment": alignment_figure,
-    "sound": sound_figure, "maps": maps_figure,
+    "tokens": tokens_figure, "texts": texts_figure, "alignment": alignment_picture,
+    "sound": sound_picture, "maps": maps_picture,
 }  # fmt: skip
 
 

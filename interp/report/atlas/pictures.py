@@ -11,7 +11,7 @@ from interp.draw.svg import element
 from interp.report.atlas.document import Alignment, Maps, Sound
 
 
-def alignment_figure(figure: Alignment) -> Markup:
+def alignment_picture(figure: Alignment) -> Markup:
     """Return the weights of a sentence pair as a matrix, and its links as lines."""
     from interp.core.head import Head
     from interp.draw.figure import svg
@@ -27,7 +27,7 @@ def alignment_figure(figure: Alignment) -> Markup:
     return element("div", svg(pair.lines()), svg(pair.matrix()))
 
 
-def sound_figure(figure: Sound) -> Markup:
+def sound_picture(figure: Sound) -> Markup:
     """Return a spectrogram above the attention over the same time."""
     from interp.draw.figure import svg
     from interp.heads.alignment import sound_pictures
@@ -41,7 +41,7 @@ def sound_figure(figure: Sound) -> Markup:
     )  # fmt: skip
 
 
-def maps_figure(figure: Maps) -> Markup:
+def maps_picture(figure: Maps) -> Markup:
     """Return every image with its maps."""
     from interp.draw.figure import svg
     from interp.heads.vision.overlay import map_figure

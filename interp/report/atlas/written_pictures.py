@@ -84,11 +84,11 @@ def time_errors_part(found: TimeAlignments) -> FoundPart:
 
 def maps_part(found: ImageMaps) -> FoundPart:
     """Return maps over the first images."""
-    from interp.heads.vision.overlay import smaller
+    from interp.heads.vision.overlay import reduced_image
 
     images = [
         {
-            "pixels": plain_value(np.round(smaller(pixels, SIDE), 3)),
+            "pixels": plain_value(np.round(reduced_image(pixels, SIDE), 3)),
             "maps": {
                 name: plain_value(maps[at])
                 for name, maps in zip(found.methods, found.maps, strict=True)

@@ -12,7 +12,7 @@ import pytest
 import interp
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.heads.alignment import (
-    Recording,
+    Utterance,
     TimeAlignments,
     WordTimes,
     read_recordings,
@@ -42,7 +42,7 @@ def hearing(spoken) -> interp.Model:
 
 
 @pytest.fixture(scope="module")
-def counted(spoken) -> list[Recording]:
+def counted(spoken) -> list[Utterance]:
     return read_recordings(spoken / "recordings.jsonl")
 
 
@@ -91,7 +91,7 @@ def test_words_begin_where_their_tone_begins(hearing, counted) -> None:
 def test_silence_goes_to_words_beside_it(hearing) -> None:
     sounds = PLANTED.sounds(4, seed=3, pauses=True)
     given = [
-        Recording(sound, " ".join(w for w, _ in words), tuple(words)) for sound, words in sounds
+        Utterance(sound, " ".join(w for w, _ in words), tuple(words)) for sound, words in sounds
     ]
     found = word_times(hearing, given, heads=["L1H2"])
     for at, (_, words) in enumerate(sounds):
@@ -132,12 +132,21 @@ def test_decoder_lens_of_speech(hearing, counted) -> None:
 def test_what_a_recording_must_be(spoken, hearing, counted, loaded, tmp_path) -> None:
     one, text = counted[0], counted[0].text
     long = wav(tmp_path / "long.wav", 16_000 * 5)
-    cases: list[tuple[Recording, str]] = [
-        (Recording(wav(tmp_path / "empty.wav", 0), text), r"\(empty.wav\): .* has no samples"),
-        (Recording(wav(tmp_path / "slow.wav", 800, 8000), text), "8000 samples per second; spoken"),
-        (Recording(long, text), "5.0 s of sound, and spoken reads 4 s"),
-        (Recording(one.audio, " ".join(["one"] * 16)), "17 tokens, and the decoder of spoken"),
-        (Recording(tmp_path / "no.wav", text), "cannot be read"),
+    cases: list[tuple[Utterance, str]] = [
+        (
+            Utterance(wav(tmp_path / "empty.wav", 0), text),
+            r"\(empty.wav\): .* has no samples",
+        ),
+        (
+            Utterance(wav(tmp_path / "slow.wav", 800, 8000), text),
+            "8000 samples per second; spoken",
+        ),
+        (Utterance(long, text), "5.0 s of sound, and spoken reads 4 s"),
+        (
+            Utterance(one.audio, " ".join(["one"] * 16)),
+            "17 tokens, and the decoder of spoken",
+        ),
+        (Utterance(tmp_path / "no.wav", text), "cannot be read"),
     ]
     for given, message in cases:
         with pytest.raises(PromptError, match=message):
@@ -150,7 +159,7 @@ def test_what_a_recording_must_be(spoken, hearing, counted, loaded, tmp_path) ->
         ({"words": ()}, {}, PromptError, r"recording 0 \(0.wav\) has no gold times"),
     ]
     for changed, options, error, message in wrong:
-        given = Recording(one.audio, text, changed.get("words", one.words))
+        given = Utterance(one.audio, text, changed.get("words", one.words))
         with pytest.raises(error, match=message):
             word_time_errors(hearing, [given], **({"choose": 0} | options))
     with pytest.raises(PromptError, match="needs four or more"):
@@ -185,7 +194,7 @@ def test_a_wrong_line_is_named(changed, message, tmp_path) -> None:
 
 
 def test_gold_words_may_be_left_out() -> None:
-    found = Recording("a.wav", "the cat the dog", (("the", 0.1), ("the", 0.4))).starts()
+    found = Utterance("a.wav", "the cat the dog", (("the", 0.1), ("the", 0.4))).starts()
     np.testing.assert_array_equal(found, [0.1, np.nan, 0.4, np.nan])
 
 

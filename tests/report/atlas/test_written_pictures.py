@@ -15,7 +15,7 @@ from interp.heads.alignment import PairAlignment, TimeAlignments, WordTimes
 from interp.heads.chains.anchors_result import Anchors
 from interp.heads.chains.receivers import ReceiverHeads
 from interp.heads.vision.maps import ImageMaps
-from interp.heads.vision.overlay import smaller
+from interp.heads.vision.overlay import reduced_image
 from interp.lens import DecoderLens
 from interp.report.atlas.build import build_atlas
 from interp.report.atlas.page import atlas_page
@@ -78,7 +78,7 @@ def receivers() -> ReceiverHeads:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def pictured_results(tmp_path: Path) -> Path:
     tables = [
         HeadTable.from_scores(
             model=made["model_id"], metric="entropy", score=np.array([[0.1, 0.2], [0.3, 0.4]]),
@@ -98,8 +98,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_picture_is_a_part_and_its_texts_are_escaped(folder: Path) -> None:
-    atlas: Any = build_atlas(folder)
+def test_every_picture_is_a_part_and_its_texts_are_escaped(pictured_results: Path) -> None:
+    atlas: Any = build_atlas(pictured_results)
     assert atlas["notes"] == []
     parts = {part["title"]: part for model in atlas["models"] for part in model["results"]}
     assert {title: part["figure"]["draw"] for title, part in parts.items() if "figure" in part} == {
@@ -125,8 +125,8 @@ def test_every_picture_is_a_part_and_its_texts_are_escaped(folder: Path) -> None
         assert name in page
 
 
-def test_cards_lead_to_the_pictures(folder: Path) -> None:
-    models = {model["name"]: model for model in build_atlas(folder)["models"]}
+def test_cards_lead_to_the_pictures(pictured_results: Path) -> None:
+    models = {model["name"]: model for model in build_atlas(pictured_results)["models"]}
 
     def notes(name: str, label: str) -> list[str]:
         model = models[name]
@@ -144,7 +144,7 @@ def test_cards_lead_to_the_pictures(folder: Path) -> None:
 
 def test_images_are_reduced_by_means() -> None:
     image = np.arange(36.0).reshape(1, 6, 6)
-    np.testing.assert_allclose(smaller(image, 3)[0, 0], [3.5, 5.5, 7.5])
-    assert smaller(image, 6) is image
-    assert smaller(np.ones((3, 100, 7)), 8).shape == (3, 8, 7)
-    np.testing.assert_allclose(smaller(np.ones((3, 100, 7)), 8), 1)
+    np.testing.assert_allclose(reduced_image(image, 3)[0, 0], [3.5, 5.5, 7.5])
+    assert reduced_image(image, 6) is image
+    assert reduced_image(np.ones((3, 100, 7)), 8).shape == (3, 8, 7)
+    np.testing.assert_allclose(reduced_image(np.ones((3, 100, 7)), 8), 1)
