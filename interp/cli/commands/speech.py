@@ -19,7 +19,7 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import Utterance, TimeAlignments, WordTimes
+    from interp.heads.alignment import TimeAlignments, Utterance, WordTimes
     from interp.model.model import Model
 
 GROUP = "Heads"

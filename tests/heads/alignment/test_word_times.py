@@ -12,8 +12,8 @@ import pytest
 import interp
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.heads.alignment import (
-    Utterance,
     TimeAlignments,
+    Utterance,
     WordTimes,
     read_recordings,
     word_time_errors,
