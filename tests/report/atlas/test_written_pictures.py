@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from report.atlas_sample import HOSTILE
+from report.browser import needs_browser
+from report.looking import CUT, PALE, SQUEEZED
 
 from interp.core.head import Head
 from interp.core.table import HeadTable
@@ -148,3 +150,23 @@ def test_images_are_reduced_by_means() -> None:
     assert reduced_image(image, 6) is image
     assert reduced_image(np.ones((3, 100, 7)), 8).shape == (3, 8, 7)
     np.testing.assert_allclose(reduced_image(np.ones((3, 100, 7)), 8), 1)
+
+
+@pytest.mark.slow
+@needs_browser
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1400])
+def test_pictures_can_be_read_on_a_screen(
+    browser, pictured_results: Path, tmp_path: Path, theme, width
+) -> None:
+    path = tmp_path / "atlas.html"
+    path.write_text(atlas_page(build_atlas(pictured_results)), encoding="utf-8")
+    browser.emulate(theme, width)
+    browser.open(path)
+    browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
+    browser.run("for (const t of document.querySelectorAll('.cells text, text.sign')) t.remove()")
+    assert browser.run("return document.querySelectorAll('svg.figure').length") == 5
+    assert browser.run(PALE) == []
+    assert browser.run(CUT) == []
+    assert browser.run(SQUEEZED) == []
+    browser.emulate("light", 1200)
