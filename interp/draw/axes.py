@@ -45,7 +45,7 @@ class Axis:
         """Give all rows or columns of a map the same size, around their middles if given."""
         if self.names:
             return
-        first, last = (0, count - 1) if middles is None else (middles[0], middles[-1])
+        first, last = (0, count - 1) if middles is None else (min(middles), max(middles))
         self.cell = (last - first) / (count - 1) if count > 1 else 1.0
         self.low, self.high = first - self.cell / 2, last + self.cell / 2
         self.cells = middles is None

@@ -115,6 +115,7 @@ def speech(
     errors = _errors(model, recordings, heads, choose, select, null_draws, seed, options)
     if errors is not None:
         click.echo(f"{name}: {errors_text(errors, top)}\n")
+        saved_in(out, model.name, errors, "time_alignment", voice)
         recordings = [recordings[i] for i in errors.judged]
     from interp.heads.alignment import word_times
     from interp.heads.alignment.time_result import CHOSEN
@@ -123,8 +124,6 @@ def speech(
     found = word_times(model, recordings, heads=read, **options)
     click.echo(words_text(found, top))
     saved_in(out, model.name, found, "word_times", voice)
-    if errors is not None:
-        saved_in(out, model.name, errors, "time_alignment", voice)
 
 
 def _asked(
@@ -171,7 +170,7 @@ def errors_text(found: TimeAlignments, top: int) -> str:
     frame = frame[frame["layer"].isna() | frame.index.isin(frame.index[:top])]
     table = [("heads", "error", "95 % interval", "rows in random order", "p", "p (Holm)")]
     for r in frame.to_dict("records"):
-        ends = "none" if math.isnan(r["low"]) else f"{max(r['low'], 0):.3f} to {r['high']:.3f}"
+        ends = "none" if math.isnan(r["low"]) else f"{r['low']:.3f} to {r['high']:.3f}"
         table.append((r["heads_read"], f"{r['score']:.3f}", ends, f"{r['null']:.3f}",
                       f"{r['p']:.2g}", f"{r['p_holm']:.2g}"))  # fmt: skip
     told = [

@@ -123,7 +123,9 @@ def _speaking(tokenizer: Any, language: str, name: str) -> Any:
         tokenizer.set_prefix_tokens(language=language, task="transcribe")
         tokenizer("")  # an unknown language is noticed here
     except (ValueError, KeyError) as error:
-        raise OptionError(f"language={language!r}: {error}") from error
+        raise OptionError(
+            f"language={language!r}: {str(error).partition('.')[0]}; give a code such as en"
+        ) from error
     return tokenizer
 
 
@@ -153,8 +155,10 @@ def _heard(model: Model, one: Utterance, tokenizer: Any) -> HeardRecording:
             f"{model.name} has no token before the text, so no row emits its first word; set "
             "decoder_start_token_id in its config"
         )
-    missing = set(range(len(one.text.split()))) - set(words)
-    if missing or NO_WORD in words[first : last + 1]:
+    spans = list(words[first : last + 1])
+    for at in range(len(spans) - 2, -1, -1):  # a space of its own belongs to what follows
+        spans[at] = spans[at + 1] if spans[at] == NO_WORD else spans[at]
+    if set(spans) != set(range(len(one.text.split()))):
         raise PromptError(f"the tokenizer of {model.name} gives some words of the text no token")
     limit = getattr(model.config, "max_target_positions", None)
     if limit is not None and last + 1 > limit:
@@ -164,7 +168,7 @@ def _heard(model: Model, one: Utterance, tokenizer: Any) -> HeardRecording:
         )
     inputs["decoder_input_ids"] = torch.tensor([ids[: last + 1]], device=model.device)
     return HeardRecording(
-        one, inputs, first, tuple(words[first : last + 1]),
+        one, inputs, first, tuple(spans),
         max(1, frames // FRAMES_PER_POSITION),
         FRAMES_PER_POSITION * hop / extractor.sampling_rate,
     )  # fmt: skip

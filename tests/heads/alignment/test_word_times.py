@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import WhisperTokenizerFast
 
 import interp
 from interp.core.errors import InterpError, OptionError, PromptError
@@ -127,6 +129,42 @@ def test_decoder_lens_of_speech(hearing, counted) -> None:
     assert found.norm == "layer_norm"
     assert list(found.labels) == counted[0].text.split()
     assert found.top_tokens[2] == found.labels
+
+
+def whisper_tokenizer() -> WhisperTokenizerFast:
+    """Whisper's own tokenizer with single bytes, one merged word and two languages."""
+    tokens = [*sorted(ByteLevel.alphabet()), "Ġo", "Ġon", "Ġone", "<|endoftext|>"]
+    made = WhisperTokenizerFast(
+        vocab={token: at for at, token in enumerate(tokens)},
+        merges=[("Ġ", "o"), ("Ġo", "n"), ("Ġon", "e")],
+    )
+    prompt = ("startoftranscript", "en", "de", "transcribe", "translate", "notimestamps")
+    made.add_special_tokens({"additional_special_tokens": [f"<|{x}|>" for x in prompt]})
+    return made
+
+
+def test_rows_of_words_behind_the_prompt_of_whisper(hearing, counted) -> None:
+    speech = interp.load(hearing.module, name="multilingual")
+    speech.processor, speech.tokenizer = hearing.processor, whisper_tokenizer()
+    config, start = hearing.module.config, hearing.module.config.decoder_start_token_id
+    config.decoder_start_token_id = speech.tokenizer.convert_tokens_to_ids("<|startoftranscript|>")
+    try:
+        given = Utterance(counted[0].audio, "one one two", (("two", 0.3),))
+        [heard] = heard_recordings(speech, [given], language="en")
+        read = speech.tokenizer.convert_ids_to_tokens(heard.inputs["decoder_input_ids"][0])
+        assert read[:4] == ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+        assert read[4:] == ["o", "n", "e", "Ġone", "Ġ", "t", "w", "o"]  # without the end
+        assert heard.first == 4
+        assert heard.words == (0, 0, 0, 1, 2, 2, 2, 2)
+        assert heard.starting == (0, 3, 4)
+        np.testing.assert_array_equal(heard.times(9), [np.nan] * 4 + [0.3] + [np.nan] * 4)
+        rows = np.arange(12.0)[None, :, None] * np.ones((1, 1, 200))
+        assert heard.part(rows, "emits")[0, :, 0].tolist() == list(range(3, 12))
+        assert heard.part(rows, "fed")[0, :, 0].tolist() == list(range(4, 12))
+        with pytest.raises(OptionError, match="Unsupported language: xx; give a code"):
+            heard_recordings(speech, [given], language="xx")
+    finally:
+        config.decoder_start_token_id = start
 
 
 def test_what_a_recording_must_be(spoken, hearing, counted, loaded, tmp_path) -> None:
