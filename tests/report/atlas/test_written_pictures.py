@@ -12,6 +12,7 @@ from report.browser import needs_browser
 from report.looking import CUT, PALE, SQUEEZED
 
 from interp.core.head import Head
+from interp.core.prompt_values import SUFFIX
 from interp.core.table import HeadTable
 from interp.heads.alignment import PairAlignment, TimeAlignments, WordTimes
 from interp.heads.chains.anchors_result import Anchors
@@ -90,6 +91,8 @@ def pictured_results(tmp_path: Path) -> Path:
         for made, stack in ((MADE, "decoder"), (MADE, "cross"), (THINKS, "decoder"))
     ]  # fmt: skip
     HeadTable.concat(tables).to_parquet(tmp_path / "table.parquet")
+    # values per prompt, which lie beside the scores and are no table of heads
+    (tmp_path / f"tiny.entropy.x{SUFFIX}").write_bytes(b"PAR1")
     below = tmp_path / "tiny"
     below.mkdir()
     for name, one in (
