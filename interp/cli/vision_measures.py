@@ -226,7 +226,7 @@ def write_maps(
     model: Model, pictures: Pictures, maps: Sequence[str], out: Path, name: str,
     about: Mapping[str, Any],
 ) -> Path:  # fmt: skip
-    """Write a page with the maps of the first images; return its path."""
+    """Write the maps of the first images as a page and as JSON; return the page's path."""
     from interp.draw.figure import svg
     from interp.draw.page import page
     from interp.heads import vision
@@ -234,6 +234,7 @@ def write_maps(
     labels = None if pictures.labels is None else pictures.labels[:SHOWN]
     found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
     folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
+    found.save(folder / "maps.json")
     parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
     content = page(f"Maps of {model.name}", None, parts, found.provenance)
     write_atomically(folder / "maps.html", content)

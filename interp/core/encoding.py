@@ -25,7 +25,7 @@ def encoded(value: Any) -> Any:
         return _array(value.detach().cpu().numpy()) | {"kind": "tensor"}
     if hasattr(value, "dtype"):
         return encoded(value.item()) if value.ndim == 0 else _array(value)
-    if isinstance(value, (Mapping, list, tuple)):
+    if isinstance(value, (Mapping, list, tuple, frozenset)):
         return _collection(value)
     if hasattr(value, "of_json"):  # a table of heads
         return {"type": type(value).__name__, "json": value.to_json()}
@@ -51,6 +51,8 @@ def _collection(value: Any) -> Any:
         return {"head": [value.layer, value.head, value.stack]}
     if isinstance(value, Mapping):
         return {"mapping": [[encoded(k), encoded(v)] for k, v in value.items()]}
+    if isinstance(value, frozenset):
+        return {"frozenset": [encoded(x) for x in sorted(value)]}
     items = [encoded(x) for x in value]
     if isinstance(value, list):
         return items
@@ -92,7 +94,8 @@ def decoded(value: Any, known: Sequence[type]) -> Any:
     if tag in _OF_ONE:
         return _OF_ONE[tag](inside)
     items = [decoded(x, known) for x in inside]
-    return tuple(items) if tag == "tuple" else types[tag](*items)
+    plain: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset}
+    return plain[tag](items) if tag in plain else types[tag](*items)
 
 
 _OF_ONE = {"float": float, "head": lambda x: Head(*x), "range": lambda x: range(*x)}

@@ -29,6 +29,7 @@ class Axis:
         self.at = {name: i for i, name in enumerate(self.names)}
         self.reversed = layout.autorange == "reversed"
         self.cells, self.labelled = False, True
+        self.cell = 1.0  # of a map, in units of the axis
         if self.names:
             self.low, self.high = -0.5, len(self.names) - 0.5
         elif layout.range is not None:
@@ -40,10 +41,14 @@ class Axis:
             pad = 0.04 * ((high - low) or abs(high) or 1.0)
             self.low, self.high = low - pad * (low != 0 or self.upright), high + pad
 
-    def over_cells(self, count: int) -> None:
-        """Give all rows or columns of a map the same size."""
-        if not self.names:
-            self.low, self.high, self.cells = -0.5, count - 0.5, True
+    def over_cells(self, count: int, middles: Sequence[Any] | None) -> None:
+        """Give all rows or columns of a map the same size, around their middles if given."""
+        if self.names:
+            return
+        first, last = (0, count - 1) if middles is None else (min(middles), max(middles))
+        self.cell = (last - first) / (count - 1) if count > 1 else 1.0
+        self.low, self.high = first - self.cell / 2, last + self.cell / 2
+        self.cells = middles is None
 
     def __call__(self, value: Any) -> float:
         """Return the position of a value in pixels."""
@@ -129,7 +134,7 @@ def axes(
     """Return the two axes of every trace by its index; traces of one plot share them."""
     wide, tall = size
     used: dict[str, list[Any]] = {}
-    over: dict[str, int] = {}
+    over: dict[str, tuple[int, Any]] = {}
     for trace in traces:
         for letter in "xy":
             name = trace[f"{letter}axis"] or letter
@@ -137,7 +142,7 @@ def axes(
             if trace.type == "bar" and (trace.orientation == "h") == (letter == "x"):
                 used[name] += [0.0, *chain(*error_ends(trace, letter))]  # bars begin at zero
             if trace.type == "heatmap":
-                over[name] = len(trace.z) if letter == "y" else len(trace.z[0])
+                over[name] = len(trace.z if letter == "y" else trace.z[0]), trace[letter]
     for shape in layout.shapes:
         used.get(shape.yref, []).append(shape.y0)
     words = {n: [v for v in dict.fromkeys(vs) if isinstance(v, str)] for n, vs in used.items()}
@@ -158,7 +163,7 @@ def axes(
         place = start + low * length, start + high * length
         made[name] = Axis(asked, name, values, place, margins[name[0]])
         if name in over:
-            made[name].over_cells(over[name])
+            made[name].over_cells(*over[name])
     found = {i: (made[t.xaxis or "x"], made[t.yaxis or "y"]) for i, t in enumerate(traces)}
     if len(set(found.values())) > _FEW:  # in a grid, numbers fit on the outer axes only
         for x, y in found.values():

@@ -51,8 +51,10 @@ def svg(figure: go.Figure) -> Markup:
     parts += _pictures(layout, panels, "above")
     parts += _level_lines(layout, {y.name: (x, y) for x, y in places.values()})
     parts += _texts(title, 12, 20, class_="title")
+    left = min((x.first for x, _ in places.values()), default=0.0)
+    right = max((x.last for x, _ in places.values()), default=0.0)
     for note in above:
-        at = 70 + note.x * (WIDE - 100), top + (1 - note.y) * (height - top - 60)
+        at = left + note.x * (right - left), top + (1 - note.y) * (height - top - 60)
         parts += _texts(_lines(note.text), at[0], at[1] - 6, text_anchor="middle")
     named = [(i, t) for i, t in enumerate(traces) if t.name and t.showlegend is not False]
     legend, tall = _legend(named if len(named) > 1 else [], height)
@@ -199,8 +201,9 @@ def _cells(trace: Any, x: Axis, y: Axis, layout: Any) -> list[Markup]:
         if _listed(trace.text):
             said = " ".join(_lines(str(trace.text[i][j]))) or said
         parts.append(
-            element("rect", element("title", said), x=x(columns[j]) - x.step / 2,
-                    y=y(rows[i]) - y.step / 2, width=x.step * 0.96, height=y.step * 0.96,
+            element("rect", element("title", said), x=x(columns[j]) - x.step * x.cell / 2,
+                    y=y(rows[i]) - y.step * y.cell / 2, width=x.step * x.cell * 0.96,
+                    height=y.step * y.cell * 0.96,
                     fill=[*colours, _BLANK][bins[i, j]], opacity=trace.opacity)
         )  # fmt: skip
     return parts

@@ -114,8 +114,8 @@ def decoder_lens(
         model: the encoder-decoder model.
         prompts: `Prompts` with decoder inputs (`encode_pairs(model, pairs).prompts`), or a mapping
             of input tensors with `decoder_input_ids`, such as those of a speech model.
-        labels: the right token of each decoder row, per prompt; by default the next token that the
-            decoder is fed, without its last row.
+        labels: the right token of each decoder row, per prompt, -1 for a row that is not judged; by
+            default the next token that the decoder is fed, without its last row.
         batch_size: prompts per forward pass.
 
     Reference: Langedijk et al. 2023, "DecoderLens: Layerwise Interpretation of Encoder-Decoder
@@ -124,7 +124,8 @@ def decoder_lens(
     Raises:
         OptionError: the model has no encoder beside a decoder.
         PromptError: the decoder's input is missing, or labels do not fit it.
-        UnreadableAttention: the encoder's layers and final norm do not give its output.
+        UnreadableAttention: the encoder's layers and final norm do not give its output, or
+            decoding that does not give the model's logits.
 
     Unit: nats per token.
 
@@ -162,7 +163,13 @@ def decoder_lens(
                 real = right[0] >= 0
                 ids = logits[0, : right.shape[1]].argmax(-1)[real].tolist()
                 tops.append(words(model, ids))
-        worst = max(worst, float((logits - own).abs().max()))
+        off = float((logits - own).abs().max())
+        if off > _CLOSE * float(own.abs().max()):
+            raise UnreadableAttention(
+                f"{model.name}: decoding the last encoder layer gives logits that differ from the "
+                f"model's own by {off:.2g}, so earlier layers cannot be read in its place"
+            )
+        worst = max(worst, off)
         if not found:
             first = tuple(tops)
             names = words(model, right[0][right[0] >= 0].tolist())

@@ -3,8 +3,9 @@
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
 saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
 needs learned positions: it is a `GPT2LMHeadModel`; `image_text` reads pictures: it is a
-`LlavaForConditionalGeneration`.) Each planted head has a stated role, so that
-the results of a method can be verified.
+`LlavaForConditionalGeneration`; `spoken_words` hears words: it is a
+`WhisperForConditionalGeneration`.) Each planted head has a stated role, so that the results of a
+method can be verified.
 
 Names and one-line summaries are read from `PLANTED` without importing torch.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from interp.planted.neuron_heads import attention_only
     from interp.planted.selective import selective_induction
     from interp.planted.with_picture import image_text
+    from interp.planted.with_sound import spoken_words
 
 PLANTED: dict[str, str] = {
     "induction": "a previous-token head feeding an induction head that copies",
@@ -67,6 +69,7 @@ __all__ = [
     "refusal",
     "selective_induction",
     "sink",
+    "spoken_words",
     "zoo",
 ]
 
@@ -103,6 +106,10 @@ def __getattr__(name: str) -> Any:
         from interp.planted.with_picture import image_text
 
         return image_text
+    if name == "spoken_words":
+        from interp.planted.with_sound import spoken_words
+
+        return spoken_words
     if name == "Planted":
         from interp.planted.assemble import Planted
 

@@ -185,6 +185,10 @@ safety bundled:refusal --harmful no --harmless no | no cannot be read
 align planted:nosuch                          | unknown planted model 'nosuch'
 align bundled:reorder bad.jsonl               | bad.jsonl, line 1: not JSON
 align bundled:reorder --rows x                | '--rows'
+speech planted:nosuch                         | unknown planted model 'nosuch'
+speech bundled:reorder                        | give RECORDINGS.jsonl, or --audio with --text
+speech bundled:reorder bad.jsonl              | bad.jsonl, line 1: not JSON
+speech bundled:reorder --audio afile          | 0 --text for 1 --audio
 trees planted:nosuch                          | unknown planted model 'nosuch'
 trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
 vision planted:nosuch                         | unknown planted model 'nosuch'

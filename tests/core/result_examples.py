@@ -61,6 +61,7 @@ from interp.lens.encoder_layers import decoder_lens
 from interp.lens.logit import logit_lens
 from interp.lens.tuned import TunedLens, tuned_lens
 from interp.planted.with_picture import image_text
+from interp.planted.with_sound import spoken_words
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
 from interp.syntax.pairs import PairCheck
@@ -183,6 +184,15 @@ def speech_times() -> alignment.TimeAlignments:
     return alignment.time_alignment(speech, inputs, times, width=3)
 
 
+def spoken_times() -> alignment.WordTimes:
+    planted = spoken_words()
+    speech = interp.load(planted.model, name="spoken")
+    speech.tokenizer, speech.processor = planted.processor.tokenizer, planted.processor
+    [(sound, words)] = planted.sounds(1)
+    given = alignment.Utterance(sound, " ".join(word for word, _ in words), tuple(words))
+    return alignment.word_times(speech, [given], heads=["L1H2", "L1H0"])
+
+
 def attributed() -> attribution.Attribution:
     return attribution.attribute(model(), prompts().ids[0], "occlusion", how="mean")
 
@@ -291,7 +301,11 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.dictionaries.training_result.DictionaryTraining": dictionary,
     "interp.heads.alignment.directions.BothDirections": both_ways,
     "interp.heads.alignment.result.HeadAlignments": word_alignments,
-    "interp.heads.alignment.speech.TimeAlignments": speech_times,
+    "interp.heads.alignment.pictures.PairAlignment": lambda: alignment.pair_alignment(
+        reordering(), alignment.made_sentence_pairs(1)[0], "L1H0"
+    ),
+    "interp.heads.alignment.time_result.TimeAlignments": speech_times,
+    "interp.heads.alignment.word_times.WordTimes": spoken_times,
     "interp.heads.alignment.translation.TranslationHeads": lambda: alignment.translation_heads(
         reordering(), alignment.made_sentence_pairs(4), null=False
     ),

@@ -95,3 +95,23 @@ def test_plots_beside_each_other_do_not_overlap() -> None:
     assert max(float(p.split(",")[0]) for p in one.split()) < float(two.split(",")[0])
     assert ">left<" in picture
     assert ">right<" in picture
+
+
+def test_cells_lie_at_their_numbers_on_the_axis() -> None:
+    """Two maps over one time, in steps of 0.1 and of 0.2 seconds, end at the same place."""
+    figure = make_subplots(2, 1)
+    look = {"colorscale": [[0, "#ffffff"], [1, "#000000"]], "showscale": False}
+    for row, count in ((1, 10), (2, 5)):
+        step = 1 / count
+        x = [step * (i + 0.5) for i in range(count)]
+        figure.add_trace(go.Heatmap(z=[[0.0] * count, [1.0] * count], x=x, **look), row, 1)
+    drawn = read(figure)
+    found = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)"', drawn)
+    cells = [(float(x), float(wide)) for x, _, wide in found]
+    first, second = cells[:20], cells[20:]
+    assert len(second) == 10
+    assert min(x for x, _ in first) == pytest.approx(min(x for x, _ in second), abs=0.02)
+    ends = [max(x + wide / 0.96 for x, wide in some) for some in (first, second)]
+    assert ends[0] == pytest.approx(ends[1], abs=0.1)
+    assert second[0][1] == pytest.approx(2 * first[0][1], abs=0.05)
+    assert ">0.5</text>" in drawn

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.each import each_model
+from interp.cli.lens_table import decoder_lens_text
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
@@ -17,9 +18,7 @@ from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.core.result import Result
     from interp.heads.alignment import HeadAlignments, SentencePair, TranslationHeads
-    from interp.lens import DecoderLens
     from interp.model.model import Model
 
 GROUP = "Heads"
@@ -71,8 +70,8 @@ class PairFile(click.ParamType):
               help="Draw how the best head aligns one pair: matrix and lines.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
-              help="Folder for alignment (translation_heads, decoder_lens) .json, .csv and .html; "
-                   "`interp atlas` reads it.")  # fmt: skip
+              help="Folder for alignment, with one pair by the best head, translation_heads or "
+                   "decoder_lens, as .json, .csv and .html; `interp atlas` reads it.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def align(
@@ -104,7 +103,7 @@ def align(
     def work(path: str, name: str) -> None:
         from interp.heads import alignment
 
-        found: Result
+        found: Any
         with voice.bars(name) as tell:
             model = loading.load(path, name)
             given = alignment.made_sentence_pairs(n) if pairs is None else pairs
@@ -121,9 +120,14 @@ def align(
 
                 encoded = alignment.encode_pairs(model, given)
                 found = decoder_lens(model, encoded.prompts, labels=encoded.labels)
-                told = _lens(found)
+                told = decoder_lens_text(found)
         click.echo(f"{name}: {told}")
         saved_in(out, model.name, found, FILES[measure], voice)
+        if out is not None and measure == "words":
+            best = found.best_head()
+            shown = found.judged[0] if pair is None else pair
+            one = alignment.pair_alignment(model, given[shown], best.of[0], rows=best.rows[0])
+            saved_in(out, model.name, one, "pair", voice)
         if picture is not None and pair is not None:
             _draw(model, found, given[pair], picture)
             voice.note(f"{picture}: pair {pair}")
@@ -142,7 +146,12 @@ def _words(found: HeadAlignments, top: int) -> str:
             f"{r['precision']:.3f}", f"{r['recall']:.3f}", f"{r['coverage']:.3f}",
             f"{r['monotonicity']:.3f}", "of layer" if r["best_of_layer"] else "",
         ))  # fmt: skip
-    return f"{found}\n{aligned_table(table)}"
+    about = (
+        f"alignment error rate (share of links), interval over {found.counts.shape[1]} judged "
+        "pairs; coverage: share of source words with a link; forward: share of neighbouring target "
+        "words that do not go back"
+    )
+    return f"{found}\n  {about}\n{aligned_table(table)}"
 
 
 def _heads(found: TranslationHeads, top: int) -> str:
@@ -158,20 +167,13 @@ def _heads(found: TranslationHeads, top: int) -> str:
             f"{r['stack']} ({r['heads']})", r["statistic"], f"{r['spearman']:+.2f}",
             f"{r['low']:+.2f} to {r['high']:+.2f}",
         ))  # fmt: skip
-    return f"{found}\n{aligned_table(table)}\n{aligned_table(ranks)}"
-
-
-def _lens(found: DecoderLens) -> str:
-    table = [("encoder read up to", "loss", "error", "rank", "first target as read")]
-    for r in found.to_pandas().to_dict("records"):
-        table.append((
-            r["depth"], f"{r['score']:.3g}", f"{r['sem']:.2g}", f"{r['rank']:.3g}", r["reads"],
-        ))  # fmt: skip
-    norm = f"{found.norm} applied to each depth" if found.norm else "no final norm"
-    return (
-        f"DecoderLens, nats per token, {norm}; the last depth differs from the model by "
-        f"{found.residual:.1g}\n{aligned_table(table)}\n  right: {' '.join(found.labels)}"
+    about = (
+        f"rise of the loss in nats per target token without the head, standard error over "
+        f"{found.per_prompt.shape[1]} pairs, null: random weights; confidence: mean largest "
+        "weight; position variance in squared tokens"
     )
+    ranked = "Spearman's correlation over heads, interval over pairs; 0 without a relation"
+    return f"{found}\n  {about}\n{aligned_table(table)}\n  {ranked}\n{aligned_table(ranks)}"
 
 
 def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:

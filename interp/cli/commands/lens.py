@@ -60,7 +60,9 @@ def lens(
     The logit lens applies the final norm and the unembedding to the residual stream after every
     layer. --tune adds a trained affine map per layer; its error is the KL divergence from the
     model's own distribution on held-out texts. --direct splits a logit into what heads, MLPs and
-    the embedding add to it, with intervals and the same for random tokens.
+    the embedding add to it, with intervals and the same for random tokens. For the encoder of a
+    model that translates or writes from sound, see DecoderLens: `interp align` and `interp speech`
+    with -m decoder-lens.
     """
     from interp.core.errors import OptionError
 

@@ -5,7 +5,9 @@
     alignment.word_alignment("bundled:reorder", pairs)     # error of every head, with its null
     alignment.translation_heads("bundled:reorder", pairs)  # ablation beside confidence
 
-The command is `interp align`. Importing this package does not load torch.
+    alignment.word_times(model, recordings)                # when each word is spoken
+
+The commands are `interp align` and `interp speech`. Importing this package does not load torch.
 """
 
 import lazy_loader

@@ -12,11 +12,14 @@ from .measure import word_alignment
 from .pair_file import SentencePair, parse_links, read_sentence_pairs
 from .pairs import EncodedPairs, encode_pairs
 from .pictures import PairAlignment, pair_alignment
+from .recordings import Utterance, read_recordings
 from .result import HeadAlignments
 from .sound_pictures import spectrogram_attention
-from .speech import TimeAlignments, time_alignment
+from .speech import time_alignment
+from .time_result import TimeAlignments
 from .translation import TranslationHeads, translation_heads
 from .warping import token_frames
+from .word_times import WordTimes, word_time_errors, word_times
 
 __all__ = [
     "BothDirections",
@@ -26,6 +29,8 @@ __all__ = [
     "SentencePair",
     "TimeAlignments",
     "TranslationHeads",
+    "Utterance",
+    "WordTimes",
     "alignment_error_rate",
     "average_lagging",
     "average_proportion",
@@ -36,6 +41,7 @@ __all__ = [
     "made_sentence_pairs",
     "pair_alignment",
     "parse_links",
+    "read_recordings",
     "read_sentence_pairs",
     "spectrogram_attention",
     "time_alignment",
@@ -43,4 +49,6 @@ __all__ = [
     "translation_heads",
     "wait_k_delays",
     "word_alignment",
+    "word_time_errors",
+    "word_times",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +11,22 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.heads.alignment.links import AlignedRow, largest_links, link_sets, require_rows
+from interp.core.result import Result
+from interp.heads.alignment.links import (
+    AlignedRow,
+    alignment_error_rate,
+    largest_links,
+    link_sets,
+    require_rows,
+)
 from interp.heads.alignment.measure import pair_weights
 from interp.heads.alignment.pair_file import WordLink, side_words
 from interp.heads.alignment.pairs import encode_pairs
+from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
     from interp.model.model import Model
@@ -31,9 +40,12 @@ _LINE = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class PairAlignment:
+@dataclass(frozen=True, eq=False, repr=False)
+class PairAlignment(Result):
     """Attention between the words of one pair, for one head, with its links and the gold ones.
+
+    Rows are links of the head, and sure gold links that it misses. The score is the attention of
+    the link, the null the share of one word of the source.
 
     Args:
         head: the cross-attention head.
@@ -54,6 +66,53 @@ class PairAlignment:
     links: frozenset[WordLink]
     sure: frozenset[WordLink] | None
     possible: frozenset[WordLink]
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    per_prompt = None
+    why_no_per_prompt = "a link belongs to one pair"
+    _units = ("source_place", "source_word", "target_place", "target_word")
+
+    @property
+    def error(self) -> float:
+        """Alignment error rate of the pair; NaN without a gold alignment."""
+        if self.sure is None:
+            return float("nan")
+        own, sure = self.links, self.sure
+        counts = len(own), len(sure), len(own & sure), len(own & self.possible)
+        return float(alignment_error_rate(*(np.array(x) for x in counts)))
+
+    def _rows(self) -> pd.DataFrame:
+        import pandas as pd
+
+        kinds = self.kinds()
+        return pd.DataFrame(
+            {
+                "source_place": [s for s, _ in kinds],
+                "source_word": [self.source[s] for s, _ in kinds],
+                "target_place": [t for _, t in kinds],
+                "target_word": [self.target[t] for _, t in kinds],
+                "metric": "attention",
+                "score": [float(self.weights[t, s]) for s, t in kinds],
+                "null": 1 / len(self.source),
+                "n": 1,
+                "unit": "attention weight",
+                "kind": list(kinds.values()),
+            }
+        )
+
+    def plot(self, k: int = 20) -> go.Figure:
+        """Draw the weights as a matrix; `lines` draws the links.
+
+        Args:
+            k: not used; the matrix has all words.
+        """
+        return self.matrix()
+
+    def __repr__(self) -> str:
+        known = "" if self.sure is None else f", alignment error rate {self.error:.3f}"
+        return (
+            f"PairAlignment of {len(self.source)} source and {len(self.target)} target words by "
+            f"{self._title()}: {len(self.links)} links{known}"
+        )
 
     def kinds(self) -> dict[WordLink, str]:
         """Return every link of head or gold with its kind: sure, possible, wrong, missed, found."""
@@ -177,7 +236,10 @@ def pair_alignment(
     [links] = link_sets(largest_links(own[None]))
     one = encoded.pairs[0]
     source, target = (tuple(map(str, side_words(x))) for x in (one.source, one.target))
-    return PairAlignment(wanted, rows, source, target, own, links, one.sure, one.possible)
+    made = result_provenance(
+        model, "interp.heads.alignment.pair_alignment", encoded.prompts, head=str(wanted), rows=rows
+    )
+    return PairAlignment(wanted, rows, source, target, own, links, one.sure, one.possible, made)
 
 
 def _words(words: Sequence[str], title: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
@@ -42,12 +43,6 @@ def spectrogram_attention(
         OptionError: there is no such head or recording, or not one label per token.
         PromptError: the inputs hold no spectrogram or no decoder tokens.
     """
-    import plotly.graph_objects as go
-    from plotly.subplots import make_subplots
-
-    from interp.draw.colours import palette
-    from interp.draw.page import text
-
     if "input_features" not in inputs or "decoder_input_ids" not in inputs:
         raise PromptError("give input_features and decoder_input_ids, as the processor makes them")
     features, ids = inputs["input_features"], inputs["decoder_input_ids"]
@@ -65,19 +60,54 @@ def spectrogram_attention(
     weights = maps[wanted][0]
     bands = features[recording].detach().to(torch.float32).cpu().numpy()
     seconds = weights.shape[-1] * SECONDS_PER_FRAME
-    titles = ("spectrogram", f"attention of cross.L{parsed.layer}H{parsed.head}")
-    figure = make_subplots(2, 1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=titles)
-    for row, z in ((1, bands), (2, weights.astype(np.float32))):
+    title = f"attention of cross.L{parsed.layer}H{parsed.head}"
+    return sound_figure(bands, weights.astype(np.float32), tokens, seconds, title)
+
+
+def sound_figure(
+    bands: Float[np.ndarray, "band frame"],
+    attention: Float[np.ndarray, "token position"],
+    tokens: Sequence[str],
+    seconds: float,
+    title: str,
+    starts: Sequence[tuple[float, int]] = (),
+) -> go.Figure:
+    """Draw a spectrogram, and below it attention over the same time.
+
+    Args:
+        bands: the spectrogram.
+        attention: weights of each token.
+        tokens: texts of the tokens.
+        seconds: duration of both.
+        title: title of the attention.
+        starts: found starts of words, in seconds, and the row of each, drawn as dots.
+    """
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    from interp.draw.colours import COLOURS, palette
+    from interp.draw.page import text
+
+    figure = make_subplots(
+        2, 1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=("spectrogram", text(title))
+    )
+    for row, z in ((1, bands), (2, attention)):
         step = seconds / z.shape[1]
         cells = go.Heatmap(
             z=z, x=step * (np.arange(z.shape[1]) + 0.5), colorscale=palette(False),
             showscale=False, hovertemplate="%{x:.2f} s: %{z:.3g}<extra></extra>",
         )  # fmt: skip
         figure.add_trace(cells, row, 1)
+    if starts:
+        figure.add_scatter(
+            x=[second for second, _ in starts], y=[row for _, row in starts], mode="markers",
+            marker={"color": COLOURS[1], "size": 9}, name="found start", showlegend=False,
+            row=2, col=1,
+        )  # fmt: skip
     figure.update_yaxes(title="band", row=1, col=1)
     figure.update_yaxes(
         title="token", autorange="reversed", tickvals=list(range(len(tokens))),
         ticktext=[text(x) for x in tokens], row=2, col=1,
     )  # fmt: skip
     figure.update_xaxes(title="seconds", row=2, col=1)
-    return figure.update_layout(template="plotly_white")
+    return figure.update_layout(template="plotly_white", height=520)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,82 +10,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.core.result import Result
 from interp.heads.alignment.pairs import require_cross
-from interp.heads.alignment.warping import token_frames
+from interp.heads.alignment.time_result import DECLARED, NULL_DRAWS, TimeAlignments, judged_times
+from interp.heads.alignment.timed_rows import TimedRows
+from interp.heads.alignment.warping import smoothed_weights
 from interp.model.content import model_provenance, tensors_hash
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.model.model import Model
 
 Array = np.ndarray
 SECONDS_PER_FRAME = 0.02  # of Whisper's encoder
-DECLARED = "declared heads together"
-CHOSEN = "chosen heads together"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class TimeAlignments(Result):
-    """Error of token times from cross attention; rows are heads, and sets of heads together.
-
-    The score is the mean distance between found and given start times, in seconds, on recordings
-    that did not choose heads.
-
-    Args:
-        names: each row's head, or the name of a set of heads.
-        of: the heads of each row.
-        per_prompt: mean error of each judged recording, seconds, `[row, recording]`.
-        null: error of tokens that are spaced evenly over the sound.
-        starts: start times that each row found, seconds, `[row, recording, token]`, NaN beyond.
-    """
-
-    names: tuple[str, ...]
-    of: tuple[tuple[Head, ...], ...]
-    per_prompt: Float[Array, "row recording"]
-    null: Float[Array, " row"]
-    starts: Float[Array, "row recording token"]
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    _units = ("heads_read",)
-    _per_row = ("names", "of", "per_prompt", "null", "starts")
-    _by = "lowest"
-
-    def _rows(self) -> pd.DataFrame:
-        import pandas as pd
-
-        found = cluster_summary(self.per_prompt.T)
-        single = [heads[0] if len(heads) == 1 else None for heads in self.of]
-        return pd.DataFrame(
-            {
-                "heads_read": list(self.names),
-                "stack": "cross",
-                "layer": [np.nan if head is None else head.layer for head in single],
-                "head": [np.nan if head is None else head.head for head in single],
-                "metric": "time_alignment_error",
-                "score": found.score,
-                "sem": found.sem,
-                "null": self.null,
-                "n": found.n,
-                "unit": "seconds",
-            }
-        )
-
-    def __repr__(self) -> str:
-        if not len(self.names):
-            return "TimeAlignments without rows"
-        first = self.top(1).to_pandas().iloc[0]
-        return (
-            f"TimeAlignments of {len(self.names)} rows on {self.per_prompt.shape[1]} recordings; "
-            f"lowest error {first['heads_read']}: {first['score']:.3g} ± {first['sem']:.2g} s, "
-            f"evenly spaced tokens {first['null']:.3g} s"
-        )
 
 
 @takes_model
@@ -101,6 +40,7 @@ def time_alignment(
     select: float = 0.5,
     width: int | None = None,
     seconds: float = SECONDS_PER_FRAME,
+    null_draws: int = NULL_DRAWS,
     seed: int = 0,
 ) -> TimeAlignments:
     """Compare token times from cross attention with given times, for every head.
@@ -117,9 +57,11 @@ def time_alignment(
         select: share of the recordings on which they are chosen; the others judge.
         width: encoder positions of the median filter; by default the config's, else 7.
         seconds: duration of one encoder position.
-        seed: seed of the split.
+        null_draws: number of random orders of the token rows.
+        seed: seed of the split and of the null.
 
     Heads that the model declares (`generation_config.alignment_heads`) are read together too.
+    `word_time_errors` takes sounds and texts in place of tensors.
 
     Reference: Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision",
     and the word timestamps of its repository.
@@ -130,9 +72,10 @@ def time_alignment(
 
     Unit: seconds.
 
-    Cost: One forward pass, and one dynamic program of tokens times frames per head.
+    Cost: One forward pass, and one dynamic program of tokens times frames per head and null draw.
 
-    Null: tokens spaced evenly over the sound.
+    Null: the token rows of the attention in random order. The error of tokens that are spaced
+    evenly over the sound stands beside it (`even`).
 
     Not for: tokens out of order: times never go back.
     """
@@ -141,13 +84,10 @@ def time_alignment(
     if ids is None or not any(isinstance(x, Tensor) and x.dim() >= 2 for x in inputs.values()):
         raise PromptError("inputs need decoder_input_ids beside the tensor of the sound")
     n, rows = ids.shape
-    if len(times) != n or n < 4:
-        raise PromptError(f"times of {len(times)} recordings for {n}; give those of four or more")
-    if choose < 1 or not 0 < select < 1 or not 0 <= skip < rows:
-        raise OptionError(
-            f"choose={choose}, select={select}, skip={skip}: choose at least one head, select "
-            f"lies between 0 and 1, and skip leaves some of {rows} rows"
-        )
+    if len(times) != n:
+        raise PromptError(f"times of {len(times)} recordings for {n}; give those of each")
+    if not 0 <= skip < rows:
+        raise OptionError(f"skip={skip}: skip leaves some of {rows} rows; give a smaller number")
     known = [np.asarray(t, float) for t in times]
     for i, each in enumerate(known):
         if not 1 <= len(each) <= rows - skip or np.isnan(each).all():
@@ -155,56 +95,38 @@ def time_alignment(
                 f"recording {i} has {len(each)} times for {rows - skip} rows after skip={skip}; "
                 "give one per token, at least one of them a number"
             )
-    width = int(width or getattr(model.config, "median_filter_width", None) or 7)
     maps = cross_maps(model, inputs)
-    heads = list(maps)
-    every = np.stack([maps[head] for head in heads])  # [head, recording, row, frame]
+    every = np.stack(list(maps.values()))  # [head, recording, row, frame]
     sound = _positions(frames, n, every.shape[-1])
-    declared = _declared(model, heads)
-
-    def started(which: Sequence[int], i: int) -> Array:
-        part = every[list(which), i, skip : skip + len(known[i]), : sound[i]]
-        return token_frames(part, width) * seconds
-
-    order = np.random.default_rng(seed).permutation(n)
-    cut = min(max(1, round(select * n)), n - 2)
-    chosen, judged = sorted(order[:cut].tolist()), sorted(order[cut:].tolist())
-    single = np.array(
-        [[_error(started([h], i), known[i]) for i in range(n)] for h in range(len(heads))]
-    )
-    first = np.argsort(single[:, chosen].mean(1), kind="stable")[:choose].tolist()
-    sets = [(str(head), [h]) for h, head in enumerate(heads)]
-    sets += [(CHOSEN, sorted(first))] + ([(DECLARED, declared)] if declared else [])
-    longest = max(len(known[i]) for i in judged)
-    starts = np.full((len(sets), len(judged), longest), np.nan)
-    for row, (_, which) in enumerate(sets):
-        for at, i in enumerate(judged):
-            starts[row, at, : len(known[i])] = started(which, i)
-    errors = [
-        [_error(starts[row, at, : len(known[i])], known[i]) for at, i in enumerate(judged)]
-        for row in range(len(sets))
+    width = filter_width(model, width)
+    timed = [
+        TimedRows(smoothed_weights(every[:, i, skip : skip + len(t), : sound[i]], width), t, len(t))
+        for i, t in enumerate(known)
     ]
-    even = [_error(np.arange(len(t)) * sound[i] * seconds / len(t), t)
-            for i, t in enumerate(known)]  # fmt: skip
     made = {
-        "made_by": "interp.heads.alignment.time_alignment", "prompts": "given recordings",
         "prompts_hash": tensors_hash({k: x for k, x in inputs.items() if isinstance(x, Tensor)}),
-        "n_prompts": n, "seed": seed, "engine": "stored",
         "options": {"skip": skip, "choose": choose, "select": select, "width": width,
-                    "seconds": seconds},
+                    "seconds": seconds, "null_draws": null_draws},
     }  # fmt: skip
-    return TimeAlignments(
-        tuple(name for name, _ in sets),
-        tuple(tuple(heads[h] for h in which) for _, which in sets),
-        np.array(errors),
-        np.full(len(sets), np.mean([even[i] for i in judged])),
-        starts,
-        model_provenance(model) | made,
-    )
+    return judged_times(
+        tuple(maps), timed, sets={DECLARED: declared_heads(model)}, choose=choose, select=select,
+        seconds=seconds, null_draws=null_draws, seed=seed,
+        provenance=times_provenance(model, "time_alignment", n, seed) | made,
+    )  # fmt: skip
 
 
-def _error(found: Array, known: Array) -> float:
-    return float(np.nanmean(np.abs(found - known)))
+def times_provenance(model: Model, name: str, n: int, seed: int | None) -> dict[str, Any]:
+    """Return the provenance of times in n recordings, without options and hash of the prompts."""
+    made = {
+        "made_by": f"interp.heads.alignment.{name}", "prompts": "given recordings",
+        "n_prompts": n, "seed": seed, "engine": "stored",
+    }  # fmt: skip
+    return model_provenance(model) | made
+
+
+def filter_width(model: Model, width: int | None) -> int:
+    """Return the width of the median filter: the given one, else the config's, else 7."""
+    return int(getattr(model.config, "median_filter_width", None) or 7) if width is None else width
 
 
 def _positions(frames: Sequence[int] | int | None, n: int, most: int) -> list[int]:
@@ -236,14 +158,25 @@ def cross_maps(
     return dict(sorted(found.items(), key=lambda item: (item[0].layer, item[0].head)))
 
 
-def _declared(model: Model, heads: Sequence[Head]) -> list[int]:
-    """Return the heads that the model's generation config names, by their index."""
+def declared_heads(model: Model) -> tuple[Head, ...]:
+    """Return the heads that the model's generation config names for times; empty without any.
+
+    Raises:
+        OptionError: it names a head that the model lacks.
+    """
     config = getattr(model.module, "generation_config", None)
     listed = getattr(config, "alignment_heads", None) or ()
     named = [Head(int(layer), int(head), "cross") for layer, head in listed]
-    missing = [head for head in named if head not in heads]
-    if missing:
-        raise OptionError(
-            f"generation_config.alignment_heads names {missing[0]}, which {model.name} lacks"
-        )
-    return [list(heads).index(head) for head in named]
+    return known_cross_heads(model, named, "generation_config.alignment_heads")
+
+
+def known_cross_heads(model: Model, heads: Sequence[Head], by: str) -> tuple[Head, ...]:
+    """Return the heads, each once; raises OptionError for one that the cross attention lacks."""
+    sizes = {site.layer: site.n_heads for site in model.sites if site.stack == "cross"}
+    for head in heads:
+        if head.head >= sizes.get(head.layer, 0):
+            raise OptionError(
+                f"{by} names {head}, which {model.name} lacks; its cross attention has "
+                f"{len(sizes)} layers of {max(sizes.values(), default=0)} heads"
+            )
+    return tuple(dict.fromkeys(heads))

@@ -8,6 +8,8 @@ from jaxtyping import Float, Int
 from interp.core.errors import OptionError
 
 Array = np.ndarray
+_BOTH, _TOKEN, _FRAME = 0, 1, 2  # steps of a path
+_CELLS = 4_000_000  # of the matrices that are filled together
 
 
 def standardised(weights: Float[Array, "head token frame"]) -> Float[Array, "head token frame"]:
@@ -38,27 +40,54 @@ def warping_path(cost: Float[Array, "token frame"]) -> Int[Array, "step 2"]:
 
     A step moves one token, one frame or both; of equal ones the move by a frame is taken.
     """
-    tokens, frames = cost.shape
-    total = np.full((tokens + 1, frames + 1), np.inf)
-    move = np.zeros((tokens + 1, frames + 1), np.int8)
-    total[0, 0] = 0
-    for j in range(1, frames + 1):
-        for i in range(1, tokens + 1):
-            both, token, frame = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
-            if both < token and both < frame:
-                best, way = both, 0
-            elif token < both and token < frame:
-                best, way = token, 1
-            else:
-                best, way = frame, 2
-            total[i, j], move[i, j] = cost[i - 1, j - 1] + best, way
-    move[0, :], move[:, 0] = 2, 1
-    i, j, path = tokens, frames, []
+    moves = _moves(cost[None])[0]
+    i, j = cost.shape
+    path = []
     while i > 0 or j > 0:
         path.append((i - 1, j - 1))
-        way = move[i, j]
-        i, j = i - (way != 2), j - (way != 1)
+        way = moves[i, j]
+        i, j = i - (way != _FRAME), j - (way != _TOKEN)
     return np.array(path[::-1]).reshape(-1, 2)
+
+
+def first_frames(cost: Float[Array, "matrix token frame"]) -> Int[Array, "matrix token"]:
+    """Return the frame at which the cheapest path of each matrix reaches each token."""
+    count, tokens, frames = cost.shape
+    found = np.zeros((count, tokens), int)
+    size = max(1, _CELLS // ((tokens + 1) * (frames + 1)))
+    for at in range(0, count, size):
+        moves = _moves(cost[at : at + size])
+        every = np.arange(len(moves))
+        i, j = np.full(len(moves), tokens), np.full(len(moves), frames)
+        for _ in range(tokens + frames):
+            here = i > 0  # a path ends at (0, 0), and only there leaves the tokens
+            found[at + every[here], i[here] - 1] = j[here] - 1
+            way = moves[every, i, j]
+            i, j = i - (here & (way != _FRAME)), j - (here & (way != _TOKEN))
+    return found
+
+
+def _moves(cost: Float[Array, "matrix token frame"]) -> np.ndarray:
+    """Return the last step of the cheapest path to every cell, `[matrix, token + 1, frame + 1]`.
+
+    Cells on one antidiagonal do not depend on each other, so they are filled together.
+    """
+    count, tokens, frames = cost.shape
+    moves = np.zeros((count, tokens + 1, frames + 1), np.int8)
+    before = np.full((count, tokens + 1), np.inf)  # totals of the antidiagonal two cells back
+    last = before.copy()
+    before[:, 0] = 0
+    for total in range(2, tokens + frames + 1):
+        i = np.arange(max(1, total - frames), min(tokens, total - 1) + 1)
+        both, token, frame = before[:, i - 1], last[:, i - 1], last[:, i]
+        way = np.where((token < both) & (token < frame), _TOKEN, _FRAME)
+        way = np.where((both < token) & (both < frame), _BOTH, way)
+        best = np.where(way == _BOTH, both, np.where(way == _TOKEN, token, frame))
+        new = np.full_like(last, np.inf)
+        new[:, i] = cost[:, i - 1, total - i - 1] + best
+        moves[:, i, total - i] = way
+        before, last = last, new
+    return moves
 
 
 def token_frames(weights: Float[Array, "head token frame"], width: int = 7) -> Int[Array, " token"]:
@@ -78,7 +107,11 @@ def token_frames(weights: Float[Array, "head token frame"], width: int = 7) -> I
     """
     if 0 in weights.shape:
         raise OptionError(f"no {('head', 'token', 'frame')[weights.shape.index(0)]} to align")
-    matrix = median_smoothed(standardised(np.asarray(weights, float)), width).mean(0)
-    path = warping_path(-matrix)
-    first = np.searchsorted(path[:, 0], np.arange(weights.shape[1]))
-    return path[first, 1]
+    return first_frames(-smoothed_weights(weights, width).mean(0)[None])[0]
+
+
+def smoothed_weights(
+    weights: Float[Array, "head token frame"], width: int
+) -> Float[Array, "head token frame"]:
+    """Standardise weights over tokens and smooth them over frames, for a path through them."""
+    return median_smoothed(standardised(np.asarray(weights, float)), width)

@@ -25,6 +25,19 @@ def shown_pixels(image: Float[Array, "channel row column"]) -> UInt8[Array, "row
     return np.round(colours).astype(np.uint8).transpose(1, 2, 0)
 
 
+def reduced_image(
+    image: Float[Array, "channel row column"], side: int
+) -> Float[Array, "channel y x"]:
+    """Return an image of at most side x side pixels, each the mean of those that it covers."""
+    for axis in (1, 2):
+        size = image.shape[axis]
+        if size > side:
+            starts = np.arange(side) * size // side
+            counts = np.diff([*starts, size]).reshape([-1 if a == axis else 1 for a in range(3)])
+            image = np.add.reduceat(image, starts, axis) / counts
+    return image
+
+
 def map_figure(
     image: Float[Array, "channel row column"], maps: Mapping[str, Float[Array, "row column"]]
 ) -> go.Figure:

@@ -7,7 +7,7 @@ number that does not exist is None, never NaN. Texts are plain; whoever draws th
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Column = list[float | None]  # one number per head, in the order of `Model.heads`
 
@@ -187,13 +187,16 @@ class Part(TypedDict):
     id: str
     kind: str  # "circuit", "tree", "attribution", "pruning", "faithfulness", "safety", "check",
     # "importance", "comparison", "match", "emergence", "cache", "gates", "probe", "shares",
-    # "steering", "alignment"
+    # "steering", "alignment", "speech", "maps", "lens", "anchors"
     title: str
     text: str  # what it says, in one or two sentences
     heads: list[str]
     columns: list[str]
     rows: list[list]
-    figure: NotRequired[Graph | Curves | Sentences | Tokens]  # told apart by its `draw`
+    figure: NotRequired[
+        Graph | Curves | Sentences | Tokens | ColouredTexts | Alignment | Sound | Maps
+    ]
+    # told apart by its `draw`
     provenance: NotRequired[dict]
 
 
@@ -262,6 +265,47 @@ class Tokens(TypedDict):
     draw: str  # "tokens"
     tokens: list[str]
     rows: list[tuple[str, list[float | None]]]  # name of the method, a score per token
+
+
+class ColouredTexts(TypedDict):
+    """Several texts with scores of their parts; each has a name, `tokens` and `rows`."""
+
+    draw: str  # "texts"
+    texts: list[dict]
+
+
+class Alignment(TypedDict):
+    """One sentence pair by one cross-attention head; links are (source word, target word)."""
+
+    draw: str  # "alignment"
+    layer: int
+    head: int
+    row: Literal["emits", "fed"]
+    source: list[str]
+    target: list[str]
+    weights: list[list[float]]  # [target, source]
+    links: list[tuple[int, int]]
+    sure: list[tuple[int, int]] | None
+    possible: list[tuple[int, int]]
+
+
+class Sound(TypedDict):
+    """A spectrogram and attention over the same time."""
+
+    draw: str  # "sound"
+    bands: list[list[float]]
+    attention: list[list[float]]  # [token, position]
+    tokens: list[str]
+    seconds: float
+    title: str
+    starts: list[tuple[float, int]]  # found start and row of each word
+
+
+class Maps(TypedDict):
+    """Images (`pixels`, [channel, row, column]) and maps of patches over each, by method."""
+
+    draw: str  # "maps"
+    images: list[dict]
 
 
 class Comparison(TypedDict):

@@ -15,8 +15,9 @@ from interp.draw.page import fold
 from interp.draw.panel import colour_class
 from interp.draw.svg import element, svg_picture
 from interp.report.arcs import arcs
-from interp.report.atlas.document import Curves, Line, Part, Tokens
+from interp.report.atlas.document import ColouredTexts, Curves, Line, Part, Tokens
 from interp.report.atlas.graph import graph_figure, pair_figure
+from interp.report.atlas.pictures import alignment_picture, maps_picture, sound_picture
 from interp.report.atlas.signs import Sign
 
 _WIDE, _HIGH, _LEFT, _TOP, _BOTTOM = 560, 230, 62, 12, 44
@@ -42,8 +43,8 @@ def figure_of(part: Part, signs: Mapping[str, Sign] | None = None) -> Markup | s
         beside = curves_figure(curves, f"{part['title']}: faithfulness") if curves else ""
         prompt = pair_figure(pair) if pair else ""
         return element("div", drawn, beside, class_="two") + prompt
-    if figure["draw"] == "tokens":
-        return tokens_figure(figure)
+    if figure["draw"] in _DRAWN:
+        return _DRAWN[figure["draw"]](figure)
     pictures = [
         element("div", arcs(s["words"], s["heads"], s["relations"],
                             [tuple(pair) for pair in s["predicted"]], directed=s["directed"]),
@@ -170,6 +171,21 @@ def tokens_figure(figure: Tokens) -> Markup:
         rows.append(element("p", element("b", name), f" (largest {scale.high:.3g})", class_="note"))
         rows.append(element("p", *spans, class_="text"))
     return element("div", *rows)
+
+
+def texts_figure(figure: ColouredTexts) -> Markup:
+    """Return several texts with coloured lines; all but the first are folded under their names."""
+    drawn: list[Any] = []
+    for at, one in enumerate(figure["texts"]):
+        lines = tokens_figure({"draw": "tokens", "tokens": one["tokens"], "rows": one["rows"]})
+        drawn.append(fold(one["name"], lines) if at else lines)
+    return element("div", *drawn)
+
+
+_DRAWN: dict[str, Callable[[Any], Markup]] = {
+    "tokens": tokens_figure, "texts": texts_figure, "alignment": alignment_picture,
+    "sound": sound_picture, "maps": maps_picture,
+}  # fmt: skip
 
 
 def _token(token: str, score: float | None, scale: Scale) -> Markup:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp import __version__
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
+from interp.core.prompt_values import SUFFIX as PROMPT_VALUES
 from interp.core.store import Store
 from interp.core.table import HeadTable
 from interp.report.atlas.kept_nulls import KeptNull, read_nulls
@@ -35,7 +36,9 @@ NAMES = (
     "circuit.json", "trees.json", "verify.json", "safety.json", "faithfulness.json",
     "comparison.json", "pruning.csv", "differences.parquet", "matches.parquet",
     "emergence.parquet", "emergence.json", "cards.json", "plan.json", "methods.json",
-    "sources.json", "gates.json", "steer.json", "shares.json",
+    "sources.json", "gates.json", "steer.json", "shares.json", "alignment.json",
+    "translation_heads.json", "pair.json", "decoder_lens.json", "word_times.json",
+    "time_alignment.json", "maps.json", "anchors.json", "receivers.json",
 )  # fmt: skip
 CAUSAL = ("ablate", "shapley", "importance", "prune")  # commands that write a table of heads
 MANY = 5  # unreadable files that are named; further ones are counted
@@ -155,6 +158,8 @@ def _files(folder: Path) -> Iterator[Path]:
         raise StoreError(f"{folder} cannot be listed: {error}") from error
     own = {path.name for path in Store(folder).result_files()}
     for path in every:
+        if path.name.endswith(PROMPT_VALUES):
+            continue  # values per prompt of a score beside it
         if path.suffix == ".json" or (path.suffix == ".parquet" and path.name not in own):
             yield path
 

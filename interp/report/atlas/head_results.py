@@ -42,14 +42,28 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
     from interp.causal.gating.result import LearnedGates
     from interp.causal.steering.result import DoseCurve
     from interp.circuits.why.shares import QKShares
+    from interp.heads.alignment.pictures import PairAlignment
     from interp.heads.alignment.result import HeadAlignments
+    from interp.heads.alignment.time_result import TimeAlignments
     from interp.heads.alignment.translation import TranslationHeads
+    from interp.heads.alignment.word_times import WordTimes
+    from interp.heads.chains.anchors_result import Anchors
+    from interp.heads.chains.receivers import ReceiverHeads
     from interp.heads.kv_cache.cards import CacheCards
     from interp.heads.kv_cache.methods import RetrievalMethods
     from interp.heads.kv_cache.plan_result import CachePlan
     from interp.heads.kv_cache.sources import ContextSources
+    from interp.heads.vision.maps import ImageMaps
+    from interp.lens.encoder_layers import DecoderLens
     from interp.probes.result import ProbeResult
     from interp.report.atlas.written_alignment import alignment_part, translation_part
+    from interp.report.atlas.written_depths import anchors_part, decoder_lens_part, receivers_part
+    from interp.report.atlas.written_pictures import (
+        maps_part,
+        pair_part,
+        time_errors_part,
+        word_times_part,
+    )
     from interp.report.atlas.written_shares import qk_shares_part
 
     shown: dict[type[Result], Callable[[Any], FoundPart]] = {
@@ -63,6 +77,13 @@ def part_of_file(kind: str, path: Path) -> FoundPart | None:
         QKShares: qk_shares_part,
         HeadAlignments: alignment_part,
         TranslationHeads: translation_part,
+        PairAlignment: pair_part,
+        TimeAlignments: time_errors_part,
+        WordTimes: word_times_part,
+        ImageMaps: maps_part,
+        DecoderLens: decoder_lens_part,
+        Anchors: anchors_part,
+        ReceiverHeads: receivers_part,
     }
     for cls, part_of in shown.items():
         if cls.__name__ == kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,14 @@ from interp.heads.alignment import (
     token_frames,
     wait_k_delays,
 )
-from interp.heads.alignment.warping import median_smoothed, standardised, warping_path
+from interp.heads.alignment.timed_rows import TimedRows
+from interp.heads.alignment.warping import (
+    first_frames,
+    median_smoothed,
+    smoothed_weights,
+    standardised,
+    warping_path,
+)
 
 FRAMES, TOKENS, HEADS = 60, 6, 4
 LENGTHS = (8, 12, 7, 14, 9, 10)  # encoder positions of each token
@@ -98,11 +106,12 @@ def test_the_planted_head_tells_the_times(planted_whisper, recordings) -> None:
     assert rows.loc["chosen heads together", "score"] == pytest.approx(0.0, abs=1e-9)
     others = rows.drop(index=["L1H2", "chosen heads together"])["score"]
     assert others.min() > 0.05
-    assert rows["null"].iloc[0] == pytest.approx(
+    assert rows["even"].iloc[0] == pytest.approx(
         np.mean(np.abs(np.arange(TOKENS) * 0.2 - recordings[1][0]))
     )
     assert [str(h) for h in found.top(1).of[0]] == ["L1H2"]
-    assert "null" in rows
+    assert rows.loc["L1H2", "p"] == pytest.approx(1 / 200)  # as low as 199 draws allow
+    assert rows.loc["L1H2", "null"] > 0.2
     assert found.starts.shape == (9, 3, TOKENS)
 
 
@@ -131,6 +140,35 @@ def test_declared_heads_and_shorter_sound(planted_whisper, recordings) -> None:
             time_alignment(planted_whisper, *recordings)
     finally:
         module.generation_config.alignment_heads = None
+
+
+def test_the_null_puts_the_rows_in_random_order() -> None:
+    """Rows that all attend alike have the same error in any order, and p is 1."""
+    alike = TimedRows(np.ones((1, 4, 9)), np.zeros(4), 4)
+    rng = np.random.default_rng(0)
+    own = alike.errors([[0]], 1.0)
+    np.testing.assert_allclose(alike.shuffled_errors([[0]], 1.0, 5, rng), np.full((1, 5), own[0]))
+    ideal = smoothed_weights(np.repeat(np.eye(4), 5, axis=1)[None], 1)
+    known = np.arange(4) * 5.0
+    planted = TimedRows(ideal, known, 4)
+    assert planted.errors([[0]], 1.0)[0] == 0
+    drawn = planted.shuffled_errors([[0]], 1.0, 400, rng)[0]
+    orders = [
+        TimedRows(ideal[:, list(order)], known, 4).errors([[0]], 1.0)[0]
+        for order in permutations(range(4))
+    ]
+    assert set(drawn) == set(orders)
+    assert drawn.mean() == pytest.approx(np.mean(orders), abs=4 * np.std(orders) / 20)
+    assert planted.even_error(1.0) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_paths_at_once_are_the_single_ones(seed) -> None:
+    rng = np.random.default_rng(seed)
+    cost = rng.integers(-2, 3, (7, 5, 11)).astype(float)  # with many ties
+    for found, one in zip(first_frames(cost), cost, strict=True):
+        theirs = np.stack(generation_whisper._dynamic_time_warping(one))
+        assert found.tolist() == [theirs[1][theirs[0] == i].min() for i in range(5)]
 
 
 @pytest.mark.parametrize("cut", [None, 40])
