@@ -19,6 +19,7 @@ from interp.dictionaries.controls import random_directions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, unit_call
 from interp.heads.declaration import BoundAnalysis, bound
+from interp.heads.looked_at import LookedAt
 from interp.heads.map_rows import map_statistics
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -161,6 +162,7 @@ def reduce_units(
 ) -> tuple[Float[Array, "unit detector prompt"], Float[Array, "unit detector prompt"]]:
     """Return mass on targets, and that of uniform attention, per unit, detector and prompt."""
     masses, chances = [], []
+    reads_segments = any(b.analysis.reads_segments for b in bounds)
 
     def visit(here: Site, call: Call, real: Tensor) -> None:
         if (here.stack, here.layer) != (site.stack, site.layer):
@@ -168,7 +170,9 @@ def reduce_units(
         model.require_finite(call, here)
         rows, active = units.maps(call, real)
         made = unit_call(call, rows, len(units.labels))
-        attention = as_attention(made, real, tokens.to(real.device))
+        named = looked_at.segments(here, call) if reads_segments else None
+        tokens = looked_at.tokens(here, call)
+        attention = as_attention(made, real, tokens, segments=named)
         asked = [r for b in bounds for r in b.reductions()]
         values = map_statistics(made, attention, asked)
         keys = made.visible() & real[:, None, None, :]
@@ -186,7 +190,7 @@ def reduce_units(
         chances.append(both[:, 1::2].numpy())
 
     for batch in model.batches(prompts, batch_size):
-        tokens, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
+        looked_at = LookedAt(model, batch)
         model.read(batch, visit, last=1)
     return np.concatenate(masses, -1), np.concatenate(chances, -1)
 

@@ -29,6 +29,7 @@ from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
 from interp.model.single_prompts import pictured, single_prompts
+from interp.model.spans import special_ids
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -327,7 +328,12 @@ class PatternRun:
     ) -> dict[str, dict[str, Any]]:
         """Return, by label, what scores on random weights depend on besides the architecture."""
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
-        return {b.label: b.identity() | about for b in bounds}
+        # which tokens are special is said by the tokenizer, not by the architecture
+        named = {"special_ids": special_ids(self.model)}
+        return {
+            b.label: b.identity() | about | (named if b.analysis.reads_segments else {})
+            for b in bounds
+        }
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
         """Return the scores of the same prompts with their tokens in random order."""

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
-from interp.model.inputs import holds_pictures, image_token
+from interp.model.inputs import SOUNDS, holds_pictures, image_token
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site
 
@@ -81,23 +81,61 @@ def segment_labels(
     Raises:
         PromptError: a text has another number of tokens than the attention has keys.
     """
-    ids = inputs.get("decoder_input_ids") if site.stack == "decoder" else None
-    ids = inputs.get("input_ids") if ids is None else ids
-    sound = any(inputs.get(name) is not None for name in ("input_features", "input_values"))
-    tower = site.of_tower or (site.stack in ("encoder", "cross") and (sound or ids is None))
-    if tower:
-        if sound and not holds_pictures(inputs):
+    if not reads_tokens(inputs, site):
+        if _sounds(inputs) and not holds_pictures(inputs):
             return torch.full((batch, positions), AUDIO)
-        return _patches(model, positions).expand(batch, -1)
+        return _patches(model, inputs, positions).expand(batch, -1)
+    return _of_tokens(model, token_ids(inputs, site), site, batch, positions)
+
+
+def query_labels(
+    model: Model, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
+) -> Int[Tensor, "batch position"]:
+    """Return the segment of each query of cross attention, which are the decoder's tokens.
+
+    Args:
+        model: the model.
+        inputs: its input tensors.
+        site: the cross attention.
+        batch: rows of the attention.
+        positions: number of queries.
+
+    Raises:
+        PromptError: the decoder's tokens are not among the inputs.
+    """
+    return _of_tokens(model, token_ids(inputs, site, of_decoder=True), site, batch, positions)
+
+
+def reads_tokens(inputs: Mapping[str, Any], site: Site) -> bool:
+    """Return True if the keys of an attention are tokens, False if they are patches or sound."""
+    if site.of_tower:
+        return False
+    encoded = site.stack in ("encoder", "cross")
+    return not encoded or not (_sounds(inputs) or inputs.get("input_ids") is None)
+
+
+def _sounds(inputs: Mapping[str, Any]) -> bool:
+    return any(inputs.get(name) is not None for name in SOUNDS)
+
+
+def token_ids(inputs: Mapping[str, Any], site: Site, *, of_decoder: bool = False) -> Tensor | None:
+    """Return the ids of the stack of an attention, or of the decoder; None if there are none."""
+    of_decoder = of_decoder or site.stack == "decoder"
+    ids = inputs.get("decoder_input_ids") if of_decoder else None
+    return inputs.get("input_ids") if ids is None else ids
+
+
+def _of_tokens(model: Model, ids: Any, site: Site, batch: int, positions: int) -> Tensor:
     if ids is None or tuple(ids.shape) != (batch, positions):
         raise PromptError(
-            f"{site.name} attends to {positions} keys, which are not the tokens of the prompts; "
+            f"{site.name} reads {positions} positions, which are not the tokens of the prompts; "
             "give texts, ids or the tensors of Model.inputs"
         )
-    return _tokens(model, ids.cpu())
+    return segments_of_ids(model, ids.cpu())
 
 
-def _tokens(model: Model, ids: Tensor) -> Tensor:
+def special_ids(model: Model) -> list[int]:
+    """Return the ids of special tokens, which tokenizer and config name."""
     config: Any = model.config
     special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
     for name in (*vars(config), *vars(config.get_text_config())):
@@ -105,19 +143,29 @@ def _tokens(model: Model, ids: Tensor) -> Tensor:
             value = getattr(config, name, None)
             value = getattr(config.get_text_config(), name, None) if value is None else value
             special |= set(value) if isinstance(value, list) else {value}
-    known = sorted(x for x in special if isinstance(x, int))
+    return sorted(x for x in special if isinstance(x, int))
+
+
+def segments_of_ids(model: Model, ids: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:
+    """Return the segment of each token id, as a number of `SEGMENTS`."""
+    config: Any = model.config
     labels = torch.full_like(ids, TEXT)
-    labels[torch.isin(ids, torch.tensor(known, dtype=ids.dtype))] = SPECIAL
+    labels[torch.isin(ids, torch.tensor(special_ids(model), dtype=ids.dtype))] = SPECIAL
     pictures = [image_token(config), getattr(config, "video_token_id", None)]
-    sounds = [getattr(config, name, None) for name in _SOUND]
-    for tokens, number in ((pictures, IMAGE), (sounds, AUDIO)):
+    for tokens, number in ((pictures, IMAGE), (sound_tokens(config), AUDIO)):
         for token in tokens:
             if token is not None:
                 labels[ids == token] = number
     return labels
 
 
-def _patches(model: Model, positions: int) -> Tensor:
+def sound_tokens(config: Any) -> list[int]:
+    """Return the tokens that stand for parts of a sound."""
+    found = (getattr(config, name, None) for name in _SOUND)
+    return [token for token in found if token is not None]
+
+
+def _patches(model: Model, inputs: Mapping[str, Any], positions: int) -> Tensor:
     """Return the segments of a vision tower: special tokens, registers, then patches."""
     vision: Any = getattr(model.config, "vision_config", model.config)
     sides = []
@@ -125,6 +173,9 @@ def _patches(model: Model, positions: int) -> Tensor:
         value = getattr(vision, name, None)
         sides.append((value, value) if isinstance(value, int) else tuple(value or ()))
     image, patch = sides
+    pixels = inputs.get("pixel_values")
+    if isinstance(pixels, Tensor) and pixels.dim() >= 4:  # may be of another size than trained on
+        image = tuple(pixels.shape[-2:])
     labels = torch.full((1, positions), IMAGE)
     if len(image) != 2 or len(patch) != 2:
         return labels

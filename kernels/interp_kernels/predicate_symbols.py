@@ -211,7 +211,7 @@ class _TokenAtKey(_Symbol):
         return EqualTokens(self.ids, wanted, every)
 
     def _runs(self, number: int) -> RunsPerQuery | None:
-        """Return the keys of one token as runs, the same for every query; None if these are many."""
+        """Return the keys of one token as runs, equal for every query; None if there are many."""
         here = np.zeros(self.size[1] + 2, bool)
         here[1:-1] = self.ids == number
         ends = np.flatnonzero(here[1:] != here[:-1]).reshape(-1, 2)

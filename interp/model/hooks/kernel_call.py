@@ -14,10 +14,16 @@ from interp.model.mixers.map_call import MapCall
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
 from interp_kernels.problem import Attention
+from interp_kernels.segments import Segments
 
 
 def to_attention(
-    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: Call,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Convert an attention call to the `Attention` of the kernels.
 
@@ -27,6 +33,7 @@ def to_attention(
         tokens: the tokens that predicates read.
         cross: keys are of another sequence than queries, even if there are as many: its padding is
             not that of the queries, and both are counted from their own beginning.
+        segments: the segments that predicates read.
 
     Raises:
         UnreadableAttention: the call is not one softmax, so no queries and keys give its pattern.
@@ -37,7 +44,7 @@ def to_attention(
             "in tiles; detectors and statistics of `interp score` read it"
         )
     queries, keys = call.z.shape[2], call.v.shape[2]
-    common = _common(call, real, tokens, cross)
+    common = _common(call, real, tokens, cross, segments)
     if isinstance(call, ComputedCall):
         return Attention(
             q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
@@ -53,7 +60,12 @@ def to_attention(
 
 
 def map_positions(
-    call: MapCall, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: MapCall,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Return positions, mask and values of a map; its queries and keys are zeros without meaning.
 
@@ -64,25 +76,33 @@ def map_positions(
     zero = call.v.new_zeros(()).expand(1, 1, 1, 1)
     return Attention(
         q=zero.expand(*call.z.shape[:3], 1), k=zero.expand(*call.v.shape[:3], 1), v=call.v,
-        **masks, **_common(call, real, tokens, cross),
+        **masks, **_common(call, real, tokens, cross, segments),
     )  # fmt: skip
 
 
 def as_attention(
-    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: Call,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Return a call as statistics take it: a softmax by its tensors, a map by its positions."""
     make: Any = map_positions if isinstance(call, MapCall) else to_attention
-    return make(call, real, tokens, cross=cross)
+    return make(call, real, tokens, cross=cross, segments=segments)
 
 
-def _common(call: Call, real: Tensor, tokens: Tensor | None, cross: bool) -> dict[str, Any]:
-    """Return padding and tokens of a call."""
+def _common(
+    call: Call, real: Tensor, tokens: Tensor | None, cross: bool, segments: Segments | None
+) -> dict[str, Any]:
+    """Return padding, tokens and segments of a call."""
     same_sequence = not cross and call.z.shape[2] == call.v.shape[2]
     return {
         "query_padding": None if bool(real.all()) else real,
         "key_padding": real if same_sequence and not bool(real.all()) else None,
         "tokens": tokens if same_sequence else None,
+        "segments": segments,
     }
 
 
