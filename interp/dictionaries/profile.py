@@ -19,11 +19,10 @@ from interp.dictionaries.controls import random_directions
 from interp.dictionaries.dictionary import Dictionary
 from interp.dictionaries.unit_maps import FeatureUnits, HeadUnits, MappedUnits, unit_call
 from interp.heads.declaration import BoundAnalysis, bound
-from interp.heads.looked_at import LookedAt
 from interp.heads.map_rows import map_statistics
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.kernel_call import as_attention
+from interp.model.hooks.kernel_call import LookedAt, as_attention
 
 if TYPE_CHECKING:
     import pandas as pd

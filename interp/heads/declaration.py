@@ -256,7 +256,7 @@ def detector(
 
     The function receives broadcasting index arrays `query` and `key`, positions of one prompt
     without its padding, and, if it has a third parameter, the prompt's `tokens`. A parameter named
-    `segments` receives what each position stands for, by the names of `interp.model.spans`:
+    `segments` receives what each position stands for, by the names of `interp.model.segments`:
     `segments[key] == "image"`, `segments[query] != "special"`. It returns a
     boolean mask of the targets and may use elementwise operations only. Score = mean over the query
     rows that have a target of the attention mass on it, averaged over prompts: 1 for an ideal head

@@ -29,7 +29,7 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
     if bound.analysis.reads_tokens and (site.of_tower or not model.takes_text):
         return "its targets depend on tokens, which the stack does not read"
     sequences = bound.analysis.sequences if bound.analysis.kind == "detector" else "any"
-    if lacking_segments(bound, model, site) is not None:
+    if bound.analysis.reads_segments and lacking_segments(bound, model, site) is not None:
         return "it names segments that the stack does not have"
     if site.stack != "cross":
         return None if sequences != "two" else "it is about queries and keys of two sequences"

@@ -21,10 +21,9 @@ from interp.core.errors import NonFiniteError, OptionError, StatisticsError
 from interp.core.prompts import Prompts
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import why_left_out
-from interp.heads.looked_at import LookedAt, padded_tokens
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import as_attention
+from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall

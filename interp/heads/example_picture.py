@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.model.stack_segments import segments_of_words
+from interp.model.segments import segments_of_words
 
 if TYPE_CHECKING:
     from interp.heads.declaration import Analysis

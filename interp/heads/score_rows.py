@@ -28,8 +28,8 @@ from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
+from interp.model.segments import special_ids
 from interp.model.single_prompts import pictured, single_prompts
-from interp.model.spans import special_ids
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -328,12 +328,11 @@ class PatternRun:
     ) -> dict[str, dict[str, Any]]:
         """Return, by label, what scores on random weights depend on besides the architecture."""
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
-        # which tokens are special is said by the tokenizer, not by the architecture
-        named = {"special_ids": special_ids(self.model)}
-        return {
-            b.label: b.identity() | about | (named if b.analysis.reads_segments else {})
-            for b in bounds
-        }
+        found = {b.label: b.identity() | about for b in bounds}
+        for b in bounds:
+            if b.analysis.reads_segments:  # the tokenizer says which tokens are special
+                found[b.label]["special_ids"] = special_ids(self.model)
+        return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
         """Return the scores of the same prompts with their tokens in random order."""

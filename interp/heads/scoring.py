@@ -278,7 +278,8 @@ def _each(
         if isinstance(given, Prompts):
             given.check(model)
         for b in patterned:
-            require_segments(b, model, given)
+            if b.analysis.reads_segments:
+                require_segments(b, model, given)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model
         run = PatternRun(seen, given, seed, batch_size, chosen, tell, pieces)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import PromptError, UnknownName
 from interp.model.joint_view import view_for
-from interp.model.spans import SEGMENTS
+from interp.model.segments import SEGMENTS
 from interp.model.stack_segments import possible_segments, read_inputs
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def lacking_segments(
 ) -> tuple[set[str], set[str]] | None:
     """Return the segments that a detector names in vain at a site, and those that are possible.
 
-    None if it may have targets there, or reads no segments.
+    None if it may have targets there.
 
     Args:
         bound: the detector.
@@ -124,8 +124,6 @@ def lacking_segments(
     Raises:
         UnknownName: it names a segment that does not exist.
     """
-    if not bound.analysis.reads_segments:
-        return None
     queries, keys = possible_segments(model, site, inputs)
     asked: set[str] = set()
     segments = _Segments(queries, keys, asked)
@@ -149,11 +147,10 @@ def require_segments(
         PromptError: it cannot; the message names the segments that the prompts have.
         UnknownName: it names a segment that does not exist.
     """
-    if bound.analysis.reads_segments:
-        view = view_for(model, prompts)
-        why = _why_without(bound, view, view.sites, read_inputs(prompts))
-        if why is not None:
-            raise PromptError(why)
+    view = view_for(model, prompts)
+    why = _why_without(bound, view, view.sites, read_inputs(prompts))
+    if why is not None:
+        raise PromptError(why)
 
 
 def why_no_segments(bound: BoundAnalysis, model: Model) -> str | None:

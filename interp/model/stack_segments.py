@@ -1,57 +1,31 @@
-"""Segments of an attention call as predicates read them, and those that a stack can have."""
+"""Segments that the stacks of a model can have, on given prompts or on any."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from interp.core.prompts import Prompts
 from interp.model.inputs import PICTURES, SOUNDS, image_token, takes
 from interp.model.locate.sites import Site
-from interp.model.spans import (
+from interp.model.segments import (
     AUDIO,
     IMAGE,
     REGISTER,
     SEGMENTS,
     SPECIAL,
     TEXT,
-    query_labels,
-    reads_tokens,
-    segment_labels,
+    has_tokens,
     segments_of_ids,
     sound_tokens,
-    token_ids,
+    stack_ids,
 )
-from interp_kernels.segments import PromptSegments, Segments
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-
-def call_segments(
-    model: Model, inputs: Mapping[str, Any], site: Site, shape: tuple[int, int, int]
-) -> Segments:
-    """Return the segments of queries and keys of an attention, as its predicates read them.
-
-    Args:
-        model: the model.
-        inputs: its input tensors; of a null the tokens that predicates look at.
-        site: the attention.
-        shape: rows, queries and keys of the call.
-
-    Raises:
-        PromptError: queries or keys are not the positions of the inputs.
-    """
-    batch, queries, keys = shape
-    of_keys = segment_labels(model, inputs, site, batch, keys)
-    of_queries = None
-    if site.stack == "cross":
-        of_queries = query_labels(model, inputs, site, batch, queries).to(model.device)
-    return Segments(SEGMENTS, of_keys.to(model.device), of_queries)
 
 
 def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -94,7 +68,7 @@ def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> fro
         of_tokens = not (site.of_tower or encoded)
     else:
         named = {name for name, x in inputs.items() if x is not None}
-        of_tokens = reads_tokens(inputs, site)
+        of_tokens = has_tokens(inputs, site)
     if of_tokens:
         return _of_text(model, _ids(inputs, site))
     found: set[int] = set()
@@ -111,7 +85,7 @@ def _ids(
     inputs: Mapping[str, Any] | None, site: Site, *, of_decoder: bool = False
 ) -> Tensor | None:
     """Return the ids of a stack that are no padding."""
-    ids = None if inputs is None else token_ids(inputs, site, of_decoder=of_decoder)
+    ids = None if inputs is None else stack_ids(inputs, site, of_decoder=of_decoder)
     if ids is None:
         return None
     own = ids is inputs.get("decoder_input_ids")  # pyright: ignore[reportOptionalMemberAccess]
@@ -127,14 +101,3 @@ def _of_text(model: Model, ids: Tensor | None) -> frozenset[str]:
     found |= set() if image_token(model.config) is None else {IMAGE}
     found |= {AUDIO} if sound_tokens(model.config) else set()
     return frozenset(SEGMENTS[n] for n in found)
-
-
-def prompt_segments(model: Model, ids: Sequence[int]) -> PromptSegments:
-    """Return the segments of one prompt of tokens, as arrays."""
-    return PromptSegments(SEGMENTS, segments_of_ids(model, torch.tensor(list(ids))).numpy())
-
-
-def segments_of_words(words: Sequence[str]) -> PromptSegments:
-    """Return the segments of a drawn example: words that name a segment are of it, others text."""
-    numbers = [SEGMENTS.index(word) if word in SEGMENTS else TEXT for word in words]
-    return PromptSegments(SEGMENTS, np.array(numbers))

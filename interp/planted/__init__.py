@@ -2,8 +2,8 @@
 
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
 saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
-needs learned positions: it is a `GPT2LMHeadModel`; `image_text` reads pictures: it is a
-`LlavaForConditionalGeneration`.) Each planted head has a stated role, so that
+needs learned positions: it is a `GPT2LMHeadModel`; `image_text` and `image_readers` read pictures:
+they are `LlavaForConditionalGeneration`s.) Each planted head has a stated role, so that
 the results of a method can be verified.
 
 Names and one-line summaries are read from `PLANTED` without importing torch.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from interp.planted.declining import refusal
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
+    from interp.planted.reading_images import image_readers
     from interp.planted.selective import selective_induction
     from interp.planted.with_picture import image_text
 
@@ -59,6 +60,7 @@ __all__ = [
     "bystander",
     "copy_suppression",
     "duplicate_token",
+    "image_readers",
     "image_text",
     "induction",
     "looped",
@@ -99,6 +101,10 @@ def __getattr__(name: str) -> Any:
         from interp.planted.looped_program import looped
 
         return looped
+    if name == "image_readers":
+        from interp.planted.reading_images import image_readers
+
+        return image_readers
     if name == "image_text":
         from interp.planted.with_picture import image_text
 

@@ -14,7 +14,7 @@ Query position = query index + offset - start; key position = key index - start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -82,7 +82,7 @@ def _prompt_tile(
     query = torch.arange(q_in, q1, device=device)[:, None] + (attention.offset - start)
     key = torch.arange(k_in - start, k1 - start, device=device)[None, :]
     tokens = None if attention.tokens is None else attention.tokens[row, start:]
-    given = {"tokens": tokens}
+    given: dict[str, Any] = {"tokens": tokens}
     if attention.segments is not None:
         given["segments"] = attention.segments.of_prompt(row, start)
     try:

@@ -9,8 +9,9 @@ from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import PromptError, UnknownName
+from interp.model.segments import segment
 from interp.model.single_prompts import apart, single_prompts
-from interp.model.spans import segment, segment_spans
+from interp.model.spans import segment_spans
 
 TOWERS = {
     "vit": {"image": range(1, 17), "special": range(1)},

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName
 from interp.heads.declaration import bound, detector
-from interp.model.stack_segments import prompt_segments
+from interp.model.segments import prompt_segments
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float

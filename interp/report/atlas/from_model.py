@@ -17,7 +17,7 @@ from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.tokens import words
 from interp.heads.roles.decide import base_name
-from interp.model.stack_segments import prompt_segments
+from interp.model.segments import prompt_segments
 from interp.report.atlas.document import Atlas, Card, Example, Model, Nearest, Writes
 
 if TYPE_CHECKING:
