@@ -180,9 +180,10 @@ def call_segments(
     return Segments(SEGMENTS, of_keys.to(model.device), of_queries)
 
 
-def prompt_segments(model: PictureModel, ids: Sequence[int]) -> PromptSegments:
-    """Return the segments of one prompt of tokens, as arrays."""
-    return PromptSegments(SEGMENTS, segments_of_ids(model, torch.tensor(list(ids))).numpy())
+def prompt_segments(model: PictureModel, ids: Tensor | np.ndarray) -> PromptSegments:
+    """Return the segments of one prompt of tokens, as a tensor or an array like its ids."""
+    labels = segments_of_ids(model, torch.as_tensor(ids))
+    return PromptSegments(SEGMENTS, labels.numpy() if isinstance(ids, np.ndarray) else labels)
 
 
 def segments_of_words(words: Sequence[str]) -> PromptSegments:

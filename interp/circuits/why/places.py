@@ -67,8 +67,9 @@ class Places:
         if self.predicate is None:
             return [(i, int(pattern[i].argmax())) for i in range(1, n) if bool(seen[i].any())]
         place = torch.arange(n)
-        named = prompt_segments(model, ids)
-        found = self.predicate(place[:, None], place[None, :], torch.tensor(list(ids)), named)
+        tokens = torch.tensor(list(ids))
+        named = prompt_segments(model, tokens)
+        found = self.predicate(place[:, None], place[None, :], tokens, named)
         both = torch.as_tensor(found).expand(n, n) & seen.cpu()
         return [(i, j) for i, j in both.nonzero().tolist()]
 

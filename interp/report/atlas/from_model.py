@@ -174,7 +174,7 @@ class _Reading:
             values = weights[:, SINK:].max(1, initial=0.0)
         else:
             bound = METRICS.parse(name)
-            named = prompt_segments(self.model, ids.tolist())
+            named = prompt_segments(self.model, ids)
             target = bound.analysis.predicate(at[:, None], at[None, :], ids, named, **bound.options)
             # a row in which every visible key is a target scores 1 for any head
             open_rows = (target < np.tril(np.ones(weights.shape, bool))).any(1)
