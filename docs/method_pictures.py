@@ -47,6 +47,11 @@ CAPTIONS = {
         "`bundled:reorder` on sentence pairs: its four cross-attention heads. The heads of layer 1 "
         f"find the translated word wherever it is, so their order is mixed. {_BY_ROW}"
     ),
+    "segments": (
+        "`image_readers`, a planted model: L1H2 attends from text to the images, L1H0 to the first "
+        "token, L0H1 among images; all others attend evenly, and score the share of image tokens. "
+        f"{_BY_ROW}"
+    ),
     "experiments": (
         "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "
@@ -195,6 +200,19 @@ def _cross() -> go.Figure:
     values = [np.asarray(frame[frame["metric"] == name]["score"]) for name in names]
     heads = [f"L{layer}H{head}" for layer in (0, 1) for head in (0, 1)]
     return _grid(values, names, heads, "cross attention of bundled:reorder")
+
+
+def _segments() -> go.Figure:
+    from interp.planted import image_readers
+
+    planted = image_readers()
+    model = interp.load(planted.model, name="image readers")
+    names = ["text_to_image", "segment_mass:queries=text"]
+    frame = interp.score(model, names, planted.prompts(8), null="none").to_pandas()
+    frame = frame[frame["stack"] == "decoder"]
+    values = [np.asarray(frame[frame["metric"] == name]["score"]) for name in names]
+    heads = [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    return _grid(values, names, heads, "attention to images in a planted model")
 
 
 def _alignment() -> go.Figure:
@@ -386,6 +404,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
     "cross": _cross,
+    "segments": _segments,
     "alignment": _alignment,
     "attribution_methods": partial(_attribution, "attribution methods"),
     "token_importance": partial(_attribution, "token_importance"),
