@@ -173,8 +173,10 @@ def _why_without(
             return None
         missing |= lacks[0]
         there[site.stack] = ", ".join(n for n in SEGMENTS if n in lacks[1]) or "none"
+    if not there:  # no attention of these sequences: it is refused for that
+        return None
     whose = f"{'' if inputs is None else 'the '}prompts of {model.name}"
-    have = "; ".join(f"{stack}: {names}" for stack, names in there.items()) or "no such attention"
+    have = "; ".join(f"{stack}: {names}" for stack, names in there.items())
     named = " or ".join(repr(name) for name in SEGMENTS if name in missing)
     if not named:
         return f"{bound.label} names no segment that {whose} can combine so ({have})"

@@ -41,6 +41,10 @@ def to_sound_of_tower(query, key, segments):
     return (segments[key] == "audio") & (query > key)
 
 
+def to_source_sound(query, key, segments):
+    return (segments.keys[key] == "audio") & (query >= 0)
+
+
 def other_kind(query, key, segments):
     return ~(segments[key] == segments[query]) & ((key - query).abs() < 9)
 
@@ -66,6 +70,8 @@ def test_segments_that_a_model_cannot_have_are_refused_before_it_runs(loaded):
         interp.score(model, to_media)
     with pytest.raises(OptionError, match=r"'audio', which prompts of vit .*encoder: image, spec"):
         interp.score(loaded("vit"), to_sound_of_tower, zoo.FAMILIES["vit"].inputs())
+    with pytest.raises(OptionError, match="needs cross attention, which llama does not have"):
+        interp.score(model, detector(to_source_sound, sequences="two"))
     assert why_not(loaded("vit"), METRICS.parse("patch_to_register")) is not None
     assert why_not(loaded("dinov2_with_registers"), METRICS.parse("patch_to_register")) is None
 
