@@ -17,8 +17,9 @@ from interp.core.registry import METRICS
 from interp.heads import detector
 from interp.heads.engine import ENGINES, reduce_patterns
 from interp.heads.special import catalogue_of
+from interp.model import segment_spans, set_pattern
 from interp.model.random_weights import random_init
-from interp.planted import image_readers
+from interp.planted import image_readers, image_text
 from interp.planted import reading_images as made
 
 OWN = '''
@@ -277,6 +278,20 @@ def test_random_models_have_no_head_that_reads_images(planted_readers):
         )
         claims.append(len(catalogue_of(table, {"text_to_image": 1.0}).special))
     assert sum(claims) == 0
+
+
+def test_suppressing_attention_to_a_segment_costs_what_the_head_reads_there():
+    planted = image_text()
+    model = interp.load(planted.model, name="planted picture")
+    inputs, answers = planted.prompts(8)
+    images = segment_spans(model, inputs)["decoder"]["image"]
+    p = {}
+    for layer, head in (planted.image_head, planted.decoy):
+        edit = set_pattern((layer, head), lambda x: x * ~images[:, None, None], stack="decoder")
+        logits = model.run(inputs, edits=[edit]).detach()[:, -1]
+        p[layer, head] = float(logits.softmax(-1)[range(8), answers].mean())
+    assert p[planted.image_head] < 0.05
+    assert p[planted.decoy] > 0.99
 
 
 def test_segments_cost_nothing_where_none_is_named(loaded, monkeypatch):
