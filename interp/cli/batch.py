@@ -289,7 +289,7 @@ class ScoreRun:
         Raises OptionError if the only metric names segments that the model cannot have.
         """
         reasons = {b.label: why_not(model, b) for b in self.metrics}
-        [reason, *_] = reasons.values()
+        reason = next(iter(reasons.values()), None)
         if self.one_metric and self.metrics[0].analysis.reads_segments and reason is not None:
             raise OptionError(reason)
         lacking = {label: reason for label, reason in reasons.items() if reason is not None}
