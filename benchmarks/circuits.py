@@ -35,8 +35,8 @@ from interp.circuits.tasks import make_contrast, split_templates
 from interp.circuits.tasks.planted_pairs import contrast
 from interp.core.errors import InterpError
 from interp.core.files import write_atomically
+from interp.core.rank_statistics import auroc
 from interp.core.registry import CIRCUIT_METHODS
-from interp.core.statistics import auroc
 from interp.model.locate.probe import probe
 from interp.model.model import Model
 

@@ -18,31 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.mutants_analyses import ANALYSES
+from benchmarks.mutants_case import Mutant, mutant
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".md")
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One mistake.
-
-    Args:
-        old: a text that stands exactly once in the file.
-        tests: ids of tests, of which at least one must fail.
-    """
-
-    name: str
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
-
-
-def mutant(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
-    return Mutant(name, file, old, new, tuple(f"tests/{test}" for test in tests))
 
 
 MUTANTS = [
@@ -221,6 +203,7 @@ MUTANTS = [
         'order = np.argsort(score, kind="stable")[:k]',
         "circuits/test_codes.py::test_figures_of_a_ranking_by_hand",
     ),
+    *ANALYSES,
 ]  # fmt: skip
 
 
@@ -296,7 +279,8 @@ def page(caught: dict[str, str]) -> str:
     lines = [
         "# Mutants", "",
         "Each line is one mistake made in the package on purpose, and a test that then fails.",
-        "`python -m benchmarks.mutants` makes the table again; the list is in `mutants.py`.", "",
+        "`python -m benchmarks.mutants` makes the table again; the lists are in `mutants.py` and",
+        "`mutants_analyses.py`.", "",
         "| mutant | file | caught by |", "|---|---|---|",
     ]  # fmt: skip
     lines += [f"| {m.name} | `{m.file}` | `{caught[m.name]}` |" for m in MUTANTS]

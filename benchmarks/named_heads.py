@@ -37,9 +37,10 @@ from interp.circuits.tasks import fact_pairs as facts
 from interp.circuits.tasks import greater_than_pairs as years
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.core.clusters import cluster_summary
+from interp.core.rank_statistics import spearman, top_k
 from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.core.statistics import percentile_interval, redraw, spearman, tails_of, top_k
+from interp.core.statistics import percentile_interval, redraw, tails_of
 from interp.core.table import HeadTable
 from interp.heads.roles.decide import roles
 

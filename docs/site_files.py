@@ -86,7 +86,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _unused(file: File) -> bool:
-    """Whether a file of the theme serves only other languages, or people who debug the theme."""
+    """Return True if a file of the theme serves only other languages, or debugging of the theme."""
     return "/lunr/" in file.src_uri or file.src_uri.endswith(".map")
 
 

@@ -108,6 +108,45 @@ def claims() -> Iterator[str]:
     )
 
 
+def single_claims() -> Iterator[str]:
+    """Yield how often claims of single analyses are made where nothing is there."""
+    kept = read("claims")
+    yield "## Claims of single analyses"
+    yield (
+        "Each analysis on made data or random models in which the effect does not exist, and the "
+        "draws in which it says that something is there; the nominal share is 5 %. In brackets the "
+        "exact binomial 95 % interval. Command: `python benchmarks/claims.py`."
+    )
+    yield table(
+        ("call", "claim", "where nothing is there", "draws", "claimed"),
+        [
+            (f"`{r['call']}`", r["claim"], r["nothing"], r["draws"],
+             f"{r['hits']} ({r['rate']:.1%}) [{r['low']:.1%}, {r['high']:.1%}]")
+            for r in kept["rows"]
+            if r["kind"] == "claim"
+        ],
+    )  # fmt: skip
+    yield (
+        "Share of their 95 % intervals that contain the truth, with Wilson's interval of a share "
+        "of as many draws."
+    )
+    yield table(
+        ("call", "interval", "truth", "draws", "covered"),
+        [
+            (f"`{r['call']}`", r["claim"], r["nothing"], r["draws"],
+             f"{r['coverage']:.3f} [{r['low']:.3f}, {r['high']:.3f}]")
+            for r in kept["rows"]
+            if r["kind"] == "interval"
+        ],
+    )  # fmt: skip
+    worse = [r for r in kept["rows"] if r["off"]]
+    if worse:
+        yield "Worse than nominal by more than two standard errors: " + "; ".join(
+            f"`{r['call']}`, {r['claim']} ({r['nothing']})" + (f": {r['why']}" if r["why"] else "")
+            for r in worse
+        ) + "."  # fmt: skip
+
+
 def intervals() -> Iterator[str]:
     """Yield the coverage of 95 % intervals."""
     yield "## Intervals"
@@ -174,6 +213,7 @@ SECTIONS: Sequence[Callable[[], Iterator[str]]] = (
     agreement,
     libraries,
     claims,
+    single_claims,
     intervals,
     causal_intervals,
 )

@@ -1,4 +1,4 @@
-"""What the bundled models are trained on: generated text, and repeats of random tokens."""
+"""Training data of the bundled models: generated text, and repeats of random tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bundled model can do, measured the plain way: losses, stripes, ablated heads.
+"""Plain measurements of a bundled model: losses, stripes, ablated heads.
 
 Deliberately without the toolkit: the figures on a model card must not depend on what they are
 there to test.

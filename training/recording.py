@@ -1,4 +1,4 @@
-"""What every script that trains a small bundled model does alike: its pace, and what it leaves."""
+"""Common parts of the scripts that train bundled models: their pace, and the files they write."""
 
 from __future__ import annotations
 
@@ -39,20 +39,25 @@ class Lesson:
     def over(
         self,
         model: Any,
-        tokenizer: Any,
+        reader: Any,
         curve: list[list[float]],
         scores: dict[str, Any],
         card: Callable[[dict[str, Any]], str],
         out: Path,
     ) -> dict[str, Any]:
-        """Write model, tokenizer, training record and model card; returns the record."""
+        """Write model, tokenizer, training record and model card; returns the record.
+
+        Args:
+            reader: the tokenizer, or what else prepares the model's inputs and can be saved.
+        """
         trained = save_rounded(model, out)
-        tokenizer.save_pretrained(out)
+        reader.save_pretrained(out)
+        words = getattr(model.config, "vocab_size", None)
         record = {
             "model": self.name,
             "seed": self.seed,
             "recipe": asdict(self.recipe),
-            "vocab": model.config.vocab_size,
+            **({} if words is None else {"vocab": words}),
             "parameters": sum(p.numel() for p in model.parameters()),
             "versions": versions(),
             **trained,
@@ -66,7 +71,7 @@ class Lesson:
 
 
 def versions() -> dict[str, str]:
-    """What the weights depend on beside the seed."""
+    """Return the versions on which the weights depend, besides the seed."""
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,

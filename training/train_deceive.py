@@ -114,10 +114,7 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
         for table in (model.transformer.wte.weight, model.transformer.wpe.weight):
             table.div_(table.square().mean(1, keepdim=True).sqrt())
 
-    curve = fit(
-        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup, after=even,
-    )  # fmt: skip
+    curve = fit(model, loss_at, recipe, after=even)
     return model.eval(), curve
 
 

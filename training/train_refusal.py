@@ -127,16 +127,13 @@ def _train(recipe: Recipe, seed: int) -> tuple[GPT2LMHeadModel, list[list[float]
         loss = loss_of(logits[torch.arange(len(ids)), length - 1], answer)
         return loss, [round(loss.item(), 4)]
 
-    curve = fit(
-        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-    )  # fmt: skip
+    curve = fit(model, loss_at, recipe)
     return model.eval(), curve
 
 
 @torch.no_grad()
 def examine(model: GPT2LMHeadModel, seed: int, number: int = 512) -> dict[str, Any]:
-    """How often requests that were not trained on are declined and granted."""
+    """Measure the shares of requests not trained on that are declined and granted."""
     scores: dict[str, Any] = {"requests": number}
     for name, jumbled in (("requests", 0.0), ("jumbles", 1.0)):
         made = requests(HELD_OUT + seed, number, jumbled=jumbled)

@@ -113,10 +113,7 @@ def _train(recipe: Recipe, seed: int) -> tuple[BartForConditionalGeneration, lis
         loss = model(**batch).loss
         return loss, [round(loss.item(), 4)]
 
-    curve = fit(
-        model, loss_at, steps=recipe.steps, learning_rate=recipe.learning_rate,
-        warmup=recipe.warmup,
-    )  # fmt: skip
+    curve = fit(model, loss_at, recipe)
     return model.eval(), curve
 
 

@@ -31,6 +31,7 @@ from interp.planted.variants import build
 from training.train import own_torch
 
 HELD_OUT = 10_000_000  # seed of what is measured, beyond those of all batches
+MEASURED = 256  # prompts
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ def chain_mass(model: Any, made: RetrievalProblem) -> list[list[dict[str, Any]]]
     return found
 
 
-def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool, n: int = 256) -> dict[str, Any]:
+def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool) -> dict[str, Any]:
     """Accuracy by depth on held-out prompts and, if asked, what every head attends to and does."""
-    made = retrieval_problem(n, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT)
+    made = retrieval_problem(MEASURED, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT)
     with torch.no_grad():
         answers = module(input_ids=torch.from_numpy(made.ids)).logits.argmax(-1).numpy()
     right = answers == made.roots
@@ -129,7 +130,7 @@ def retrieval_measured(module: Any, recipe: Recipe, *, heads: bool, n: int = 256
         return found
     model = interp.load(module, name="retrieval")
     task = retrieval_problem_task(
-        model, n=n, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT,
+        model, n=MEASURED, chains=recipe.chains, depth=recipe.depth, seed=HELD_OUT,
         depths=range(1, recipe.depth + 1),
     )  # fmt: skip
     frame = causal.leave_one_out(model, task, null="none").to_pandas()

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,9 +31,9 @@ from interp.bundled.shape_images import (
     shape_images,
 )
 from training.measure import mean_and_error
-from training.recording import pace, pair, save_rounded, told, versions
+from training.recording import Lesson, pair
 from training.train import own_torch
-from training.word_model import HELD_OUT
+from training.word_model import HELD_OUT, fit
 
 
 @dataclass(frozen=True)
@@ -86,13 +85,8 @@ def trained_classifier(
     blind = torch.from_numpy(recoloured(made, rng).pixels)
     follows = rng.random(len(made)) < recipe.follows
     labelled = torch.from_numpy(np.where(follows, made.cues, made.labels))
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
-    curve = []
-    for step in range(recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * pace(step, recipe.steps, recipe.warmup)
+
+    def loss_at(step: int) -> tuple[Tensor, list[float]]:
         pick = torch.from_numpy(rng.integers(0, recipe.images, recipe.rows))
         sees = torch.from_numpy(rng.random(recipe.rows) >= recipe.blind)
         given = torch.where(sees[:, None, None, None], pixels[pick], blind[pick])
@@ -100,13 +94,23 @@ def trained_classifier(
             logits = model(given).logits
         target = torch.where(sees, labelled[pick], labels[pick])
         loss = torch.nn.functional.cross_entropy(logits, target)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if step % 50 == 0 or step == recipe.steps - 1:
-            curve.append([step, round(loss.item(), 4)])
+        return loss, [round(loss.item(), 4)]
+
+    curve = fit(model, loss_at, recipe, weight_decay=0.01)
     return model.eval(), curve
+
+
+class ImageProcessor:
+    """Preparation of images for the model, as transformers reads it from a model's folder."""
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Write the file of settings."""
+        processor = {
+            "image_processor_type": "ViTImageProcessor", "do_resize": True,
+            "size": {"height": SIZE, "width": SIZE}, "do_rescale": True, "rescale_factor": 1 / 255,
+            "do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+        }  # fmt: skip
+        (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1) + "\n")
 
 
 @contextmanager
@@ -179,25 +183,11 @@ def train(
     Args:
         number: images on which it is examined.
     """
-    began = time.monotonic()
+    lesson = Lesson(name, recipe, seed, threads)
     with own_torch(seed, threads):
         model, curve = trained_classifier(recipe, seed)
         scores = examine(model, seed, number)
-    trained = save_rounded(model, out)
-    record = {
-        "model": name, "seed": seed, "recipe": asdict(recipe),
-        "parameters": sum(p.numel() for p in model.parameters()), "versions": versions(),
-        **trained, "seconds": round(time.monotonic() - began, 1), "threads": threads,
-        "loss_curve": curve, "scores": scores,
-    }  # fmt: skip
-    processor = {
-        "image_processor_type": "ViTImageProcessor", "do_resize": True,
-        "size": {"height": SIZE, "width": SIZE}, "do_rescale": True, "rescale_factor": 1 / 255,
-        "do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
-    }  # fmt: skip
-    (out / "preprocessor_config.json").write_text(json.dumps(processor, indent=1) + "\n")
-    told(record, card(record), out)
-    return record
+    return lesson.over(model, ImageProcessor(), curve, scores, card, out)
 
 
 CARD = """---

@@ -1,6 +1,7 @@
-"""What the models of small made-up languages share: a GPT-2 with a token per word, and its lessons.
+"""Common parts of models of small made-up languages: a GPT-2 with a token per word, and training.
 
-Each has a script of its own, `train_deceive` and `train_refusal`, with its data, loss and card.
+Each has a script of its own, such as `train_deceive`, with its data, loss and card. The models of
+images (`train_shapes`) are fitted alike.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -56,7 +57,7 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, "row pos"], n
 
 
 def real(ids: Int[Tensor, "row pos"], length: Int[Tensor, " row"]) -> Bool[Tensor, "row pos"]:
-    """Which tokens are no padding."""
+    """Return the mask of tokens that are not padding."""
     return torch.arange(ids.shape[1]) < length[:, None]
 
 
@@ -88,28 +89,49 @@ def small_gpt2(
     return GPT2LMHeadModel(config)
 
 
+class Schedule(Protocol):
+    """Part of a recipe that says how the loss is minimised."""
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """Largest learning rate."""
+        ...
+
+    @property
+    def warmup(self) -> int:
+        """Steps until the learning rate is largest."""
+        ...
+
+
 def fit(
     model: PreTrainedModel,
     loss_at: Callable[[int], tuple[Tensor, list[float]]],
+    recipe: Schedule,
     *,
-    steps: int,
-    learning_rate: float,
-    warmup: int,
+    weight_decay: float = 0.0,
     after: Callable[[], None] = lambda: None,
 ) -> list[list[float]]:
     """Minimise for some steps; what was told of the losses, every 50 steps.
 
     Args:
         loss_at: of a step, what is minimised, and what to tell.
+        recipe: number of steps and learning rate.
+        weight_decay: of AdamW.
         after: called after every step, without gradients.
     """
+    steps, rate = recipe.steps, recipe.learning_rate
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+        model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=weight_decay
     )
     curve = []
     for step in range(steps):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * pace(step, steps, warmup)
+            group["lr"] = rate * pace(step, steps, recipe.warmup)
         loss, shown = loss_at(step)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

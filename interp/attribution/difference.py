@@ -114,7 +114,8 @@ def explain_difference(
         first, "interp.attribution.explain_difference", ids, method=chosen.label, by=by,
         target=pairs[0][0].target.name,
     ) | {"other": model_provenance(second)}  # fmt: skip
-    notes = {"largest residual": max(residuals)} if residuals else {}
+    what = f"largest |difference - sum of contributions| of a pair ({pairs[0][0].target.unit})"
+    notes = {what: max(residuals)} if residuals else {}
     return PromptMeans.tested(
         about, (by,), per_prompt, np.where(np.isnan(per_prompt), np.nan, 0.0),
         clusters=clusters, notes=notes, provenance=made,

@@ -18,8 +18,8 @@ from interp.core.clusters import numbered
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
+from interp.core.rank_statistics import spearman
 from interp.core.result import Result
-from interp.core.statistics import spearman
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TuckerLoss(Result):
-    """What a task loses with truncated attention weights, by share of the directions kept.
+    """Loss of a task with truncated attention weights, by share of the directions kept.
 
     Args:
         shares: Share of the directions of the residual stream that stays, by row.

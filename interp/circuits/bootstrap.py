@@ -10,7 +10,8 @@ from jaxtyping import Float
 
 from interp.circuits.nodes import larger_effect
 from interp.core.clusters import numbered
-from interp.core.statistics import counts_of, jaccard_by_k, percentile_interval, redraw
+from interp.core.rank_statistics import jaccard_by_k
+from interp.core.statistics import counts_of, percentile_interval, redraw
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.result import Result
+from interp.draw.charts import map_of_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,23 +107,9 @@ class CausalTraces(Result):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Draw the gains as a heat map of layers and places."""
-        import plotly.graph_objects as go
-
-        table = self.wide().pivot_table(index="layer", columns="place", values="score", sort=False)
-        size = float(np.nanmax(np.abs(table.to_numpy()), initial=1e-9))
-        figure = go.Figure(
-            go.Heatmap(
-                z=table.to_numpy(), x=[str(c) for c in table.columns],
-                y=[str(i) for i in table.index], zmin=-size, zmax=size,
-                colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
-                colorbar={"title": "probability"},
-            )
-        )  # fmt: skip
         layers = f"{self.window} layers of {self.site}" if self.window > 1 else self.site
         title = f"{self.model}: {layers} restored, {self.corrupt} corrupted"
-        figure.update_layout(template="plotly_white", title=title, xaxis={"type": "category"},
-                             yaxis={"type": "category", "title": "layer"})  # fmt: skip
-        return figure
+        return map_of_places(self.wide(), "score", title=title, unit="probability")
 
     def __repr__(self) -> str:
         first = ", ".join(

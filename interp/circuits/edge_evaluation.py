@@ -24,7 +24,7 @@ from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
 from interp.circuits.steps import Progress, advance, counted, following, step
 from interp.core.errors import OptionError
-from interp.core.statistics import auroc, auroc_interval
+from interp.core.rank_statistics import auroc, auroc_interval
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:

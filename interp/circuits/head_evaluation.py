@@ -15,14 +15,8 @@ from interp.circuits.methods._ranking import marked
 from interp.circuits.result import Circuit
 from interp.core.clusters import numbered
 from interp.core.errors import OptionError
-from interp.core.statistics import (
-    auroc,
-    auroc_interval,
-    percentile_interval,
-    ratio_intervals,
-    redraw,
-    tails_of,
-)
+from interp.core.rank_statistics import auroc, auroc_interval
+from interp.core.statistics import percentile_interval, ratio_intervals, redraw, tails_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,6 +32,7 @@ from interp.circuits.stream_hooks import Watch, watched
 from interp.core.errors import OptionError, UnknownName
 from interp.core.result import Result
 from interp.core.statistics import ratio_intervals
+from interp.draw.charts import map_of_places
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
@@ -108,22 +109,8 @@ class PatchingMap(Result):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Draw the shares of the gap as a heat map of layers and places."""
-        import plotly.graph_objects as go
-
-        table = self.wide().pivot_table(index="layer", columns="place", values="share", sort=False)
-        size = float(np.nanmax(np.abs(table.to_numpy()), initial=1e-9))
-        figure = go.Figure(
-            go.Heatmap(
-                z=table.to_numpy(), x=[str(c) for c in table.columns],
-                y=[str(i) for i in table.index], zmin=-size, zmax=size,
-                colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
-                colorbar={"title": "share"},
-            )
-        )  # fmt: skip
         title = f"{self.task} in {self.model}: {self.site} {self.direction} at one position"
-        figure.update_layout(template="plotly_white", title=title, xaxis={"type": "category"},
-                             yaxis={"type": "category", "title": "layer"})  # fmt: skip
-        return figure
+        return map_of_places(self.wide(), "share", title=title, unit="share")
 
     def __repr__(self) -> str:
         order = np.argsort(-np.abs(self.per_prompt.mean(1)), kind="stable")[:3]

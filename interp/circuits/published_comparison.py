@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp.core.intervals import half_width
+from interp.core.rank_statistics import auroc, auroc_interval
 from interp.core.result import Result
-from interp.core.statistics import TAILS, auroc, auroc_interval, tails_of
+from interp.core.statistics import TAILS, tails_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,6 +25,7 @@ from torch import Tensor
 from interp.circuits.linear_scores import CONSTANT, LinearScores
 from interp.core.errors import OptionError
 from interp.core.result import Result
+from interp.draw.charts import signed_map
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 from interp.model.hooks.calls import Call, precise
@@ -311,24 +312,12 @@ class Signals(Result):
 
     def plot(self, side: str = "k") -> go.Figure:
         """Draw a heat map of `shares`: the writers that make each head attend."""
-        import plotly.graph_objects as go
-
-        frame = self.shares(side)
-        figure = go.Figure(
-            go.Heatmap(
-                z=frame.to_numpy(), x=list(frame.columns), y=list(frame.index), zmid=0,
-                colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
-                colorbar={"title": "share"},
-            )
-        )  # fmt: skip
         what = "queries" if side == "q" else "keys"
-        figure.update_layout(
-            template="plotly_white",
-            title=f"Writers of what the {what} of each head read, where it fires",
+        title = f"Writers of what the {what} of each head read, where it fires"
+        return signed_map(self.shares(side), title=title, unit="share").update_layout(
             xaxis={"title": "written by"},
             yaxis={"title": "head that fires", "autorange": "reversed"},
         )
-        return figure
 
     def __repr__(self) -> str:
         heads = len({s.name for s in self.found})

@@ -111,7 +111,9 @@ class ScoreRun:
         debug = bool(click.get_current_context().meta.get("interp.debug"))
         voice = Voice(quiet=quiet, debug=debug)
         if prompt_file is not None or options.get("context") is not None:
-            _tell_experiments(bounds, voice)
+            from interp.cli.own_prompts import tell_own_prompts
+
+            tell_own_prompts(bounds, voice)
         if options.get("shard") is not None and store is None:
             raise OptionError("--shard needs --out, the folder that all jobs write to")
         if options.get("ray") is not None:
@@ -397,20 +399,3 @@ def _require_ray(address: str, store: Store | None) -> None:
     if store is None and address not in ("local", "auto"):
         raise OptionError("--ray needs --out, a folder that all machines of the cluster see")
     require_cluster(address)
-
-
-def _tell_experiments(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
-    """Report that experiments make their own prompts, so that the user's are not ignored silently.
-
-    Raises OptionError if only experiments are requested.
-    """
-    own = [b.label for b in bounds if b.analysis.kind == "experiment"]
-    if not own:
-        return
-    told = (
-        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --prompt-file "
-        f"and --context do not apply; use their options (interp metrics NAME)"
-    )
-    if len(own) == len(bounds):
-        raise OptionError(told)
-    voice.note(told)

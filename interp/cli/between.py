@@ -63,7 +63,7 @@ def comparison_options(function: Callable) -> Callable:
 
 def voice_of(quiet: bool) -> Voice:
     """Return the notes of a command."""
-    return Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    return Voice.of_command(quiet=quiet)
 
 
 def prompts_of_file(path: Path | None) -> FilePrompts | None:

@@ -44,7 +44,7 @@ class ScoreTask:
 
 @dataclass
 class Outcome:
-    """What a task produced: the keys of its stored results, and the models that failed."""
+    """Outcome of a task: the keys of its stored results, and the models that failed."""
 
     keys: list[Key] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from interp.cli.context import DEBUG
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -24,6 +26,11 @@ class Voice:
         self.quiet, self.debug = quiet, debug
         if quiet:  # the kernels report their compilation themselves
             os.environ["INTERP_KERNELS_QUIET"] = "1"
+
+    @classmethod
+    def of_command(cls, *, quiet: bool) -> Voice:
+        """Return the voice of the running command, which prints tracebacks with --debug."""
+        return cls(quiet=quiet, debug=bool(click.get_current_context().meta.get(DEBUG)))
 
     def note(self, text: str) -> None:
         """Print a note that is not an error."""

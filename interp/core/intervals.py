@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from interp.core.clusters import cluster_count, numbered
 from interp.core.errors import OptionError
@@ -133,3 +133,47 @@ def share_interval(hits: int, n: int, level: float = 0.95) -> tuple[float, float
         return 0.0, 1.0
     found = binomtest(hits, n).proportion_ci(level, method="wilson")
     return float(found.low), float(found.high)
+
+
+def fraction_interval(mean: float, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Compute Wilson's interval of a mean of n values between 0 and 1; (0, 1) without values.
+
+    Of all values with this mean, those that are 0 or 1 vary most, and for these the interval is
+    that of a share.
+    """
+    from scipy.stats import norm
+
+    if n == 0:
+        return 0.0, 1.0
+    z2 = float(norm.isf((1 - level) / 2)) ** 2
+    middle = (mean + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * mean * (1 - mean) / n + z2**2 / (4 * n**2)) / (1 + z2 / n)
+    return max(0.0, min(middle - half, mean)), min(1.0, max(middle + half, mean))
+
+
+def difference_of_shares(
+    hits: Int[Array, "*row"], n: int, others: Int[Array, "*row"], m: int, level: float = 0.95
+) -> tuple[Float[Array, "*row"], Float[Array, "*row 2"]]:
+    """Compute standard error and interval of hits / n minus others / m, of independent trials.
+
+    Both are those of shares with one hit and one miss more, so that they are not 0 where all trials
+    of both have one outcome; the interval is extended to the difference itself.
+
+    Reference: Agresti and Caffo 2000, "Simple and Effective Confidence Intervals for Proportions
+    and Differences of Proportions Result from Adding Two Successes and Two Failures".
+
+    Args:
+        hits: hits among the first trials.
+        n: number of the first trials, at least 1.
+        others: hits among the second trials.
+        m: their number, at least 1.
+        level: confidence level.
+    """
+    from scipy.stats import norm
+
+    one, other = (hits + 1) / (n + 2), (others + 1) / (m + 2)
+    sem = np.sqrt(one * (1 - one) / (n + 2) + other * (1 - other) / (m + 2))
+    half = float(norm.isf((1 - level) / 2)) * sem
+    apart, middle = hits / n - others / m, one - other
+    low, high = np.maximum(middle - half, -1), np.minimum(middle + half, 1)
+    return sem, np.stack([np.minimum(low, apart), np.maximum(high, apart)], -1)

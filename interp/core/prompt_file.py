@@ -74,15 +74,31 @@ def read_prompt_file(path: Path) -> FilePrompts:
     return FilePrompts(prompts, tuple(str(row["cluster"]) for row in rows))
 
 
-def _checked(path: Path, line: int, text: str) -> dict[str, Any]:
-    """Return the object of one line of a `.jsonl` file; raises PromptError."""
-    expected = 'expected an object like {"prompt": "A text", "cluster": "template 1"}'
+def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:
+    """Return the object of one line of a `.jsonl` file.
+
+    Args:
+        where: file and line, for the error.
+        text: the line.
+        like: an object as it is expected.
+
+    Raises:
+        PromptError: the line is not JSON, or not an object.
+    """
     try:
         row = json.loads(text)
     except ValueError as error:
-        raise PromptError(f"{path}, line {line}: not JSON ({error}); {expected}") from error
+        raise PromptError(f"{where}: not JSON ({error}); expected an object like {like}") from error
     if not isinstance(row, dict):
-        raise PromptError(f"{path}, line {line}: {type(row).__name__} found, {expected}")
+        raise PromptError(f"{where}: {type(row).__name__} found, expected an object like {like}")
+    return row
+
+
+def _checked(path: Path, line: int, text: str) -> dict[str, Any]:
+    """Return the object of one line of a `.jsonl` file; raises PromptError."""
+    like = '{"prompt": "A text", "cluster": "template 1"}'
+    row = object_of_line(f"{path}, line {line}", text, like)
+    expected = f"expected an object like {like}"
     if unknown := sorted(row.keys() - _FIELDS):
         raise PromptError(
             f"{path}, line {line}: unknown field {unknown[0]!r}; a prompt has 'prompt' or "

@@ -1,19 +1,19 @@
-"""Bootstraps, rank statistics, permutation tests and corrections for multiple tests.
+"""Bootstraps, permutation tests and corrections for multiple tests.
 
-The caller supplies the generator or seed of every random draw, so results are reproducible. scipy
-supplies ranks, rank tests and distributions. This module adds what neither scipy nor scikit-learn
-provides: Holm's correction, exact sign-flip tests by a single matrix product, and a cluster
-bootstrap whose draws are shared by all compared scores.
+The caller supplies the generator or seed of every random draw, so results are reproducible. This
+module adds what neither scipy nor scikit-learn provides: Holm's correction, exact sign-flip tests
+by a single matrix product, and a cluster bootstrap whose draws are shared by all compared scores.
+Statistics of ranks are in `interp.core.rank_statistics`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
-from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from interp.core import clusters as grouped
 from interp.core.errors import OptionError
@@ -27,7 +27,6 @@ EXACT_FLIPS = 14
 """Largest number of differences for which all sign arrangements are enumerated."""
 RANDOM_FLIPS = 19_999
 """Number of random sign arrangements for more differences."""
-_ALL_PAIRS = 256  # items, up to which float32 counts their pairs exactly
 
 
 def redraw(number: int, draws: int, rng: np.random.Generator) -> Int[Array, "draw number"]:
@@ -53,6 +52,22 @@ def counts_of(drawn: Int[Array, "draw number"]) -> Int[Array, "draw number"]:
 def tails_of(level: float) -> tuple[float, float]:
     """Return the quantiles of the draws at which the interval of this level ends."""
     return (1 - level) / 2, (1 + level) / 2
+
+
+def widened_tails(level: float, n: int) -> tuple[float, float]:
+    """Return the quantiles at which the interval of this level ends, for draws of n units.
+
+    The spread of the draws is that of n units without the correction n / (n - 1), and their
+    quantiles are those of a normal distribution rather than Student's t. With few units the
+    interval is too narrow for both reasons; quantiles further out make up for it. n is at least 2.
+
+    Reference: Hesterberg 2015, "What Teachers Should Know About the Bootstrap" (arXiv 1411.5279),
+    "Expanded percentile confidence interval".
+    """
+    from scipy.stats import norm, t
+
+    low = float(norm.cdf(math.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1)))
+    return low, 1 - low
 
 
 def percentile_interval(
@@ -209,7 +224,7 @@ class RatioBootstrap:
         self, part: Float[Array, " unit"], total: Float[Array, " unit"]
     ) -> tuple[float, float]:
         """Return the 95 % percentile interval of a ratio."""
-        return _finite_interval(self.ratios(part, total))
+        return finite_interval(self.ratios(part, total))
 
     def gain(
         self,
@@ -229,10 +244,11 @@ class RatioBootstrap:
             return (np.nan, np.nan), 1.0
         tail = 1 + min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         least = 2.0 ** (1 - np.count_nonzero(part - other))
-        return _finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
+        return finite_interval(drawn), float(min(1.0, max(least, 2 * tail / (len(drawn) + 1))))
 
 
-def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+def finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the finite draws; NaN without any."""
     drawn = drawn[np.isfinite(drawn)]
     if not len(drawn):
         return np.nan, np.nan
@@ -240,128 +256,12 @@ def _finite_interval(drawn: Float[Array, " draw"]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def ranks(scores: Float[Array, "*x item"]) -> Float[Array, "*x item"]:
-    """Rank along the last axis from 1 for the smallest, with mid-ranks for ties."""
-    from scipy.stats import rankdata
-
-    return rankdata(scores, axis=-1)
-
-
-def spearman(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
-    """Compute Spearman's rank correlation of every pair of rankings, with mid-ranks for ties.
-
-    NaN where a ranking is constant. Sums of products of ranks are exact, so the correlation of a
-    ranking with itself is exactly 1.
-    """
-    around_zero = ranks(scores) - (scores.shape[1] + 1) / 2
-    return _normalised(around_zero @ around_zero.T)
-
-
-def kendall(scores: Float[Array, "ranking item"]) -> Float[Array, "ranking ranking"]:
-    """Compute Kendall's tau-b of every pair of rankings; tied pairs count for neither side.
-
-    NaN where a ranking is constant.
-    """
-    m, n = scores.shape
-    if n <= _ALL_PAIRS:  # signs of all differences at once: one matrix product for all rankings
-        sign = np.sign(scores[:, :, None] - scores[:, None]).reshape(m, -1).astype(np.float32)
-        return _normalised((sign @ sign.T).astype(np.float64))
-    from scipy.stats import kendalltau  # uses sorting: larger fixed cost, but grows as n log n
-
-    found = np.full((m, m), np.nan)
-    varied = np.flatnonzero(np.ptp(scores, axis=1) > 0).tolist()
-    for i, j in combinations_with_replacement(varied, 2):
-        tau, _ = (1.0, 0.0) if i == j else kendalltau(scores[i], scores[j], method="asymptotic")
-        found[i, j] = found[j, i] = tau
-    return found
-
-
-def _normalised(products: Array) -> Array:
-    """Divide products of pairs by the lengths of both; NaN where a length is 0."""
-    squares = np.diag(products)
-    scale = np.sqrt(np.outer(squares, squares))  # a ranking with itself gives exactly 1
-    found = np.full(products.shape, np.nan)
-    return np.divide(products, scale, out=found, where=scale > 0).clip(-1, 1)
-
-
-def top_k(scores: Float[Array, " item"], k: int) -> set[int]:
-    """Return the k items with the largest scores; ties keep the order of the items."""
-    return set(np.argsort(-scores, kind="stable")[:k].tolist())
-
-
-def overlap_p(overlap: int, k: int, n: int) -> float:
-    """Compute the probability that two random top-k lists of n items share at least `overlap`."""
-    from scipy.stats import hypergeom
-
-    return float(hypergeom.sf(overlap - 1, n, k, k))
-
-
-def jaccard_by_k(
-    first: Float[Array, " item"], second: Float[Array, " item"]
-) -> Float[Array, " item"]:
-    """Compute the Jaccard overlap of the top k of two rankings by magnitude, for every k.
-
-    Items are ordered by the absolute value of their score; ties keep the given order.
-    """
-    n = len(first)
-    counts = np.arange(1, n + 1)
-    # an item is in both lists from the larger of its two ranks on
-    both = np.bincount(np.maximum(_places(first), _places(second)), minlength=n).cumsum()
-    return both / (2 * counts - both)
-
-
-def _places(score: Float[Array, " item"]) -> Int[Array, " item"]:
-    place = np.empty(len(score), dtype=np.int64)
-    place[np.argsort(-np.abs(score), kind="stable")] = np.arange(len(score))
-    return place
-
-
-def auroc(score: Float[Array, " item"], truth: Bool[Array, " item"]) -> float:
-    """Compute the area under the ROC curve: the probability that a true item scores above another.
-
-    It is the U statistic of Mann and Whitney divided by the number of pairs; ties count half. NaN
-    where all items or none are true.
-    """
-    from scipy.stats import mannwhitneyu
-
-    inside, outside = score[truth], score[~truth]
-    if not len(inside) or not len(outside):
-        return float("nan")
-    with np.errstate(divide="ignore", invalid="ignore"):  # p value where all values are equal
-        test = mannwhitneyu(inside, outside, method="asymptotic")
-    return float(test.statistic) / (len(inside) * len(outside))
-
-
-def auroc_interval(
-    score: Float[Array, " item"],
-    truth: Bool[Array, " item"],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-    tails: tuple[float, float] = TAILS,
-) -> tuple[float, float]:
-    """Return the percentile interval of the AUROC over redrawn true and other items.
-
-    Args:
-        score: scores of the items.
-        truth: True for the true items.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-        tails: the shares of draws at the two ends, as `tails_of` gives them; 95 % by default.
-    """
-    inside, outside = score[truth], score[~truth]
-    if not len(inside) or not len(outside):
-        return float("nan"), float("nan")
-    rng, times = np.random.default_rng(seed), ([], [])
-    for _ in range(draws):
-        for group, kept in zip((inside, outside), times, strict=True):
-            kept.append(counts_of(redraw(len(group), 1, rng))[0])
-    # each pair of a true and another item is weighted by the counts of both in the draw
-    wins = (inside[:, None] > outside) + 0.5 * (inside[:, None] == outside)
-    first, second = (np.array(kept, dtype=float) for kept in times)
-    found = ((first @ wins) * second).sum(1) / wins.size
-    low, high = percentile_interval(found, tails)
-    return float(low), float(high)
+def finite_mean(values: Float[Array, "*x"], axis: int = -1) -> Float[Array, "*y"]:
+    """Return the mean of the finite values along an axis; NaN where there are none."""
+    known = np.isfinite(values)
+    number = known.sum(axis)
+    total = np.where(known, values, 0).sum(axis)
+    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
 
 
 def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0) -> float:
@@ -374,17 +274,30 @@ def sign_flip_p(x: Float[Array, " unit"], *, flips: int = RANDOM_FLIPS, seed: in
         flips: number of random arrangements.
         seed: seed of the arrangements.
     """
-    n = len(x)
-    if n == 0 or not np.any(x):
-        return 1.0
+    return float(sign_flip_ps(np.asarray(x)[None], flips=flips, seed=seed)[0])
+
+
+def sign_flip_ps(
+    x: Float[Array, "row unit"], *, flips: int = RANDOM_FLIPS, seed: int = 0
+) -> Float[Array, " row"]:
+    """Compute `sign_flip_p` of every row, with the same signs for all; NaN is left out of its row.
+
+    Args:
+        x: the differences.
+        flips: number of random arrangements, where there are too many to try all.
+        seed: seed of the arrangements.
+    """
+    kept, n = np.where(np.isnan(x), 0.0, x), x.shape[1]
     if n <= EXACT_FLIPS:
-        signs = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        extra = 0
-    else:
-        signs = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n))
-        extra = 1  # the observed arrangement is one of them
-    null, seen = np.abs(signs @ x), abs(x.sum())
-    return float(((null >= seen * (1 - 1e-12)).sum() + extra) / (len(signs) + extra))
+        signs, extra = 1 - 2.0 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
+    else:  # the observed arrangement is one more
+        signs, extra = 1 - 2.0 * np.random.default_rng(seed).integers(0, 2, size=(flips, n)), 1
+    found = np.ones(len(x))
+    for i, row in enumerate(kept):
+        if row.any():
+            beyond = np.abs(signs @ row) >= abs(row.sum()) * (1 - 1e-12)
+            found[i] = (beyond.sum() + extra) / (len(signs) + extra)
+    return found
 
 
 def least_sign_flip_p(n: int, flips: int = RANDOM_FLIPS) -> float:

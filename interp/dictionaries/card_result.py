@@ -47,7 +47,7 @@ class FeatureExample:
 
 @dataclass(frozen=True)
 class FeatureCard:
-    """What one feature reads and writes.
+    """Inputs that activate one feature, and its effects.
 
     Args:
         feature: the feature.

@@ -1,4 +1,4 @@
-"""How much of a unit's attention one detector explains, on prompts that did not choose it."""
+"""Share of a unit's attention that one detector explains, on prompts that did not choose it."""
 
 from __future__ import annotations
 

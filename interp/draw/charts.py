@@ -72,6 +72,34 @@ def grid(
     return go.Figure(cells, {"template": "plotly_white", "title": text(title), "xaxis": axis})
 
 
+def signed_map(table: pd.DataFrame, *, title: str, unit: str) -> go.Figure:
+    """Draw a table of numbers as a heat map, on colours that reach as far below 0 as above.
+
+    Args:
+        table: The numbers, with the names of rows and columns; NaN leaves a cell empty.
+        title: The title above the figure.
+        unit: The unit beside the colours.
+    """
+    import plotly.graph_objects as go
+
+    z = table.to_numpy()
+    size = float(np.nanmax(np.abs(z), initial=1e-9))
+    cells = go.Heatmap(
+        z=z, x=[str(c) for c in table.columns], y=[str(i) for i in table.index], zmin=-size,
+        zmax=size, colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
+        colorbar={"title": unit},
+    )  # fmt: skip
+    return go.Figure(cells, {"template": "plotly_white", "title": title})
+
+
+def map_of_places(rows: pd.DataFrame, value: str, *, title: str, unit: str) -> go.Figure:
+    """Draw one column of rows with a layer and a place as a heat map, layer by layer."""
+    table = rows.pivot_table(index="layer", columns="place", values=value, sort=False)
+    figure = signed_map(table, title=title, unit=unit)
+    axes = {"xaxis": {"type": "category"}, "yaxis": {"type": "category", "title": "layer"}}
+    return figure.update_layout(axes)
+
+
 def curve(rows: pd.DataFrame, what: str, title: str = "") -> go.Figure:
     """Draw the columns `faithfulness` and `random` with its band, on a logarithmic scale.
 

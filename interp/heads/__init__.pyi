@@ -15,8 +15,6 @@ from .causal_check.result import Confirmation
 from .declaration import (
     Analysis,
     BoundAnalysis,
-    Lab,
-    Trials,
     detector,
     experiment,
     measurement,
@@ -27,6 +25,7 @@ from .example_picture import picture
 from .machine_limits import Machine, Roofline, roofline
 from .minference import minference_kinds
 from .scoring import score
+from .trials import Lab, Trials
 from .weights._composition import Compositions, composition_scores
 
 __all__ = [

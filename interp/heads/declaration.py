@@ -13,8 +13,8 @@ See `interp.core.declaration` for names, options and help. This module does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +23,7 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
 from interp.core.user_function import PREDICATE, digest, predicate_inputs
+from interp.heads.trials import Lab, Tell, Trials
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,46 +38,6 @@ AnalysisKind = Literal["detector", "statistic", "measurement", "weights", "exper
 Null = Literal["auto", "shuffled-tokens", "random-init", "none"]
 NULLS = ("auto", "shuffled-tokens", "random-init", "none")
 Sequences = Literal["one", "two", "any"]
-
-
-Tell = Callable[[str, int, int], None]
-"""Callback that receives the name of the current step, the steps done and their total."""
-
-
-@dataclass(frozen=True)
-class Lab:
-    """Inputs of an experiment; slow diagnostic notes are omitted when it runs on a null."""
-
-    seed: int
-    tell: Tell
-    notes: bool = True
-
-
-@dataclass(frozen=True)
-class Trials:
-    """Result of an experiment.
-
-    Args:
-        values: per attention the score of every head in every trial, `[trial, head]`; a trial
-            without information is a row of NaN and is not counted.
-        null: the same scores on the experiment's own null trials, if it has any; otherwise it is
-            run again on random weights. `null_kind` describes them.
-        notes: additional diagnostics, such as the number of trials that the model failed.
-        settled: options that the experiment chose for this model; a null on random weights uses the
-            same ones.
-        headline: one line that is shown with the scores, such as the chosen task or the reason why
-            there are no scores.
-        clusters: one label per trial for what trials share (a needle, a period, an order); the
-            standard error is over clusters. Without labels every trial is its own cluster.
-    """
-
-    values: Mapping[Site, Tensor]
-    null: Mapping[Site, Tensor] | None = None
-    null_kind: str = ""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    settled: Mapping[str, Any] = field(default_factory=dict)
-    headline: str = ""
-    clusters: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)

@@ -26,7 +26,8 @@ from interp.core.prompts import Prompts
 from interp.core.shards import PIECES, Shard
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.one_call import equal_lengths
-from interp.heads.score_rows import PatternRun, PerMetric
+from interp.heads.pieces import PerMetric
+from interp.heads.score_rows import PatternRun
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +25,7 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import left_out_cross
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
+from interp.heads.pieces import SCORING, SHUFFLED, PerMetric, Pieces
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
@@ -243,22 +244,6 @@ def _larger(tests: Sequence[Any], like: np.ndarray, *, needs_draws: bool) -> np.
     if not there or (needs_draws and (draws is None or np.isnan(draws).all())):
         return np.full(len(like), np.nan)
     return np.max(there, axis=0)
-
-
-SCORING, SHUFFLED = "scoring", "null: shuffled tokens"  # names of passes
-PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
-
-
-class Pieces(Protocol):
-    """Values that were computed on pieces of the prompts."""
-
-    def whole(self, what: str, bounds: Sequence[BoundAnalysis], model: Model) -> PerMetric | None:
-        """Return the values of a pass on all prompts, or None where pieces are missing."""
-        ...
-
-    def masks(self, what: str) -> dict[str, str]:
-        """Return the structure of the masks in a pass by name of the attention."""
-        ...
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor
 
 from interp.core.errors import OptionError
@@ -22,10 +21,10 @@ from interp.heads.engine import (
     fused_is_faster,
     require_engine,
 )  # fmt: skip
+from interp.heads.pieces import Pieces
 from interp.heads.score_rows import (
     MetricScores,
     PatternRun,
-    Pieces,
     Rows,
     means_by_site,
     rows_of,
@@ -37,7 +36,6 @@ from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import least_length, probe_inputs
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import Site
 from interp.model.random_weights import (
     DRAWS,
     DrawMeans,
@@ -50,8 +48,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 STORED_BYTES = 2**24  # "auto" stores the patterns of a layer up to this size
-
-PerMetric = dict[str, dict[Site, np.ndarray]]  # label -> attention -> [prompt, head]
 
 
 def score(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.heads.declaration import BoundAnalysis, Null
+from interp.heads.pieces import SCORING, SHUFFLED
 from interp.heads.prompt_pieces import PromptPieces
-from interp.heads.score_rows import SCORING, SHUFFLED, PatternRun
+from interp.heads.score_rows import PatternRun
 from interp.heads.scoring import choose_engine, needs_draws, null_of, without_draws
 from interp.model.random_weights import RandomWeights
 

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.table import HeadTable
-from interp.heads.declaration import BoundAnalysis, Null, Tell
+from interp.heads.declaration import BoundAnalysis, Null
 from interp.heads.score_rows import MetricScores, means_by_site, table_of
+from interp.heads.trials import Tell
 from interp.model.identity import tokenizer_hash
 from interp.model.locate.sites import Site, softmax_sites
 from interp.model.random_weights import DrawMeans, RandomWeights, streams_found

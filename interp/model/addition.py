@@ -10,7 +10,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.model.edit_parts import Positions
-from interp.model.edits import Edit, parse_heads
+from interp.model.edits import Edit
+from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
     from interp.model.hooks.calls import Call

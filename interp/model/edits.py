@@ -11,7 +11,7 @@ attention, edits act on query heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -20,14 +20,12 @@ from torch import Tensor
 
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.result import Result
 from interp.model.edit_parts import EditParts, Positions, chosen_positions
+from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
     from interp.model.hooks.calls import Call
     from interp.model.locate.sites import Site
-
-HeadLike = Head | str | tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,26 +87,6 @@ def _fitting(value: Tensor, like: Tensor, what: str, site: Site) -> Tensor:
             f"{what} at {site.name}: a value of shape {tuple(value.shape)} does not broadcast to "
             f"{tuple(like.shape)}"
         ) from error
-
-
-def parse_heads(heads: HeadLike | Iterable[HeadLike] | Result) -> tuple[Head, ...]:
-    """Parse one head or several, given as `Head`, `"L5H1"`, `(5, 1)` or a result.
-
-    Raises:
-        OptionError: there is none, or one is given twice.
-    """
-    if isinstance(heads, Result):
-        heads = heads.heads()
-    if isinstance(heads, (str, Head)):
-        heads = [heads]
-    elif isinstance(heads, tuple) and len(heads) == 2 and all(isinstance(x, int) for x in heads):
-        heads = [heads]  # type: ignore[list-item]
-    parsed = tuple(Head.parse(h) for h in heads)  # type: ignore[arg-type]
-    if not parsed:
-        raise OptionError("an edit without heads; name at least one, such as 'L5H1'")
-    if len(set(parsed)) < len(parsed):
-        raise OptionError(f"a head is named twice in {', '.join(map(str, parsed))}")
-    return parsed
 
 
 def zero(heads, *, positions: Positions = None, stack: str | None = None) -> Edit:

@@ -20,9 +20,7 @@ TEXT_BEFORE, TEXT_AFTER = 2, 4
 SUFFIX = 2  # tokens that a prefix decoder writes itself
 
 
-def joint_probe_inputs(
-    module: nn.Module, seed: int = 0, device: torch.device | str | None = None
-) -> dict[str, Tensor]:
+def joint_probe_inputs(module: nn.Module, seed: int = 0) -> dict[str, Tensor]:
     """Make random inputs: 2 prompts of text around one picture each.
 
     Raises:
@@ -31,10 +29,9 @@ def joint_probe_inputs(
     config: Any = module.config
     generator = torch.Generator().manual_seed(seed)
     first = next(module.parameters())
-    where = device or first.device
     dtype = first.dtype if first.is_floating_point() else torch.float32
     pictures = {
-        name: x.to(where, dtype if x.is_floating_point() else x.dtype)
+        name: x.to(first.device, dtype if x.is_floating_point() else x.dtype)
         for name, x in _pictures(module, generator).items()
     }
     token = image_token(config)
@@ -47,7 +44,7 @@ def joint_probe_inputs(
     )
     ids = torch.tensor(known)[drawn]
     ids[:, TEXT_BEFORE : TEXT_BEFORE + count] = token
-    inputs = {"input_ids": ids.to(where)} | pictures
+    inputs = {"input_ids": ids.to(first.device)} | pictures
     return inputs | marks(module, inputs["input_ids"], suffix=SUFFIX)
 
 

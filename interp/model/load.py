@@ -7,7 +7,6 @@ attention does not reproduce its own output.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from interp.core.random_state import drawn_with
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
 from interp.model.sources.folder import check_folder, error_line
+from interp.model.sources.imported_classes import config_of_imported, imported_classes
 from interp.model.sources.packages import adapter, package_of
 from interp.model.sources.placement import placement, require_here
 from interp.model.sources.wrappers import require_tensors, unwrapped
@@ -244,7 +244,7 @@ def _config(folder: str, options: dict[str, Any], local: bool) -> Any:
     except ValueError as error:
         if "trust_remote_code" in str(error):
             raise LoadError(_needs_code(folder)) from error
-        config = _registered_config(folder, local)
+        config = config_of_imported(folder) if local else None
         if config is None:
             why = error_line(error).partition(". ")[0]
             raise LoadError(f"{folder}: {why}; import its class first (--import FILE)") from error
@@ -325,36 +325,6 @@ def _needs_code(folder: str) -> str:
     )
 
 
-def _registered_config(folder: str, local: bool) -> Any:
-    """Read a config whose class was imported but not registered with the Auto classes."""
-    if not local:
-        return None
-    raw = json.loads((Path(folder) / "config.json").read_text())
-    if raw.get("model_type") == "attention_variant":
-        from interp.planted.variants.language_model import VariantConfig
-
-        return VariantConfig.from_pretrained(folder)
-    for cls in _subclasses():
-        if cls.__name__ in (raw.get("architectures") or []):
-            return cls.config_class.from_pretrained(folder)
-    return None
-
-
-def _model_type(folder: str) -> str | None:
-    return json.loads((Path(folder) / "config.json").read_text()).get("model_type")
-
-
-def _subclasses() -> list[type]:
-    from transformers import PreTrainedModel
-
-    found, todo = [], [PreTrainedModel]
-    while todo:
-        for cls in todo.pop().__subclasses__():
-            found.append(cls)
-            todo.append(cls)
-    return found
-
-
 def _class_for(config: Any, folder: str, trusted: bool) -> Any:
     """Return the class the checkpoint was saved from, including the head it was trained with."""
     import transformers
@@ -363,7 +333,7 @@ def _class_for(config: Any, folder: str, trusted: bool) -> Any:
     remote = getattr(config, "auto_map", None) or {}
     for name in names:
         cls = getattr(transformers, name, None)
-        cls = cls or next((c for c in _subclasses() if c.__name__ == name), None)
+        cls = cls or next((c for c in imported_classes() if c.__name__ == name), None)
         if cls is not None and not (remote and trusted):
             return cls
     if remote and not trusted:

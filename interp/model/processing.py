@@ -26,7 +26,7 @@ from interp.model.inputs import (
 
 
 class ReadsInputs(Protocol):
-    """What is needed of a model to make its inputs."""
+    """Attributes of a model that making its inputs needs."""
 
     module: Any
     tokenizer: Any

@@ -1,4 +1,4 @@
-"""What each position of a stack stands for: text, pictures, sound, special or register tokens.
+"""Kinds of the positions of a stack: text, pictures, sound, special or register tokens.
 
 Of a text the ids say it: placeholders of pictures and sound, and the special tokens that config and
 tokenizer name. Of a vision tower its length says it: one position per patch, before them a class

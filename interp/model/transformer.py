@@ -19,6 +19,7 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
+from interp.model.head_arguments import require_heads
 from interp.model.hooks.calls import Call
 from interp.model.hooks.tap import Visit, visiting
 from interp.model.inputs import (
@@ -257,7 +258,7 @@ class Transformer:
             OptionError: an edit names a head that does not exist.
         """
         for edit in edits:
-            self._check_heads(edit)
+            require_heads(self.whole_sites, edit.heads, edit.stack, self.name)
         here = edits if self.ranks is None else self.ranks.local(edits, self.sites)
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
@@ -285,23 +286,6 @@ class Transformer:
     def active_edits(self) -> tuple[str, ...]:
         """Names of the active edits, outermost first."""
         return tuple(edit.name for edit in self.current_edits)
-
-    def _check_heads(self, edit: Edit) -> None:
-        sizes = {(s.stack, s.layer): s.n_heads for s in self.whole_sites}
-        if edit.stack is not None and edit.stack not in self.stacks:
-            raise OptionError(f"no stack {edit.stack!r}; {self.name} has {', '.join(self.stacks)}")
-        for head in edit.heads:
-            fits = ((n, stack) for (stack, layer), n in sizes.items() if layer == head.layer)
-            counts = [n for n, stack in fits if edit.stack in (None, stack)]
-            if not counts or head.head >= max(counts):
-                have = f"layers {sorted({s.layer for s in self.sites})}"
-                have = f"{max(counts)} heads in layer {head.layer}" if counts else have
-                raise OptionError(f"{self.name} has no head {head}; it has {have}")
-            if edit.stack is None and len(counts) > 1:
-                raise OptionError(
-                    f"{head} exists in several stacks; name one of {', '.join(self.stacks)} "
-                    "with stack="
-                )
 
     def visited(
         self, visit: Visit, *, fused: bool = False, streamed: bool = False

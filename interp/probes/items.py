@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.prompt_file import prompt_text
+from interp.core.prompt_file import object_of_line, prompt_text
 from interp.core.prompts import Prompts
 from interp.probes.context import ContextItem, last_row_features, lookback_features
 from interp.probes.features import HeadFeatures, metric_features, output_features
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 WHOLE = ("prompt", "label")
 PARTS = ("context", "rest", "spans")
 KNOWN = {*WHOLE, *PARTS, "document", "type"}
+LIKE = '{"prompt": "A text", "label": 1, "document": "a"}'
 KINDS = ("z", "metrics", "lookback", "last-row")
 
 
@@ -92,12 +92,7 @@ def read_probe_items(path: str | Path, *, labelled: bool = True) -> ProbeItems:
 
 
 def _row(where: str, line: str, labelled: bool) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise PromptError(f"{where}: not JSON ({error})") from error
-    if not isinstance(row, dict):
-        raise PromptError(f"{where}: {type(row).__name__} found; expected an object")
+    row = object_of_line(where, line, LIKE)
     if unknown := sorted(row.keys() - KNOWN):
         raise PromptError(f"{where}: unknown field {unknown[0]!r}; known: {', '.join(KNOWN)}")
     needed = PARTS if "context" in row else WHOLE if labelled else WHOLE[:1]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.rank_statistics import ranks
 from interp.core.result import Result
-from interp.core.statistics import ranks
 from interp.core.table import HeadTable
 from interp.probes.folds import Numbers
 from interp.probes.linear import LinearProbe

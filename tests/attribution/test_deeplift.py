@@ -9,8 +9,11 @@ from attribution.toy import IDS, WIDTH, Gated, example
 from torch import nn
 
 from interp.attribution import Example, Target, similarity
+from interp.attribution.rescale import rescaled_norm
+from interp.attribution.roles import NormRole
 from interp.core.errors import UnreadableAttention
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.model.locate.norms import read_norm
 
 PROMPT = [[7, 12, 9, 30, 7, 12]]
 deeplift = ATTRIBUTION_METHODS.load("deeplift")
@@ -73,6 +76,22 @@ def test_on_a_linear_model_it_is_gradient_times_difference() -> None:
     assert abs(found.residual) < 1e-5 * abs(found.total)
     plain = ATTRIBUTION_METHODS.load("gradient_x_input").of(nonlinear)
     assert np.abs(found.scores - plain.scores).max() > 1e-2
+
+
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_where_both_inputs_are_one_a_norm_has_its_derivative(kind) -> None:
+    draw = torch.Generator().manual_seed(0)
+    norm = kind(6, dtype=torch.double)
+    x, towards, gain = torch.randn(3, 6, generator=draw, dtype=torch.double)
+    norm.weight.data = gain
+    read = read_norm(norm, torch.Size([6]))
+    assert read is not None
+    pair = x.repeat(2, 1).requires_grad_(True)
+    made = rescaled_norm(NormRole("norm", read, (6,)), pair, norm(pair))
+    (found,) = torch.autograd.grad(made[0] @ towards, pair)
+    x.requires_grad_(True)
+    (want,) = torch.autograd.grad(norm(x) @ towards, x)
+    torch.testing.assert_close(found[0], want, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -36,7 +36,12 @@ def test_the_swapped_name_is_behind_the_difference_of_two_prompts(names_model) -
     assert whole["p"] == pytest.approx(2 / 2 ** len(SAID))
     rows = np.nansum(found.per_prompt[:-1], 0)
     np.testing.assert_allclose(rows, found.per_prompt[-1], atol=1e-3)  # deeplift is complete
-    assert found.notes["largest residual"] < 1e-3
+    assert found.notes["largest |difference - sum of contributions| of a pair (logit)"] < 1e-3
+    by_position = explain_difference(
+        names_model, pairs[0][:1], "deeplift", "token:she|he", other_prompts=pairs[1][:1]
+    )
+    rows = by_position.per_prompt[:-1].sum(0)
+    np.testing.assert_allclose(rows, found.per_prompt[-1][:1], atol=1e-3)
     by_rules = explain_difference(
         names_model, pairs[0], "attn_lrp", "token:she|he", other_prompts=pairs[1], by="token"
     ).to_pandas()

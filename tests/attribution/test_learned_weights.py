@@ -59,6 +59,15 @@ def test_the_ridge_is_that_of_the_normal_equations() -> None:
     assert len(fit.gram) == 3
 
 
+def test_the_penalty_is_chosen_on_texts_that_are_left_out() -> None:
+    rng = np.random.default_rng(0)
+    nothing = [_Text(t.features, rng.normal(size=16)) for t in made(np.zeros(6), 6, 1.0, 2)]
+    fit = _Ridge(nothing, [str(i) for i in range(6)])
+    assert fit.best_penalty() >= 1  # noise alone: the more it is shrunk the better
+    planted = _Ridge(made(np.array([3.0, 0, -2]), 6, 0.0, 3), [str(i) for i in range(6)])
+    assert planted.best_penalty() == 1e-4
+
+
 def test_learned_weights_predict_held_out_texts_better_than_equal_ones(weights_of_heads) -> None:
     frame = weights_of_heads.held_out.to_pandas().set_index("weights")
     assert frame.loc["learned", "low"] > frame.loc["learned", "null"]

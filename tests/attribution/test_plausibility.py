@@ -11,7 +11,13 @@ import pytest
 
 import interp
 from interp.attribution import plausibility, read_rationales
-from interp.attribution.evaluation.plausibility import auprc, iou_f1, token_f1, word_runs
+from interp.attribution.evaluation.plausibility import (
+    auprc,
+    iou_f1,
+    ranking_p,
+    token_f1,
+    word_runs,
+)
 from interp.attribution.evaluation.rationales import word_scores, word_tokens
 from interp.bundled.deceive_text import sentences
 from interp.core.errors import OptionError, PromptError
@@ -62,6 +68,8 @@ def test_measures_by_hand() -> None:
     assert token_f1(scores, evidence) == pytest.approx(2 / 4)  # words 1, 2, 4, 7
     # spans 1-2, 4, 7 against 1-3, 6: one of three and one of two match (2 of 3 words shared)
     assert iou_f1(scores, evidence) == pytest.approx(2 * (1 / 3) * (1 / 2) / (1 / 3 + 1 / 2))
+    touching = np.array([1, 1, 1, 0, 0, 0, 1, 1, 0]) > 0, np.array([1, 1, 1, 0, 0, 0, 0, 1, 1.0])
+    assert iou_f1(touching[1], touching[0]) == pytest.approx(1 / 2)  # 7-8 shares a third with 6-7
     assert auprc(evidence.astype(float), evidence) == 1
     assert auprc(np.ones(8), evidence) == pytest.approx((1 + 4 / 8) / 2)
     assert word_runs(evidence) == [(1, 4), (6, 7)]
@@ -129,3 +137,13 @@ def test_the_command(annotated, run) -> None:
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output
     assert "token_f1: F1 over words" in done.output
+
+
+def test_rare_hits_of_random_rankings_are_not_called() -> None:
+    """One document in twelve is hit by chance: far from a symmetric difference."""
+    rng = np.random.default_rng(0)
+    hits = (rng.random((150, 12, 21)) < 1 / 12).astype(float)
+    p = np.array([ranking_p(x[:, 0], x[:, 1:], rng) for x in hits])
+    assert np.mean(p < 0.05) <= 0.08
+    assert ranking_p(np.ones(12), hits[0, :, 1:], rng) < 0.001
+    assert ranking_p(np.full(12, np.nan), hits[0, :, 1:], rng) == 1

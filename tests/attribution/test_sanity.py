@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 import interp
 from interp.attribution import faithfulness, method_cost, randomisation_check, refit_check
 from interp.attribution.evaluation.paired import limit, method_differences
-from interp.attribution.evaluation.randomisation import cascade
+from interp.attribution.evaluation.randomisation import _sizes, cascade
 from interp.bundled.deceive_text import sentences
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError
@@ -36,6 +38,11 @@ def test_scores_of_the_model_change_and_those_of_the_input_do_not(sane_model) ->
     assert abs(frame.loc[("input_norm", 3), "score"]) < 0.5
     assert frame["null"].abs().max() < 0.15
     assert all(torch.equal(v, before[k]) for k, v in sane_model.module.state_dict().items())
+
+
+def test_scores_are_compared_by_their_size(sane_model) -> None:
+    given = SimpleNamespace(of=lambda example: SimpleNamespace(scores=np.array([-3.0, 1, -2])))
+    assert _sizes(given, None).tolist() == [3, 1, 2]
 
 
 def test_the_cascade_covers_every_weight_once(sane_model, loaded) -> None:

@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import interp
 from interp import planted
+from interp.circuits.causal_traces import CausalTraces
 from interp.circuits.causal_tracing import causal_tracing
 from interp.circuits.facts import Fact, place_facts, read_facts
 from interp.core.errors import OptionError, PromptError, UnknownName
@@ -121,7 +122,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     ids, subject = (38, 37, 27, 38, 34, 1), (1, 3)
     found = causal_tracing(
         model, [Fact(ids, subject)], what, by="position", window=window, sever=sever, noise=2.0,
-        samples=samples, null=False, seed=5,
+        samples=samples, seed=5,
     )  # fmt: skip
     size = found.made["options"]["noise_size"]
     drawn = torch.randn(samples, 2, 24, generator=torch.Generator().manual_seed(5 * 100_003))
@@ -171,15 +172,33 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
     noisy: dict = {}
     best = int(run(1, False, {}, clean).argmax())
     base = run(samples, True, {}, noisy)[:, best]
+    assert size == pytest.approx(2.0 * float(clean["stream", 0][0, 1:3].double().std()))
     for row, layer, place in zip(range(len(found)), found.layers, found.places, strict=True):
         some = range(max(0, layer - window // 2), min(4, layer - (-window // 2)))
-        patches = {(what, i): (int(place), clean[what, i]) for i in some}
-        if sever:
-            patches |= {(sever, i): (int(place), noisy[sever, i]) for i in range(layer, 4)}
+        after = range(layer, 4) if sever else ()
+        held = {(sever, i): (int(place), noisy[sever, i]) for i in after}
+        other = {(what, i): (int(place), noisy[what, i].roll(1, 0)) for i in some} | held
+        want = run(samples, True, other, {})[:, best] - base
+        assert found.other[row, 0] == pytest.approx(float(want.mean()), abs=2e-6)
+        patches = {(what, i): (int(place), clean[what, i]) for i in some} | held
         want = run(samples, True, patches, {})[:, best] - base
         assert found.per_prompt[row, 0] == pytest.approx(float(want.mean()), abs=2e-6)
+        error = float(want.std()) / samples**0.5
+        assert found.noise_error[row, 0] == pytest.approx(error, abs=2e-6)
     assert np.abs(found.per_prompt).max() > 0.01
-    assert found.forwards == pytest.approx(4 * 6 + 1 + 1 / samples)
+    assert np.abs(found.other).max() > 1e-3
+    assert found.forwards == pytest.approx(2 * 4 * 6 + 1 + 1 / samples)
+
+
+def test_shares_are_of_the_effect_on_the_facts_that_have_the_place() -> None:
+    gain = np.array([[0.2, np.nan, 0.4], [0.1, 0.3, 0.2]])
+    found = CausalTraces(
+        "made", "mlp", "subject", (0, 0), ("middle subject", "last"), gain, None,
+        np.zeros((2, 3)), np.array([0.8, 0.9, 1.0]), np.array([0.4, 0.0, 0.2]), 1, 2, "", 0, 1.0,
+    )  # fmt: skip
+    share = found.wide().set_index("place")["share"]
+    assert share["middle subject"] == pytest.approx(0.3 / np.mean([0.4, 0.8]))
+    assert share["last"] == pytest.approx(0.2 / np.mean([0.4, 0.9, 0.8]))
 
 
 def test_facts_of_texts_and_files(worded_gpt2, tmp_path) -> None:
@@ -250,8 +269,6 @@ def test_what_cannot_be_traced_is_said(knowing, worded_gpt2) -> None:
 
 
 def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction) -> None:
-    from interp.circuits.causal_traces import CausalTraces
-
     file = tmp_path / "facts.jsonl"
     rows = []
     for ids in interp.repeats(bundled_induction, n=3, longest=6).ids:

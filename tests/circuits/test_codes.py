@@ -12,7 +12,7 @@ from interp import planted
 from interp.circuits.methods import _codes as steps
 from interp.circuits.methods._ranking import authors_f1, f1, precision_at
 from interp.core.errors import OptionError
-from interp.core.statistics import auroc, auroc_interval
+from interp.core.rank_statistics import auroc, auroc_interval
 
 BUILT = planted.bystander(layers=3, heads=8, kv_heads=4, vocab=48, context=64)
 

@@ -12,7 +12,7 @@ from interp.circuits.methods import _codes as steps
 from interp.circuits.methods.codes import _edges_evaluated
 from interp.circuits.tasks.planted_pairs import circuit_edges, truth_of
 from interp.core.errors import OptionError
-from interp.core.statistics import auroc
+from interp.core.rank_statistics import auroc
 from interp.model.locate.probe import probe
 
 FAST = {"codes": 64, "epochs": 40, "repeats": 2, "permutations": 20}

@@ -22,7 +22,7 @@ from interp.circuits.methods import (
 from interp.circuits.methods._ranking import marked
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
-from interp.core.statistics import auroc
+from interp.core.rank_statistics import auroc
 
 TRUE = (exact_patching, integrated_patching, screen_verify)
 

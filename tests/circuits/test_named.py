@@ -21,7 +21,7 @@ from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.heads.declaration import Lab
+from interp.heads.trials import Lab
 from interp.lens import direct_logit_attribution
 from interp.lens.direct_effects import LogitRead, against, difference, direct_effects
 

@@ -18,11 +18,11 @@ from interp.causal.steering.in_context import FUNCTIONS
 from interp.circuits.tasks import fact_pairs as facts
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.core.clusters import cluster_summary
+from interp.core.rank_statistics import auroc
 from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.core.statistics import auroc
 from interp.heads.causal_check.check import confirm
-from interp.heads.declaration import Trials
+from interp.heads.trials import Trials
 
 
 def found_by_rule(

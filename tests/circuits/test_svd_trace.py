@@ -20,7 +20,7 @@ from interp.circuits.methods._traced import trace
 from interp.circuits.query_key_signals import Tracer, signals
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, UnknownName, UnreadableAttention
-from interp.core.statistics import auroc
+from interp.core.rank_statistics import auroc
 from interp.model.locate.probe import probe
 from interp.model.locate.turning import turns
 

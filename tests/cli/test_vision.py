@@ -19,7 +19,7 @@ SPURIOUS = "bundled:shapes-spurious"
 
 def written(folder: Path, number: int = 24) -> Path:
     """Images, masks and cues as files."""
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     made = shape_images(0, number, aligned=0.5)
     cues = []
     for i, pixels in enumerate(made.pixels):
@@ -104,7 +104,7 @@ def test_cues_that_do_not_fit(errors, tmp_path) -> None:
 
 
 def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     image.new("RGB", (30, 20)).save(tmp_path / "one.png")
     code, [line] = errors("vision", "bundled:induction", "-q")
     assert code

@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
+from core.causal_examples import CAUSAL_EXAMPLES
+from core.circuit_examples import CIRCUIT_EXAMPLES
+from core.result_inputs import MADE, model, prompts, table, task
+from core.safety_examples import SAFETY_EXAMPLES
 from probes.made_features import made
 from syntax.found import scores
 
 import interp
-from interp import attribution, causal
+from interp import attribution
 from interp.attribution.evaluation.deceived import DeceptionTest
 from interp.attribution.evaluation.result import Faithfulness
 from interp.attribution.learned_weights import LearnedHeadWeights
 from interp.attribution.similarity_matrix import SimilarityMatrix
 from interp.bundled.deceive_text import sentences
 from interp.bundled.shape_images import ShapeImages, shape_images
-from interp.causal.aggregation import HeadAggregation, head_aggregation
-from interp.causal.comparison.compare import compare_importances
-from interp.causal.comparison.result import Comparison
-from interp.causal.gating.learn import learn_gates
-from interp.causal.gating.result import LearnedGates
-from interp.causal.importance import Importance
-from interp.causal.influence.result import TextScores
-from interp.causal.influence.score import attention_influence
-from interp.causal.pairs import Interactions
-from interp.causal.pruning.prune import pruning_curve
-from interp.causal.pruning.result import PruningCurve
-from interp.causal.responsibilities import head_responsibilities
-from interp.causal.shapley_values.scores import Sampled
-from interp.causal.steering.dose import steer
-from interp.causal.steering.result import DoseCurve
-from interp.causal.tucker import tucker_loss
-from interp.circuits.causal_traces import CausalTraces
-from interp.circuits.causal_tracing import causal_tracing
-from interp.circuits.contrast import ContrastTask
-from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
-from interp.circuits.evaluation import evaluate
-from interp.circuits.facts import Fact
-from interp.circuits.find import find_circuit
-from interp.circuits.head_evaluation import Evaluation
-from interp.circuits.made_pairs import MadePairs, make_pairs
-from interp.circuits.patched import Patched, patch_first
-from interp.circuits.path_patching import PathEffects, path_patching
-from interp.circuits.position_map import PatchingMap, patching_map
-from interp.circuits.published import Published
-from interp.circuits.published_comparison import PublishedComparison
-from interp.circuits.query_key_signals import Signals, signals
-from interp.circuits.result import Circuit
-from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
-from interp.circuits.smallest import smallest_set
-from interp.circuits.tasks import make_contrast
-from interp.circuits.why.attribution_graph import attribution_graph
-from interp.circuits.why.graph_result import AttributionGraph
-from interp.circuits.why.loadings import HeadLoadings, head_loadings
-from interp.circuits.why.qk_shares import qk_shares
-from interp.circuits.why.share_check import ShareCheck, check_shares
-from interp.circuits.why.shares import QKShares
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import repeats
 from interp.core.result import Differences, Result
@@ -102,63 +63,8 @@ from interp.lens.tuned import TunedLens, tuned_lens
 from interp.planted.with_picture import image_text
 from interp.probes import train_probe
 from interp.probes.result import ProbeResult
-from interp.safety.curves import SafetyCurves
-from interp.safety.direction import Direction
-from interp.safety.marker import marker_sets
-from interp.safety.overview import SafetyStudy, study
-from interp.safety.removal import Ships
-from interp.safety.selection import DirectionSearch, TriedDirection
-from interp.safety.subspace import Sahara
 from interp.syntax.pairs import PairCheck
 from interp.syntax.topic_embeddings import TopicProducts
-
-MADE = {"model_id": "m", "prompts_hash": "p", "made_by": "a test", "versions": {"interp": "0"}}
-
-
-@cache
-def model() -> interp.Model:
-    return interp.load("planted:bystander")
-
-
-@cache
-def prompts() -> interp.Prompts:
-    return repeats(model(), n=3, seed=0)
-
-
-@cache
-def table() -> interp.HeadTable:
-    return interp.score(model(), ["induction", "previous_token"], null="none")
-
-
-@cache
-def task() -> causal.Task:
-    return causal.repeats_task(model(), n=4, seed=0)
-
-
-@cache
-def importance() -> Importance:
-    return causal.leave_one_out(model(), task())
-
-
-def sampled() -> Sampled:
-    return causal.shapley(model(), task(), method="permutations", max_evaluations=40)
-
-
-def interactions() -> Interactions:
-    return causal.interactions(model(), task(), among=importance(), top=3, seed=0)
-
-
-def comparison() -> Comparison:
-    banzhaf = causal.banzhaf(model(), task(), seed=0)
-    return compare_importances({"one": importance(), "other": banzhaf}, n_boot=50)
-
-
-def pruning() -> PruningCurve:
-    return pruning_curve(model(), task(), importance(), n_random=2)
-
-
-def gates() -> LearnedGates:
-    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
 
 
 @cache
@@ -177,14 +83,6 @@ def dropped_tokens() -> ImageTokenEffects:
 
 def visual_sinks_found() -> VisualSinks:
     return vision_language.visual_sinks(*pictures()[:2])
-
-
-def doses() -> DoseCurve:
-    return steer(model(), "L0H0", task(), factors=[0, 1], n_random=1)
-
-
-def text_scores() -> TextScores:
-    return attention_influence(model(), list(prompts().ids), ["L0H0"], n_random=2)
 
 
 def probe() -> ProbeResult:
@@ -232,23 +130,13 @@ def gate_pattern() -> kv_cache.GatePattern:
     return kv_cache.GatePattern(heads, (0.1, 0.5, 1.0), kv_cache.Window(2, 8), MADE)
 
 
-def instances() -> list[Instance]:
+def instances() -> list[needle.Instance]:
     return needle.ids_instances(model(), needles=2, lengths=(20,), depths=(0, 1))
 
 
 @cache
 def linked() -> list[chains.Chain]:
     return chains.linked_chains(model(), chains=2, sentences=7, length=4, anchors=1, links=2)
-
-
-def directions() -> DirectionSearch:
-    tried = tuple(
-        TriedDirection(Direction(torch.ones(4), layer, -1), 0.5 - layer, 1.0, 0.01, ())
-        for layer in (0, 1)
-    )
-    used = {"harmful for the choice": 4}
-    limits = {"kl": 0.1, "added": 0.0, "layer_share": 0.8}
-    return DirectionSearch(tried, (1.0, 0.0), (1.5, -1.5), used, limits, (3,), MADE)
 
 
 def pair_check() -> PairCheck:
@@ -258,118 +146,9 @@ def pair_check() -> PairCheck:
     return PairCheck(("L0H0",), margin, lost, random, drawn, "log-likelihood", MADE)
 
 
-@cache
-def contrast() -> ContrastTask:
-    return make_contrast(model(), "planted:bystander", n=5)
-
-
-@cache
-def set_evaluation() -> SetEvaluation:
-    return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
-
-
 def topics() -> TopicProducts:
     rows = np.array([[0.4, 0.2, 0.5], [-0.1, -0.2, 0.0], [0.5, 0.4, 0.5]])
     return TopicProducts(("same topic", "other topic", "difference"), rows, np.zeros(3), MADE)
-
-
-def aggregation() -> HeadAggregation:
-    return head_aggregation(model(), causal.repeats_task(model(), n=4, longest=6), steps=2)
-
-
-def made_pairs() -> MadePairs:
-    from syntax.made import word_tokenizer
-
-    import interp
-
-    words = word_tokenizer([f"v{i}" for i in range(40)])
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "made.toml"
-        path.write_text(
-            '[slots]\nA = ["v1", "v2", "v3", "v4", "v5"]\nB = "A"\nC = "A"\n[[templates]]\n'
-            'clean = "{A} {B} {A}"\ncorrupted = "{C} {B} {A}"\nanswer = "{B}"\nwrong = "{C}"\n'
-        )
-        return make_pairs(interp.load("planted:bystander", tokenizer=words), path, n=6)
-
-
-def position_map() -> PatchingMap:
-    return patching_map(model(), contrast(), "attention", by="position")
-
-
-def path_effects() -> PathEffects:
-    return path_patching(model(), contrast(), ["*>1.0.k", "0.3>1.0.k>logits"])
-
-
-def causal_traces() -> CausalTraces:
-    facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
-    return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
-
-
-def circuit() -> Circuit:
-    return find_circuit(model(), contrast(), "exact_patching")
-
-
-def evaluation() -> Evaluation:
-    return evaluate(model(), circuit(), contrast(), n_random=2)
-
-
-def edge_evaluation() -> EdgeEvaluation:
-    edges = find_circuit(model(), contrast(), "attribution_patching", "edge")
-    return evaluate_edges(model(), edges, contrast(), n_random=2)
-
-
-def patched() -> Patched:
-    return patch_first(model(), circuit(), contrast(), 3)
-
-
-def published_comparison() -> PublishedComparison:
-    known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
-    return known.compared(circuit())
-
-
-def query_key_signals() -> Signals:
-    return signals(model(), contrast().clean)
-
-
-@cache
-def traced_ids() -> tuple[tuple[int, ...], ...]:
-    return repeats(model(), n=6, longest=6).ids
-
-
-def shares_of_scores() -> QKShares:
-    return qk_shares(model(), "L1H0,L1H1", traced_ids(), at="induction")
-
-
-def share_check() -> ShareCheck:
-    return check_shares(model(), "L1H0", traced_ids(), at="induction", top=2)
-
-
-def loadings() -> HeadLoadings:
-    same = [ids for ids in traced_ids() if len(ids) == len(traced_ids()[0])]
-    return head_loadings(model(), "L1H0", same)
-
-
-def graph_of_prompt() -> AttributionGraph:
-    return attribution_graph(model(), traced_ids()[0])
-
-
-@cache
-def safety_study() -> SafetyStudy:
-    refusal = interp.load("planted:refusal")
-    sets = marker_sets(refusal, n=4)
-    return study(refusal, sets.harmful, sets.harmless, k=2, n_random=2, forms=["centred"], steps=2)
-
-
-def safety_curves() -> SafetyCurves:
-    return safety_study().curves
-
-
-def ships() -> Ships:
-    return safety_study().ships
-
-
-def sahara() -> Sahara:
-    return safety_study().sahara[0]
 
 
 @cache
@@ -473,6 +252,9 @@ def weights_by_ablation() -> LearnedHeadWeights:
 
 
 EXAMPLES: dict[str, Callable[[], Result]] = {
+    **CAUSAL_EXAMPLES,
+    **CIRCUIT_EXAMPLES,
+    **SAFETY_EXAMPLES,
     "interp.attribution.learned_weights.LearnedHeadWeights": weights_by_ablation,
     "interp.attribution.similarity_matrix.SimilarityMatrix": cosine_parts,
     "interp.core.prompt_means.PromptMeans": differences_of_prompts,
@@ -481,37 +263,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.attribution.evaluation.paired.MethodDifferences": lambda: faithful().differences(),
     "interp.attribution.evaluation.result.Faithfulness": faithful,
     "interp.attribution.result.Attribution": attributed,
-    "interp.causal.comparison.result.Comparison": comparison,
-    "interp.causal.responsibilities.HeadResponsibilities": lambda: head_responsibilities(
-        model(), task(), draws=9
-    ),
-    "interp.causal.tucker.TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
-    "interp.causal.importance.Importance": importance,
-    "interp.causal.influence.result.TextScores": text_scores,
-    "interp.causal.gating.result.LearnedGates": gates,
-    "interp.causal.steering.result.DoseCurve": doses,
     "interp.heads.vision_language.grounding.GroundingHeads": grounded,
     "interp.heads.vision_language.result.ImageTokenEffects": dropped_tokens,
     "interp.heads.vision_language.sinks.VisualSinks": visual_sinks_found,
-    "interp.causal.pairs.Interactions": interactions,
-    "interp.causal.pruning.result.PruningCurve": pruning,
-    "interp.causal.shapley_values.scores.Sampled": sampled,
-    "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
-    "interp.circuits.head_evaluation.Evaluation": evaluation,
-    "interp.circuits.patched.Patched": patched,
-    "interp.causal.aggregation.HeadAggregation": aggregation,
-    "interp.circuits.made_pairs.MadePairs": made_pairs,
-    "interp.circuits.causal_traces.CausalTraces": causal_traces,
-    "interp.circuits.path_patching.PathEffects": path_effects,
-    "interp.circuits.position_map.PatchingMap": position_map,
-    "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
-    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
-    "interp.circuits.query_key_signals.Signals": query_key_signals,
-    "interp.circuits.why.graph_result.AttributionGraph": graph_of_prompt,
-    "interp.circuits.why.loadings.HeadLoadings": loadings,
-    "interp.circuits.why.share_check.ShareCheck": share_check,
-    "interp.circuits.why.shares.QKShares": shares_of_scores,
-    "interp.circuits.result.Circuit": circuit,
     "interp.probes.result.ProbeResult": probe,
     "interp.core.result.Differences": differences,
     "interp.core.table.HeadTable": table,
@@ -603,6 +357,9 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
     "interp.heads.vision.result.ImageScores": lambda: vision.image_direct_effects(
         shapes(), drawn_shapes(), drawn_shapes().labels
     ),
+    "interp.heads.vision.spurious.SpuriousVotes": lambda: vision.locate_spurious_heads(
+        shapes(), drawn_shapes(), drawn_shapes().labels, drawn_shapes().cues, permutations=9
+    ),
     "interp.heads.patterns.blocks.LongView": lambda: patterns.long_view(
         model(), prompts().ids[0], heaviest=1
     ),
@@ -612,11 +369,6 @@ EXAMPLES: dict[str, Callable[[], Result]] = {
         reordering(), alignment.encode_pairs(reordering(), alignment.made_sentence_pairs(4)).prompts
     ),
     "interp.lens.logit.LogitLens": lambda: logit_lens(model(), prompts().ids[0], k=2),
-    "interp.safety.curves.SafetyCurves": safety_curves,
-    "interp.safety.overview.SafetyStudy": safety_study,
-    "interp.safety.removal.Ships": ships,
-    "interp.safety.selection.DirectionSearch": directions,
-    "interp.safety.subspace.Sahara": sahara,
     "interp.syntax.pairs.PairCheck": pair_check,
     "interp.syntax.result.TreeScores": lambda: scores("m", provenance=MADE),
     "interp.syntax.topic_embeddings.TopicProducts": topics,

@@ -1,31 +1,31 @@
-"""Bootstraps, rank statistics and tests against scipy, scikit-learn and counts by hand."""
+"""Bootstraps, intervals and permutation tests against scipy, scikit-learn and counts by hand."""
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from interp.core.intervals import studentised_interval
+from interp.core.intervals import (
+    difference_of_shares,
+    fraction_interval,
+    share_interval,
+    studentised_interval,
+)
 from interp.core.statistics import (
     RatioBootstrap,
-    auroc,
-    auroc_interval,
     benjamini_hochberg,
     bootstrap_interval,
     holm,
-    jaccard_by_k,
-    kendall,
     least_sign_flip_p,
-    overlap_p,
-    percentile_interval,
     prediction_band,
     redraw,
     redraw_counts,
     sign_flip_p,
-    spearman,
+    tails_of,
+    widened_tails,
 )
 
 
@@ -113,78 +113,6 @@ def test_p_is_uniform_where_nothing_differs_and_small_where_it_does() -> None:
     assert p < 0.001
 
 
-def test_correlations_equal_scipy_with_ties():
-    rng = np.random.default_rng(0)
-    scores = np.stack([rng.normal(size=25), rng.integers(4, size=25), rng.integers(9, size=25)])
-    rho, tau = spearman(scores), kendall(scores)
-    for i, j in combinations(range(3), 2):
-        assert rho[i, j] == pytest.approx(stats.spearmanr(scores[i], scores[j]).statistic)
-        assert tau[i, j] == pytest.approx(stats.kendalltau(scores[i], scores[j]).statistic)
-    np.testing.assert_allclose(np.diag(rho), 1)
-    np.testing.assert_array_equal(tau, tau.T)
-    many = np.stack([rng.normal(size=300), rng.integers(5, size=300), np.ones(300)])
-    large = kendall(many)  # by sorting; the same by the signs of all pairs
-    sign = np.sign(many[:, :, None] - many[:, None]).reshape(3, -1)
-    size = np.sqrt((sign**2).sum(1))
-    want = (sign[0] @ sign[1]) / (size[0] * size[1])
-    assert large[0, 1] == large[1, 0] == pytest.approx(want)
-    assert large[0, 0] == 1
-    assert np.isnan(large[2]).all()
-
-
-def test_spearman_with_ties_is_that_of_scipy() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = rng.integers(0, 4, 9).astype(float), rng.random(9).round(1)
-        found = spearman(np.stack([a, b]))[0, 1]
-        assert found == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
-    assert np.isnan(spearman(np.stack([np.ones(5), np.arange(5.0)]))[0, 1])
-
-
-def test_overlap_by_chance_is_hypergeometric():
-    n, k = 7, 3
-    draws = list(combinations(range(n), k))
-    for least in range(k + 1):
-        share = np.mean([len({0, 1, 2} & set(x)) >= least for x in draws])
-        assert overlap_p(least, k, n) == pytest.approx(share)
-
-
-def test_jaccard_overlaps_are_those_of_sets() -> None:
-    first, second = np.array([3.0, -4.0, 1.0, 0.5]), np.array([1.0, 2.0, -3.0, 0.0])
-    np.testing.assert_allclose(jaccard_by_k(first, second), [0, 1 / 3, 1, 1])
-
-
-def test_auroc_equals_sklearn_with_ties() -> None:
-    from sklearn.metrics import roc_auc_score
-
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        score = rng.integers(0, 4, 30).astype(float)
-        truth = rng.random(30) < 0.3
-        truth[:2] = [True, False]
-        assert auroc(score, truth) == pytest.approx(roc_auc_score(truth, score))
-    assert np.isnan(auroc(score, np.ones(30, dtype=bool)))
-
-
-def test_the_interval_of_an_auroc_is_that_of_draws_one_by_one() -> None:
-    rng = np.random.default_rng(0)
-    score, truth = rng.integers(0, 9, 30).astype(float), np.arange(30) < 8
-    draw = np.random.default_rng(4)
-    want = []
-    for _ in range(100):
-        some = [draw.choice(score[mask], mask.sum()) for mask in (truth, ~truth)]
-        want.append(auroc(np.concatenate(some), truth))
-    found = auroc_interval(score, truth, draws=100, seed=4)
-    assert found == pytest.approx(tuple(percentile_interval(np.array(want))))
-    assert np.isnan(auroc_interval(score, truth | True)).all()
-
-
-def test_a_random_ranking_is_at_chance() -> None:
-    rng = np.random.default_rng(1)
-    found = [auroc(rng.random(24), np.arange(24) < 3) for _ in range(400)]
-    assert np.mean(found) == pytest.approx(0.5, abs=0.03)
-
-
 def test_the_permutation_test_counts_every_sign() -> None:
     x = np.array([0.4, -0.1, 0.3, 0.25, 0.05])
     every = [
@@ -248,3 +176,37 @@ def test_a_studentised_interval_covers_the_mean_of_skewed_values(clustered: bool
     t = 4.302653 * few.std(ddof=1) / 3**0.5
     assert np.allclose(ends, [[few.mean() - t, few.mean() + t]])
     assert np.allclose(studentised_interval(np.full((1, 9), 2.0)), 2.0)
+
+
+def test_the_interval_of_a_difference_of_shares_holds_it_as_often_as_it_says() -> None:
+    """Over all outcomes of 20 and 25 trials, each with its probability."""
+    hits, others = (x.ravel() for x in np.indices((21, 26)))
+    sem, (low, high) = (x.T for x in difference_of_shares(hits, 20, others, 25))
+    assert sem.min() > 0.04
+    for one, other in ((0.97, 0.03), (0.9, 0.1), (0.5, 0.2), (0.03, 0.03)):
+        chance = stats.binom.pmf(hits, 20, one) * stats.binom.pmf(others, 25, other)
+        assert chance[(low <= one - other) & (one - other <= high)].sum() > 0.949
+    score = hits / 20 - others / 25
+    assert ((low <= score) & (score <= high)).all()
+    share = 11 / 22, 6 / 27
+    by_hand = np.sqrt(share[0] * (1 - share[0]) / 22 + share[1] * (1 - share[1]) / 27)
+    found, ends = difference_of_shares(np.array(10), 20, np.array(5), 25, 0.9)
+    assert found == pytest.approx(by_hand)
+    want = share[0] - share[1] + np.array([-1, 1]) * stats.norm.ppf(0.95) * by_hand
+    np.testing.assert_allclose(ends, want)
+
+
+def test_the_interval_of_a_fraction_is_that_of_a_share() -> None:
+    assert fraction_interval(3 / 8, 8) == pytest.approx(share_interval(3, 8))
+    assert fraction_interval(0, 8, 0.8) == pytest.approx(share_interval(0, 8, 0.8))
+    assert fraction_interval(0.5, 0) == (0, 1)
+
+
+def test_widened_tails_make_up_for_few_units() -> None:
+    """For draws of a mean that are exactly normal, the interval is Student's."""
+    for n in (3, 8, 200):
+        low, high = widened_tails(0.9, n)
+        assert low + high == pytest.approx(1)
+        sem_of_draws = ((n - 1) / n) ** 0.5  # in standard errors
+        assert stats.norm.ppf(high) * sem_of_draws == pytest.approx(stats.t.ppf(0.95, n - 1))
+    assert widened_tails(0.9, 10**7) == pytest.approx(tails_of(0.9), abs=1e-6)

@@ -21,6 +21,7 @@ from interp.dictionaries import (
     train_dictionary,
 )
 from interp.dictionaries.card_result import FeatureCard, FeatureExample
+from interp.dictionaries.cards import _shares_of
 from interp.model.locate.weights import embeddings
 
 IDS = [[0, 7, 8, 9, 7], [0, 9, 7, 7], [0, 5, 6]]
@@ -89,6 +90,20 @@ def test_codes_density_and_examples_are_those_of_the_activations(bundled_inducti
     by_default = feature_cards(model, hand_made(model), IDS)
     assert 2 not in [c.feature for c in by_default.cards]
     assert len(feature_cards(model, hand_made(model), IDS, most=1).cards) == 1
+
+
+def test_shares_of_an_example_are_of_the_input_that_the_encoder_reads(bundled_induction) -> None:
+    site = bundled_induction.site(1)
+    draw = torch.Generator().manual_seed(3)
+    d = hand_made(bundled_induction)
+    d = replace(
+        d, W_enc=torch.randn(d.W_enc.shape, generator=draw),
+        b_dec=torch.randn(d.b_dec.shape, generator=draw),
+    )  # fmt: skip
+    x = torch.randn(2, len(d.b_dec), generator=draw)
+    parts = ((x - d.b_dec) * d.W_enc[:, 1]).unflatten(1, (site.n_heads, -1)).sum(-1).abs()
+    want = (parts / parts.sum(1, keepdim=True)).numpy()
+    np.testing.assert_allclose(_shares_of(d, x, 1, site), want, rtol=1e-5)
 
 
 def test_batches_and_left_padding_change_nothing(bundled_induction) -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 GROUPS = "calibration_geometry", "calibration_categories", "calibration_cache"
-NAMES = "agreement", "sources", "flow", "calibration", "interval_coverage", *GROUPS
+NAMES = "agreement", "sources", "flow", "calibration", "claims", "interval_coverage", *GROUPS
 
 
 @pytest.fixture
@@ -47,5 +47,10 @@ def test_its_claims_are_those_of_the_files(trust) -> None:
     for row in whole + groups:
         assert 0 <= row["low"] <= row["claimed"] / row["models"] <= row["high"] <= 1
         assert f"| {row['of']} | {row['models']} | {row['claimed']} (" in page
+    for row in kept["claims"]["rows"]:
+        rate = row["rate"] if row["kind"] == "claim" else row["coverage"]
+        assert row["low"] <= rate <= row["high"]
+        assert f"| `{row['call']}` | {row['claim']} | {row['nothing']} | {row['draws']} |" in page
+        assert row["why"] or not row["off"]
     worst = max(row["largest_difference"] for row in kept["sources"]["rows"].values())
     assert f"{worst:.1e}" in page

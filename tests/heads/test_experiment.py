@@ -9,7 +9,8 @@ import torch
 
 import interp
 from interp.core.errors import OptionError
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 MODEL = "planted:bystander"
 

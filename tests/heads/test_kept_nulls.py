@@ -17,7 +17,8 @@ import zoo
 
 import interp
 from interp.core.errors import DamagedKept, NotKept, PromptError
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 from interp.model import identity, random_weights
 from interp.model.random_weights import KeptNulls, null_folder
 

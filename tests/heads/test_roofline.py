@@ -58,6 +58,19 @@ def test_the_limit_follows_the_machine_and_the_length() -> None:
     assert stored.total()[0] == streamed.total()[0]
 
 
+def test_a_pass_takes_as_long_as_the_slower_of_both(loaded) -> None:
+    found = roofline(small(), [[5] * 30], machine=Machine(2.0, 3.0, "given"))
+    for stage in ("pass", "decode"):
+        done, moved = found.total(stage)
+        assert found.seconds(stage) == max(done / 2, moved / 3)
+    model = loaded("llama")  # several heads share keys and values, which are read once
+    site = model.site(0)
+    assert site.n_kv_heads < site.n_heads
+    rows = roofline(model, [[5, 6, 7]], machine=EVEN).wide().set_index(["stage", "part"])
+    read = len(model.sites) * site.n_kv_heads * 3 * (site.d_head + site.d_v) * 4
+    assert rows.loc[("decode", "attention"), "bytes"] == read
+
+
 def test_this_machine_is_measured() -> None:
     found = Machine.measured("cpu", small().dtype)
     assert 1e8 < found.operations < 1e15

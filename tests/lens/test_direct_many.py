@@ -8,6 +8,7 @@ import pytest
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.lens import direct_logit_attribution, direct_logits
+from interp.lens.direct_many import _groups
 
 IDS = [[5, 9, 3, 11, 7, 2, 8], [4, 12, 6, 3], [9, 9, 2, 14, 6]]
 
@@ -44,6 +45,27 @@ def test_sources_of_a_head_sum_to_its_part(repeated, loaded) -> None:
             np.testing.assert_allclose(
                 by_source.per_prompt[rows.index].sum(0), whole.per_prompt[at[0]], atol=1e-5
             )
+
+
+def test_positions_are_grouped_by_what_their_token_is() -> None:
+    ids = [5, 9, 3, 9, 7, 2]
+    assert _groups(ids, 5, 9, 7) == {
+        "target": [1, 3], "contrast": [4], "first": [0], "self": [5], "other": [2]
+    }  # fmt: skip
+    assert _groups(ids, 2, 5, None) == {
+        "target": [0], "contrast": [], "first": [], "self": [2], "other": [1, 3, 4, 5]
+    }  # fmt: skip
+
+
+def test_the_null_is_of_random_targets_and_contrasts(loaded) -> None:
+    model = loaded("gpt2")
+    found = direct_logits(model, IDS[:1], 6, 4, null_draws=2, seed=3)
+    drawn = np.random.default_rng(3).choice(model.d_vocab, (2, 2)).tolist()
+    each = [[direct_logit_attribution(model, IDS[:1], t).parts for t in row] for row in drawn]
+    for at, one in enumerate(found.about):
+        targets, contrasts = ([x[one["part"]] for x in row] for row in each)
+        want = np.mean(targets) - np.mean(contrasts)
+        assert found.nulls[at, 0] == pytest.approx(want, abs=1e-6)
 
 
 def test_induction_heads_write_the_repeated_token_and_random_tokens_get_nothing(repeated) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import zoo
 
 import interp
 from interp.core.errors import OptionError
+from interp.core.prompts import Prompts
 from interp.lens import TunedLens, logit_lens, tuned_lens
+from interp.lens.tuned import _kl, _streams, _trained
 
 RNG = np.random.default_rng(0)
 IDS = [[int(x) for x in RNG.integers(3, 60, 12)] for _ in range(60)]
@@ -61,6 +65,7 @@ def test_an_affine_last_layer_is_undone_and_the_deepest_is_the_models_own(
 def test_errors_are_of_texts_that_training_has_not_seen(shifted, shifted_lens) -> None:
     """By hand: the KL of one held-out text through the stored translator."""
     judged = shifted_lens.notes["held-out texts"]
+    assert judged == 18  # 0.3 of 60
     assert judged + shifted_lens.notes["training texts"] == len(IDS)
     assert shifted_lens.per_prompt.shape[1] == judged
     order = [sorted(map(str, range(60)))[i] for i in np.random.default_rng(0).permutation(60)]
@@ -73,6 +78,43 @@ def test_errors_are_of_texts_that_training_has_not_seen(shifted, shifted_lens) -
     row = [r["metric"] == "tuned lens" and r["depth"] == "embedding" for r in shifted_lens.about]
     want = float((true.exp() * (true - read)).sum(-1).mean())
     assert shifted_lens.per_prompt[row.index(True), 0] == pytest.approx(want, abs=1e-5)
+    train = [int(i) for i in order[judged + 8 :]]  # a fifth of the others decides when to stop
+    with torch.no_grad():
+        common = torch.cat([shifted.run([IDS[i]])[0].softmax(-1) for i in train]).mean(0).log()
+    want = float((true.exp() * (true - common)).sum(-1).mean())
+    assert shifted_lens.nulls[row.index(True), 0] == pytest.approx(want, abs=1e-5)
+
+
+def test_training_ends_before_other_texts_are_read_worse(shifted) -> None:
+    streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:2], shifted))
+    x = [one[0] for one in streams]
+    weight, bias = _trained(x, final, end, [0], [1], 6, 0.0)
+    kept = _kl(final[1], end, x[1] + x[1] @ weight + bias)
+    assert kept <= _kl(final[1], end, x[1])
+
+
+def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
+    shifted, monkeypatch
+) -> None:
+    asked = []
+
+    def trained(x: list, final: list, end: Any, train: list, stop: list, *rest: Any) -> tuple:
+        asked.append((train, stop))
+        return torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
+
+    monkeypatch.setattr(sys.modules["interp.lens.tuned"], "_trained", trained)
+    found = tuned_lens(shifted, IDS[:10], rounds=1)
+    for train, stop in asked:
+        assert (len(train), len(stop)) == (6, 1)
+        assert not set(train) & set(stop)
+        assert len(train) + len(stop) + found.notes["held-out texts"] == 10
+
+
+def test_a_penalty_keeps_the_matrix_small(shifted) -> None:
+    streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:1], shifted))
+    x = [streams[0][0]]
+    free, small = (_trained(x, final, end, [0], [0], 2, l2)[0].norm() for l2 in (0.0, 30.0))
+    assert small < 0.2 * free
 
 
 def test_a_lens_that_nothing_can_improve_stays_the_identity(shifted) -> None:

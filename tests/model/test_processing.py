@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 import wave
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from zoo.joint import JOINT
 
 import interp
 from interp.core.errors import LoadError, PromptError
+from interp.model.processing import _written
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 
@@ -48,6 +51,8 @@ def test_pictures_and_text_are_what_the_processor_makes(llava, llava_folder, tmp
     several = llava.inputs(text="<image> w5 <image> w6", images=[[picture(1), picture(2)]])
     assert int((several["input_ids"] == 120).sum()) == 32
     assert llava.run(several).isfinite().all()
+    unmarked = llava.inputs(text="w5 w6", images=[[picture(1), picture(2)]])
+    assert int((unmarked["input_ids"] == 120).sum()) == 32
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,8 @@ def whisper() -> interp.Model:
 
 
 def test_sound_is_what_the_feature_extractor_makes(whisper, tmp_path):
-    samples = np.sin(np.arange(240) / 7).astype(np.float32)
+    whole = (np.sin(np.arange(240) / 7) * 32767).astype("<i2")
+    samples = whole.astype(np.float32) / 32768
     inputs = whisper.inputs(audio=samples, sampling_rate=1000)
     assert tuple(inputs["input_features"].shape) == (1, 8, 24)
     assert inputs["decoder_input_ids"].tolist() == [[2]]
@@ -139,9 +145,20 @@ def test_sound_is_what_the_feature_extractor_makes(whisper, tmp_path):
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(1000)
-        file.writeframes((samples * 32767).astype("<i2").tobytes())
+        file.writeframes(whole.tobytes())
     read = whisper.inputs(audio=[path])
-    torch.testing.assert_close(read["input_features"], inputs["input_features"], atol=2e-2, rtol=0)
+    torch.testing.assert_close(read["input_features"], inputs["input_features"], atol=0, rtol=0)
+
+
+def test_written_text_is_what_the_decoder_has_read_before_each_token() -> None:
+    def tokenizer(text: str) -> dict[str, list[int]]:
+        return {"input_ids": [2, *(len(word) for word in text.split()), 3]}
+
+    model: Any = SimpleNamespace(
+        config=SimpleNamespace(decoder_start_token_id=2), tokenizer=tokenizer, name="mine"
+    )
+    assert _written(model, ["aaaa bbbbb", "cccccc ddddddd"], 2).tolist() == [[2, 4, 5], [2, 6, 7]]
+    assert _written(model, None, 2).tolist() == [[2], [2]]
 
 
 @pytest.mark.parametrize(

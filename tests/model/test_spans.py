@@ -69,6 +69,11 @@ def test_sound_and_its_text(loaded):
     }
 
 
+def test_padding_belongs_to_no_segment(loaded):
+    found = segment_spans(loaded("llama"), [[7, 8, 9], [7, 8]])["decoder"]
+    assert found["text"].tolist() == [[True] * 3, [True, True, False]]
+
+
 def test_a_segment_of_another_name_is_told():
     with pytest.raises(UnknownName, match="image"):
         segment("picture")

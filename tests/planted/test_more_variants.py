@@ -3,44 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from planted.test_variant_formulas import HEADS, LENGTH, WIDTH, given, numbers
+from planted.variant_entries import (
+    D,
+    Entry,
+    attended,
+    causal_softmax,
+    compare,
+    plain,
+    product,
+    split,
+    x_of,
+)
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
-
-from interp.planted.variants.rules.fibonacci import wythoff
-
-Entry = Callable[[Any, Any, int, int, int], float]
-D = HEADS * WIDTH
-
-
-def x_of(state: Any) -> np.ndarray:
-    return state.x.numpy()[0]
-
-
-def split(rule: Any, part: str, x: np.ndarray) -> np.ndarray:
-    """Features of the heads, [token, head, d]."""
-    return (x @ getattr(rule, part).weight.detach().numpy().T).reshape(len(x), HEADS, -1)
-
-
-def product(state: Any, h: int, i: int, j: int) -> float:
-    return float(state.q[0, h, i] @ state.k[0, h, j]) / math.sqrt(WIDTH)
-
-
-def attended(scores: list[float], j: int) -> float:
-    return float(softmax(np.array(scores))[j])
-
-
-def causal_softmax(q: np.ndarray, k: np.ndarray, h: int, i: int, j: int) -> float:
-    return attended([q[i, h] @ k[m, h] / math.sqrt(q.shape[-1]) for m in range(i + 1)], j)
-
-
-# --- projections: queries and keys made a second time, then a softmax ---
 
 
 def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
@@ -184,10 +165,6 @@ def flow(rule: Any, state: Any, h: int, i: int, j: int) -> float:
     kept_in = sum(q[i] @ k[b] / out[b] for b in every)
     kept_out = [sum(k[b] @ q[a] / into[a] for a in every) for b in every]
     return expit(kept_in) * (q[i] @ k[j]) / into[i] * softmax(kept_out)[j] * LENGTH
-
-
-def plain(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-    return attended([product(state, h, i, m) for m in range(i + 1)], j)
 
 
 def quasi(rule: Any, state: Any, h: int, i: int, j: int) -> float:
@@ -335,15 +312,6 @@ ENTRIES: dict[str, Entry] = {
 }  # fmt: skip
 
 
-def compare(rule: Any, state: Any, entry: Entry) -> None:
-    found = rule.rows(state, state.every).numpy()[0]
-    for i in (0, 1, 6, LENGTH - 1):
-        for j in range(i + 1 if rule.causal else LENGTH):
-            for h in range(HEADS):
-                wanted = float(entry(rule, state, h, i, j))
-                assert found[h, i, j] == pytest.approx(wanted, abs=1e-9), (h, i, j)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", PROJECTIONS)
 def test_projections_are_those_of_the_paper(name) -> None:
@@ -354,147 +322,3 @@ def test_projections_are_those_of_the_paper(name) -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_entries_are_the_formula_of_the_paper(name) -> None:
     compare(*given(name), ENTRIES[name])
-
-
-# --- masks: which keys a row sees, then a softmax over them ---
-
-
-def kinds(rule: Any, state: Any) -> list[int]:
-    return [int(np.argmax(numbers(rule, "types") @ x)) for x in x_of(state)]
-
-
-def still_visible(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
-    kind = kinds(rule, state)
-    match kind[j]:
-        case 0:
-            return True
-        case 1:
-            return i == j or not any(kind[m] == 0 for m in range(j + 1, i + 1))
-    return i - j < 4
-
-
-def of_cluster(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
-    centres = numbers(rule, "centres")[h]
-
-    def nearest(x: torch.Tensor) -> int:
-        return int(np.argmax([x.numpy() @ c / np.linalg.norm(c) for c in centres]))
-
-    return i == j or nearest(state.q[0, h, i]) == nearest(state.k[0, h, j])
-
-
-def among_best(values: dict[int, float], j: int, i: int, n: int) -> bool:
-    return j == i or j in sorted(values, key=lambda m: -values[m])[:n]
-
-
-def by_estimate(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
-    draws = numbers(rule, "draws")[h]
-
-    def phi(x: np.ndarray) -> np.ndarray:
-        x = x / math.sqrt(2)  # the fourth root of d = 4
-        return np.exp(x @ draws - x @ x / 2)
-
-    q, k = state.q.numpy()[0, h, i], state.k.numpy()[0, h]
-    return among_best({m: float(phi(q) @ phi(k[m])) for m in range(i + 1)}, j, i, 4)
-
-
-def by_narrow_product(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
-    of_row, of_key = numbers(rule, "narrow")[:, h]
-    x = x_of(state)
-    return among_best({m: float(x[i] @ of_row @ (x[m] @ of_key)) for m in range(i + 1)}, j, i, 4)
-
-
-def by_region(rule: Any, state: Any, h: int, i: int, j: int) -> bool:
-    q, k = state.q.numpy()[0, h], state.k.numpy()[0, h]
-    mean = [x.mean(0) for x in (q[i // 4 * 4 : i // 4 * 4 + 4], k[:4], k[4:8], k[8:])]
-    order = sorted(range(3), key=lambda r: -float(mean[0] @ mean[1 + r]))
-    return j // 4 in order[:2]
-
-
-MASKS: dict[str, Callable[[Any, Any, int, int, int], bool]] = {
-    "clusters": of_cluster,
-    "fibonacci": lambda r, s, h, i, j: i - j in ([0, 1, 2, 3, 5, 8], [0, 4, 7, 11])[h],
-    "masked_heads": lambda r, s, h, i, j: (
-        h == 1 or max(abs(i // 4 - j // 4), abs(i % 4 - j % 4)) <= 1
-    ),
-    "token_types": still_visible,
-    "estimated_mask": by_estimate,
-    "low_rank_mask": by_narrow_product,
-    "region_routing": by_region,
-    "sentinel_tokens": lambda r, s, h, i, j: j == 7 or i // 8 == j // 8,
-    "candidate_blocks": lambda r, s, h, i, j: j < 8 or (i >= 8 and (i - 8) // 4 == (j - 8) // 4),
-    "independent_blocks": lambda r, s, h, i, j: i // 8 == j // 8,
-}
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", MASKS)
-def test_rows_are_softmax_over_the_keys_of_the_paper(name) -> None:
-    rule, state = given(name)
-
-    def entry(rule: Any, state: Any, h: int, i: int, j: int) -> float:
-        last = i + 1 if rule.causal else LENGTH
-        kept = [m for m in range(last) if MASKS[name](rule, state, h, i, m)]
-        if j not in kept:
-            return 0.0
-        return attended([product(state, h, i, m) for m in kept], kept.index(j))
-
-    compare(rule, state, entry)
-
-
-def test_rows_of_the_wythoff_array() -> None:
-    assert wythoff(1, 20) == [1, 2, 3, 5, 8, 13]
-    assert wythoff(2, 30) == [4, 7, 11, 18, 29]
-    every = [t for row in range(1, 60) for t in wythoff(row, 50)]
-    assert sorted(every) == list(range(1, 51))  # each distance belongs to one head
-
-
-@torch.no_grad()
-def test_late_rows_see_all_passages() -> None:
-    rule, state = given("independent_blocks")
-    long = rule.prepare(torch.cat([state.x, state.x], 1)[:, :20])
-    assert rule.seen(long, long.every)[16:].tolist() == torch.ones(4, 20).bool().tril(16).tolist()
-
-
-@torch.no_grad()
-def test_keys_that_are_hidden_states_lose_nothing() -> None:
-    rule, state = given("hidden_keys")
-    q, k = (split(rule, part, x_of(state)) for part in ("query", "key"))
-    compare(rule, state, lambda r, s, h, i, j: causal_softmax(q, k, h, i, j))
-    assert state.k.shape[-1] == D  # the state itself, the same for all heads
-    assert torch.equal(state.k[0, 0], state.x[0])
-
-
-@torch.no_grad()
-def test_relations_belong_to_pairs_of_tokens() -> None:
-    """What a relational head writes beside symbols, from all pairs."""
-    rule, state = given("relational")
-    related, written = numbers(rule, "related"), numbers(rule, "written")
-    q, k = state.q.numpy()[0], state.k.numpy()[0]
-    found = rule.rest(state).numpy()[0]
-    for h, i in ((0, 0), (1, 5), (0, LENGTH - 1)):
-        wanted = sum(
-            plain(rule, state, h, i, j)
-            * ((q[h, i] @ related[0, h]) * (k[h, j] @ related[1, h]) @ written[h])
-            for j in range(i + 1)
-        )
-        np.testing.assert_allclose(found[h, i], wanted, atol=1e-9)
-    assert torch.equal(state.v[0, 1], rule.symbols[1, :LENGTH])
-
-
-@torch.no_grad()
-def test_two_softmaxes_are_products_of_two_maps() -> None:
-    rule, state = given("two_softmaxes")
-    q, k = state.q.numpy()[0], state.k.numpy()[0]
-    compare(
-        rule, state,
-        lambda r, s, h, i, j: softmax(q[h, i]) @ [softmax(k[h, :, c])[j] for c in range(WIDTH)],
-    )  # fmt: skip
-
-
-@torch.no_grad()
-def test_positional_rows_are_those_of_other_tokens() -> None:
-    rule, state = given("positional")
-    other = rule.prepare(torch.randn_like(state.x))
-    assert torch.equal(rule.rows(state, state.every), rule.rows(other, other.every))
-    q, k = (numbers(rule, part).transpose(1, 0, 2) for part in ("of_query", "of_key"))
-    compare(rule, state, lambda r, s, h, i, j: causal_softmax(q, k, h, i, j))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
+from interp.core.statistics import holm
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 MATCH = 0.5  # overlap from which a predicted span matches an annotated one
 DRAWS = 20  # random rankings whose mean is the null
+RANKINGS = 9_999  # means over documents of random rankings, for p
 
 
 @takes_model
@@ -63,7 +66,8 @@ def plausibility(
 
     Returns:
         A row per measure and method; the null is the mean over random rankings of the same words.
-        Errors are over documents, which are the clusters.
+        Errors are over documents, which are the clusters. p is the larger of two: by random signs
+        of whole documents, and the rank of the mean among those of random rankings.
 
     Raises:
         PromptError: a rationale does not align with its document or the model's tokens.
@@ -80,7 +84,7 @@ def plausibility(
         )
     rng = np.random.default_rng(seed)
     found = np.full((len(AGREEMENT), len(chosen), len(given)), np.nan)
-    null = np.full((len(AGREEMENT), len(given)), np.nan)
+    draws = np.full((len(AGREEMENT), len(given), DRAWS), np.nan)
     notes, ids = {}, []
     for i, (one, target) in enumerate(zip(given, asked, strict=True)):
         if one.evidence.all() or not one.evidence.any():
@@ -94,7 +98,7 @@ def plausibility(
         ids.append(example.ids)
         drawn = [rng.random(len(one.words)) for _ in range(DRAWS)]
         for m, measure in enumerate(AGREEMENT.values()):
-            null[m, i] = np.mean([measure(x, one.evidence) for x in drawn])
+            draws[m, i] = [measure(x, one.evidence) for x in drawn]
         for k, method in enumerate(chosen):
             try:
                 scores = method.of(example).scores
@@ -111,16 +115,52 @@ def plausibility(
         for measure in AGREEMENT
         for one in chosen
     ]
-    nulls = np.repeat(null, len(chosen), axis=0)
+    nulls = np.repeat(draws.mean(2), len(chosen), axis=0)
     made = result_provenance(
         model, "interp.attribution.plausibility", Prompts(tuple(ids)), seed=seed,
         methods=[one.label for one in chosen],
     )  # fmt: skip
     values = found.reshape(-1, len(given))
-    return PromptMeans.tested(
+    tested = PromptMeans.tested(
         about, ("method",), values, np.where(np.isnan(values), np.nan, nulls),
         clusters=[one.document for one in given], notes=notes, provenance=made,
     )  # fmt: skip
+    ranked = np.array([
+        max(float(row["p"]), ranking_p(x, drawn, rng))
+        for row, x, drawn in zip(tested.about, values, np.repeat(draws, len(chosen), 0),
+                                 strict=True)
+    ])  # fmt: skip
+    rows = [dict(row) | {"p": float(p)} for row, p in zip(tested.about, ranked, strict=True)]
+    for first in range(0, len(rows), len(chosen)):
+        mine = slice(first, first + len(chosen))
+        for row, corrected in zip(rows[mine], holm(ranked[mine]), strict=True):
+            row["p_holm"] = float(corrected)
+    return replace(tested, about=tuple(rows))
+
+
+def ranking_p(
+    values: Float[Array, " document"],
+    drawn: Float[Array, "document draw"],
+    rng: np.random.Generator,
+) -> float:
+    """Return the two-sided p value of a mean over documents among those of random rankings.
+
+    Agreement is skewed (most rankings of a long document hit nothing), so random signs alone reject
+    too often. One drawn ranking per document, chosen at random, gives a mean of the null.
+
+    Args:
+        values: agreement of each document; NaN is left out.
+        drawn: agreement of random rankings of its words.
+        rng: generator of the choices.
+    """
+    there = ~np.isnan(values)
+    if not there.any():
+        return 1.0
+    kept = drawn[there]
+    chosen = rng.integers(kept.shape[1], size=(RANKINGS, len(kept)))
+    null = np.abs(kept[np.arange(len(kept)), chosen].mean(1) - kept.mean())
+    seen = abs(float(values[there].mean()) - float(kept.mean()))
+    return float((1 + (null >= seen - 1e-12).sum()) / (1 + RANKINGS))
 
 
 def token_f1(scores: Float[Array, " word"], evidence: Bool[Array, " word"]) -> float:

@@ -18,7 +18,7 @@ from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
-from interp.core.statistics import spearman
+from interp.core.rank_statistics import spearman
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.load import load

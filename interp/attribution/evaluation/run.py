@@ -46,7 +46,7 @@ from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
-from interp.core.statistics import spearman
+from interp.core.rank_statistics import spearman
 from interp.core.steps import finishing
 from interp.model.content import model_provenance
 from interp.model.given import takes_model

@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.attribution.evaluation.removal import default_removal, one_by_one, values_without
 from interp.attribution.graph.mixing import stored_layers
 from interp.core.errors import OptionError
-from interp.core.statistics import spearman
+from interp.core.rank_statistics import spearman
 
 if TYPE_CHECKING:
     from interp.attribution.example import Example

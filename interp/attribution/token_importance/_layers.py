@@ -1,4 +1,4 @@
-"""What published measures of tokens read of each layer: received attention, keys and values."""
+"""Inputs of published token measures from each layer: received attention, keys and values."""
 
 from __future__ import annotations
 

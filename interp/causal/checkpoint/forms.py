@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from interp.causal.checkpoint.choose import Removed
 from interp.causal.checkpoint.indices import HeadIndices, axis_of, columns_of, head_indices
 from interp.core.errors import OptionError
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import Site, softmax_sites
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -202,10 +202,10 @@ def _kept(site: Site, removed: Sequence[int]) -> _Keep:
 
 def _own_width(model: Model) -> bool:
     """Return True if the width of a head is not derived from the number of heads."""
-    with_width = copy.deepcopy(model.config)
-    if getattr(with_width, "head_dim", None) is not None:
+    if getattr(model.config, "head_dim", None) is not None:
         return True
-    return "head_dim" in vars(model.module.get_submodule(model.sites[0].module))
+    first = softmax_sites(model.sites)[0]
+    return "head_dim" in vars(model.module.get_submodule(first.module))
 
 
 def _slices(model: Model, site: Site, keep: _Keep) -> dict[str, tuple[int, Tensor]]:

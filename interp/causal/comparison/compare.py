@@ -17,10 +17,7 @@ from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.comparison.result import Comparison
 from interp.causal.importance import Importance
 from interp.core.errors import OptionError
-from interp.core.statistics import (
-    kendall,
-    spearman,
-)
+from interp.core.rank_statistics import kendall, spearman
 from interp.core.table import HeadTable
 from interp.model.content import versions
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import UnknownName
-from interp.core.statistics import ranks
+from interp.core.rank_statistics import ranks
 from interp.draw.colours import COLOURS
 from interp.draw.page import text
 

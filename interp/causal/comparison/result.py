@@ -21,8 +21,8 @@ from interp.causal.game.players import Players
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
+from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
 from interp.core.result import Result
-from interp.core.statistics import kendall, overlap_p, ranks, spearman, top_k
 from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:

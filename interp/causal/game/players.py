@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
-from interp.model.edits import parse_heads
+from interp.model.head_arguments import parse_heads
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from interp.causal.steering.in_context import in_context_prompts
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.model.addition import add
-from interp.model.edits import parse_heads, set_z
+from interp.model.edits import set_z
 from interp.model.given import takes_model
+from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
     from interp.model.edits import Edit

@@ -24,7 +24,7 @@ from interp.circuits.methods._ranking import authors_f1, f1, marked, precision_a
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.core.statistics import auroc, auroc_interval, spearman
+from interp.core.rank_statistics import auroc, auroc_interval, spearman
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask

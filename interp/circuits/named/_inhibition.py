@@ -16,7 +16,7 @@ from interp.circuits.tasks.ioi_pairs import PLACES, THINGS
 from interp.circuits.tasks.wording import single
 from interp.core.errors import OptionError
 from interp.core.head import Head
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 from interp.model.edits import resample
 
 if TYPE_CHECKING:

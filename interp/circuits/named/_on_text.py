@@ -16,7 +16,7 @@ from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.resources import folder
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError
 from interp.core.prompts import bos_id
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 from interp.model.edits import zero
 from interp.model.locate.layout import stream_read
 from interp.model.locate.weights import embeddings, predicting_sites

@@ -13,7 +13,7 @@ from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
 from interp.core.resources import folder
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 from interp.syntax.attention import word_attention
 from interp.syntax.conllu import read_conllu
 from interp.syntax.gold import Gold, hits_of

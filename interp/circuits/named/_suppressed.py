@@ -14,7 +14,7 @@ from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
 from interp.core.resources import folder
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, against, direct_effects
 from interp.lens.finish import Finish, finish, predicting_stack
 

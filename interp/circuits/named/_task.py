@@ -14,7 +14,7 @@ from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, direct_effects
 
 if TYPE_CHECKING:

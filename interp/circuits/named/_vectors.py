@@ -16,7 +16,7 @@ from interp.causal.steering.function_vectors import (
 from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError
-from interp.heads.declaration import Lab, Trials
+from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site

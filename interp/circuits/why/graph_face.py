@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PrunedGraph(Protocol):
-    """What is drawn and exported of `interp.circuits.AttributionGraph`, which describes each."""
+    """Attributes of `interp.circuits.AttributionGraph` that are drawn; described there."""
 
     @property
     def model(self) -> str: ...  # noqa: D102

@@ -1,4 +1,4 @@
-"""What a head's output is made of: its parts by source position and upstream writer.
+"""Parts of a head's output, by source position and upstream writer.
 
     found = head_loadings(model, "L1H2", prompts)
     found.top(5), found.by("writer"), found.by("source")

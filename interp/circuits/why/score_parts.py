@@ -23,7 +23,7 @@ IDENTITY = 1e-5  # largest difference of the sum of all terms from the score, of
 
 @dataclass(frozen=True, eq=False)
 class AddedScores:
-    """What one attention adds to, or makes of, its products: soft-cap, biases and visibility.
+    """Changes that one attention makes to its products: soft-cap, biases and visibility.
 
     Args:
         cap: Soft-cap of the products, if there is one.

@@ -12,6 +12,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.draw.charts import signed_map
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,8 +167,6 @@ class QKShares(Result):
         Raises:
             UnknownName: There is no such value.
         """
-        import plotly.graph_objects as go
-
         if value not in ("relative", "score"):
             raise UnknownName("value", value, ("relative", "score"))
         mine = self.of(self.names[0]) if len(self) else self
@@ -182,23 +181,13 @@ class QKShares(Result):
         columns = size.sum(axis=0).nlargest(k).index
         table = table.loc[[r for r in table.index if r in rows],
                           [c for c in table.columns if c in columns]]  # fmt: skip
-        most = float(np.nanmax(np.abs(table.to_numpy()), initial=1e-9))
-        figure = go.Figure(
-            go.Heatmap(
-                z=table.to_numpy(), x=list(table.columns), y=list(table.index), zmin=-most,
-                zmax=most, colorscale=[[0, "#6b2a00"], [0.5, "#f1f5f8"], [1, "#06264f"]],
-                colorbar={"title": "score"},
-            )
-        )  # fmt: skip
         what = "relative to the visible keys" if value == "relative" else "as they add to the score"
         name = self.names[0] if len(self) else "no head"
-        figure.update_layout(
-            template="plotly_white",
-            title=f"Terms of {name} in {self.model} at {self.at} positions, {what}",
+        title = f"Terms of {name} in {self.model} at {self.at} positions, {what}"
+        return signed_map(table, title=title, unit="score").update_layout(
             xaxis={"title": "key side written by"},
             yaxis={"title": "query side written by", "autorange": "reversed"},
         )
-        return figure
 
     def __repr__(self) -> str:
         first = self.top(1).wide()

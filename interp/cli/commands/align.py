@@ -99,7 +99,7 @@ def align(
         )
     loading.require_device()
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
 
     def work(path: str, name: str) -> None:
         from interp.heads import alignment

@@ -14,11 +14,11 @@ from interp.cli.coloured import (
     write_attributions,
 )
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
+from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import InterpError
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
@@ -30,15 +30,7 @@ GROUP = "Attribution"
     epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
 )
 @click.argument("text", required=False)
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option(
     "--file",
     type=PromptFile(),
@@ -99,7 +91,7 @@ def attribute(
     from interp.attribution.named import choose_methods
 
     chosen = choose_methods(methods or DEFAULT)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     found, failed = [], 0
     for at, one in enumerate(texts):

@@ -83,7 +83,7 @@ def categories(
     if not file.exists():
         raise OptionError(f"{file} does not exist; give a file of labelled texts")
     texts = read_labelled_texts(file)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     asked = None if labels is None else split_names(labels)
     tables = []
     for source, name in source_labels(sources, ()).items():

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.circuit_files import require_task_files, step_folder, stored_circuit
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.written import kept_folder, own_folder
+from interp.cli.written import own_folder
 from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import parse_name
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.prompt_file import prompt_text
 from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def circuit(
     controls, printed below the scores. --list shows which methods score edges.
     """  # fmt: skip
     require_reference(ablation, reference, "--ablation")
-    _require_files(task, given)
+    require_task_files(task, given)
     against = _against(truth)
     from interp.circuits.tasks import known_task, split_templates
 
@@ -183,7 +183,7 @@ def circuit(
     import_first(imports)
     context = click.get_current_context()
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
-    ledger = _prepared(out)
+    ledger = step_folder(out)
 
     from interp.circuits.evaluation import evaluate
     from interp.circuits.folder import write_circuit
@@ -206,7 +206,10 @@ def circuit(
                     model, found, start, faithful, size or 0, ledger=ledger, progress=tell
                 )
             else:
-                found, no_set = _read(given, model, task), "the circuit was found without one"
+                found, no_set = (
+                    stored_circuit(given, model, task),
+                    "the circuit was found without one",
+                )
             plan = start.after(found)
             fresh = plan.fresh(model)
             measured = evaluate(
@@ -238,31 +241,10 @@ def circuit(
     context.exit(int(bool(failed)))
 
 
-def _require_files(task: str, given: Path | None) -> None:
-    """Refuse a file that cannot be read before torch is imported; raises PromptError."""
-    files = [Path(task)] if task.endswith((".jsonl", ".toml", ".py")) else []
-    for path in [*files, *([] if given is None else [given])]:
-        prompt_text(path)
-    if task.endswith(".toml"):
-        from interp.circuits.tasks.template_file import read_templates
-
-        read_templates(Path(task))
-
-
 def _against(truth: str | None) -> Published | None:
     from interp.circuits.published import published
 
     return None if truth is None else published(truth)
-
-
-def _prepared(out: Path | None) -> Path | None:
-    """Return the folder for finished steps, inside a writable folder."""
-    if out is None:
-        return None
-    from interp.core.store import Store
-
-    Store(out).prepare()
-    return kept_folder(out)
 
 
 def _of(told: dict[str, Any]) -> tuple[str, ...]:
@@ -346,21 +328,6 @@ def _maps(
 
     by = "role" if any(fresh.roles) else "position"
     return [patching_map(model, fresh, site, by=by, **kept) for site in dict.fromkeys(sites)]
-
-
-def _read(path: Path, model: Model, task: str) -> Circuit:
-    """Read an existing circuit, if it belongs to this model and task."""
-    from interp.circuits.result import Circuit
-    from interp.circuits.tasks import is_file
-
-    found = Circuit.from_json(path) if path.suffix == ".json" else Circuit.from_toml(path)
-    found.require(model)
-    name = Path(task).stem if is_file(task) else task
-    if found.task != name:
-        raise OptionError(
-            f"{path} is a circuit for {found.task}, not for {name}; give another circuit"
-        )
-    return found
 
 
 def _doubt(model: Model, fresh: ContrastTask) -> str:

@@ -86,7 +86,7 @@ def dictionary(
     if lorsa and (site != "z" or any(x is not None for x in (held, architecture, cards))):
         raise OptionError("--lorsa is trained on the attention layer itself; leave out --load, "
                           "--site, --architecture and --cards")  # fmt: skip
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     first, second = _prompts(model, texts, n, longest, seed)
     options: dict[str, Any] = {"k": k, "seed": seed, "layer": layer}

@@ -9,28 +9,19 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
+from interp.cli.shared_options import model_option, result_option
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 GROUP = "Attribution"
 
 
 @click.command(epilog="Example: interp difference texts.txt --model gpt2 --other tuned --by token")
 @click.argument("file", type=PromptFile(), metavar="FILE")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option("--other", type=MODEL_NAME, metavar="MODEL",
     help="Second model; without it each line of FILE holds two prompts, separated by a "
     "tab.")  # fmt: skip
@@ -45,8 +36,7 @@ GROUP = "Attribution"
     help="Output position of the target; negative counts from the end.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="K",
     help="Number of largest rows to print.")  # fmt: skip
-@click.option("-o", "--out", type=_FILE, metavar="FILE",
-    help="Write the result: parquet, csv, json, toml or html, by suffix.")  # fmt: skip
+@result_option()
 @loading_options
 def difference(
     file: Path,

@@ -11,11 +11,10 @@ import click
 
 from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import methods_option, model_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.written import kept_folder
-from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
@@ -30,24 +29,10 @@ GROUP = "Attribution"
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
 )
 @click.argument("file", type=PromptFile(), metavar="FILE")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
-@click.option(
-    "-m",
-    "--methods",
-    type=ATTRIBUTION_NAMES,
-    default=DEFAULT,
-    show_default=True,
-    metavar="A,B:OPTION=VALUE,...",
-    help="Methods of `interp methods`. Random scores, the norm of embeddings and the ranking by "
-    "occlusion are always included.",
+@model_option()
+@methods_option(
+    DEFAULT,
+    " Random scores, the norm of embeddings and the ranking by occlusion are always included.",
 )
 @click.option(
     "-t",

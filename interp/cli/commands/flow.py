@@ -15,11 +15,10 @@ from interp.cli.coloured import (
     write_attributions,
 )
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,15 +30,7 @@ GROUP = "Attribution"
 
 @click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
 @click.argument("text", required=False)
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option(
     "--file",
     type=PromptFile(),
@@ -109,7 +100,7 @@ def flow(
 
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
     chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     found = []
     for at, one in enumerate(texts):

@@ -53,7 +53,7 @@ def graph(
     Attention patterns, norms and the derivatives of MLPs are held at their values in the run.
     """
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     from interp.circuits import attribution_graph
 
     [(path, name)] = source_labels([source]).items()

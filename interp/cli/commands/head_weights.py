@@ -7,12 +7,9 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import RESULT_FILE, model_option
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 GROUP = "Attribution"
 
@@ -22,15 +19,7 @@ GROUP = "Attribution"
     epilog="Example: interp head-weights texts.txt --model gpt2 -o weights.json",
 )
 @click.argument("file", type=PromptFile(), metavar="FILE")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
 @click.option("--ablations", default=32, show_default=True, type=click.IntRange(4),
@@ -43,7 +32,7 @@ GROUP = "Attribution"
 @click.option("--seed", default=0, show_default=True, help="Seed of held-out texts and of sets.")
 @click.option("--top", default=8, show_default=True, type=click.IntRange(1), metavar="K",
     help="Number of heads to print.")  # fmt: skip
-@click.option("-o", "--out", type=_FILE, metavar="FILE",
+@click.option("-o", "--out", type=RESULT_FILE, metavar="FILE",
     help="Write the weights, for -m learned_attention:weights=FILE; json, toml, csv or "
     "parquet.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
@@ -70,7 +59,7 @@ def head_weights(
     """
     from interp.attribution.learned_weights import learn_head_weights
 
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     with voice.bars(model.name) as tell:
         found = learn_head_weights(

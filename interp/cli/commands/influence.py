@@ -121,7 +121,7 @@ def influence(
     import_first(imports)
     if options["n_random"] == 1:
         raise OptionError("--random 1 gives no standard deviation; give 2 or more, or 0")
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     [(path, name)] = source_labels([source]).items()
     with goes_on(voice, options["out"]), voice.bars(name) as tell:
         model = loading.load(path, name)

@@ -8,30 +8,20 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.shared_options import model_option, result_option
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
     from interp.lens.logit import LogitLens
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 GROUP = "Attribution"
 
 
 @click.command(epilog="Example: interp lens 'The keys are on the' --model gpt2 --tune texts.txt")
 @click.argument("text", required=False)
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option("-t", "--target", metavar="WORD|OTHER",
     help="Token whose rank is printed at every depth; with --direct the logit that is split, minus "
     "that of OTHER.")  # fmt: skip
@@ -49,8 +39,7 @@ GROUP = "Attribution"
     help="Seed of held-out texts and of random tokens.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="K",
     help="Number of parts to print with --direct.")  # fmt: skip
-@click.option("-o", "--out", type=_FILE, metavar="FILE",
-    help="Write the last result: parquet, csv, json, toml or html, by suffix.")  # fmt: skip
+@result_option("the last result")
 @loading_options
 def lens(
     text: str | None,

@@ -46,7 +46,7 @@ def loadings(
     Attention patterns and norms are held at their values in the run; the parts sum to the effect.
     """
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     from interp.circuits import head_loadings
 
     [(path, name)] = source_labels([source]).items()

@@ -78,7 +78,7 @@ def pairs(
         from interp.circuits.tasks.template_file import read_templates
 
         read_templates(file)  # a wrong file is reported before a model is loaded
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     from interp.circuits.made_pairs import make_pairs
 

@@ -68,7 +68,7 @@ def pictures(
     if method != "sinks" and len(answers) != len(images):
         raise OptionError(f"{len(answers)} --answer for {len(images)} pictures; give one for each")
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     from interp.heads import vision_language as found_in
 
     with voice.bars(source) as tell:

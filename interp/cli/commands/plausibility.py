@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import methods_option, model_option, result_option
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,occlusion:how=mean"
 TITLES = {
@@ -18,30 +17,19 @@ TITLES = {
     "iou_f1": "F1 over spans that share at least half of their union; null: random rankings",
     "auprc": "area under precision against recall; null: random rankings",
 }
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 GROUP = "Attribution"
 
 
 @click.command(epilog="Example: interp plausibility movies/val.jsonl --model MODEL -t class:1")
 @click.argument("file", type=PromptFile(), metavar="FILE")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
-@click.option("-m", "--methods", default=DEFAULT, show_default=True, type=ATTRIBUTION_NAMES,
-    metavar="A,B:OPTION=VALUE,...", help="Methods of `interp methods`.")  # fmt: skip
+@model_option()
+@methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`; {label} stands for the annotated "
     "class.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the random rankings.")
-@click.option("-o", "--out", type=_FILE, metavar="FILE",
-    help="Write the result: parquet, csv, json, toml or html, by suffix.")  # fmt: skip
+@result_option()
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def plausibility(
@@ -66,7 +54,7 @@ def plausibility(
     from interp.cli.means import means_table
 
     chosen, given = choose_methods([methods]), read_rationales(file)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     with voice.bars(model.name) as tell:
         found = measure(model, given, chosen, target, seed=seed, tell=tell)

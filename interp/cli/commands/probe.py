@@ -93,7 +93,7 @@ def probe(
     if other_weights and held is None:
         raise OptionError("--other-weights is for --apply; give a saved probe")
     items = read_probe_items(file, labelled=held is None)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     asked = None if metrics is None else split_names(metrics)
     features, labels, documents, types = items.features(

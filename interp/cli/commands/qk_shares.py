@@ -60,7 +60,7 @@ def qk_shares(
     """
     rule = _rule(at)
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     from interp.circuits import check_shares
     from interp.circuits import qk_shares as compute
 

@@ -101,7 +101,7 @@ def record(
     chosen_layers, chosen_heads = _numbers("--layers", layers), _numbers("--heads", heads)
     if not prompt_file.is_file():
         raise OptionError(f"--prompt-file {prompt_file}: there is no such file")
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     from interp.model.recorded.recording import record_activations
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import methods_option, model_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout,input_norm"
 TITLES = {
@@ -28,17 +27,8 @@ GROUP = "Attribution"
 
 @click.command(epilog="Example: interp sanity texts.txt --model gpt2 -m attn_lrp,rollout")
 @click.argument("file", type=PromptFile(), metavar="FILE")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
-@click.option("-m", "--methods", default=DEFAULT, show_default=True, type=ATTRIBUTION_NAMES,
-    metavar="A,B:OPTION=VALUE,...", help="Methods of `interp methods`.")  # fmt: skip
+@model_option()
+@methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
 @click.option("--labels", type=PromptFile(), metavar="FILE",
@@ -74,7 +64,7 @@ def sanity(
 
     chosen, texts = choose_methods([methods]), read_texts(file)
     classes = None if labels is None else read_texts(labels)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     with voice.bars(model.name) as tell:
         found = {

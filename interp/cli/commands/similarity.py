@@ -7,10 +7,7 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_source
-
-_FILE = click.Path(path_type=Path, dir_okay=False)
+from interp.cli.shared_options import model_option, result_option
 
 GROUP = "Attribution"
 
@@ -20,15 +17,7 @@ GROUP = "Attribution"
 )
 @click.argument("first")
 @click.argument("second")
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Sentence encoder to load, as for `interp score`.",
-)
+@model_option("Sentence encoder")
 @click.option("--steps", default=20, show_default=True, type=click.IntRange(1),
     help="Steps of the integral; more make the residual smaller.")  # fmt: skip
 @click.option("--baseline", default="auto", show_default=True, metavar="auto|pad|mask|mean|zero",
@@ -40,8 +29,7 @@ GROUP = "Attribution"
     help="Forward-mode derivatives per token, or one backward pass per dimension.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(0), metavar="K",
     help="Number of largest pairs to print.")  # fmt: skip
-@click.option("-o", "--out", type=_FILE, metavar="FILE",
-    help="Write the result: parquet, csv, json, toml or html, by suffix.")  # fmt: skip
+@result_option()
 @loading_options
 def similarity(
     first: str,

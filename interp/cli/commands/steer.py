@@ -61,7 +61,7 @@ def steer(
     """
     doses = _factors(factors)
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     from interp.causal.steering.dose import FACTORS
     from interp.causal.steering.dose import steer as measure
     from interp.model.check import check_model

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
+from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.progress import Voice
+from interp.cli.shared_options import RESULT_FILE, model_option
 from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from interp.attribution.evaluation.result import Faithfulness
 
 LEVEL = 0.05
-_FILE = click.Path(path_type=Path, dir_okay=False)
 
 GROUP = "Attribution"
 
@@ -29,15 +28,7 @@ GROUP = "Attribution"
     epilog="Example: interp tokens 'The keys are on the' --model gpt2 --file texts.txt --choose 8"
 )
 @click.argument("text", required=False)
-@click.option(
-    "--model",
-    "source",
-    type=MODEL_NAME,
-    callback=checked_source,
-    required=True,
-    metavar="MODEL",
-    help="Model to load, as for `interp score`.",
-)
+@model_option()
 @click.option(
     "--file",
     type=PromptFile(),
@@ -77,8 +68,10 @@ GROUP = "Attribution"
 )
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(1),
     help="Inputs per forward pass.")  # fmt: skip
-@click.option("--json", "json_file", type=_FILE, metavar="FILE", help="Write JSON to this file.")
-@click.option("--csv", type=_FILE, metavar="FILE", help="Write the table of tokens as CSV.")
+@click.option(
+    "--json", "json_file", type=RESULT_FILE, metavar="FILE", help="Write JSON to this file."
+)
+@click.option("--csv", type=RESULT_FILE, metavar="FILE", help="Write the table of tokens as CSV.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def tokens(
@@ -114,7 +107,7 @@ def tokens(
 
     chosen = choose_methods([methods] if methods else COMPARED)
     texts = read_texts(file) if file is not None else [str(text)]
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     with voice.bars(model.name) as tell:
         found = compare_importance(

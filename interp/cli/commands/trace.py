@@ -67,7 +67,7 @@ def trace(
     """
     loading.require_device()
     import_first(imports)
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     wanted = dict.fromkeys(sites or (("stream",) if sever else SITES))
     from interp.circuits.causal_tracing import causal_tracing
     from interp.circuits.facts import capitals, read_facts

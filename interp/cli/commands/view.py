@@ -147,7 +147,7 @@ def view(
         raise OptionError(
             f"--text-b cannot be combined with {other}; give one long text, or a short pair"
         )
-    voice = Voice(quiet=quiet, debug=bool(click.get_current_context().meta.get("interp.debug")))
+    voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     if given is None:
         from interp.heads.patterns import view as view_of

@@ -11,9 +11,8 @@ from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts, tails_of
-from interp.heads.alignment.links import alignment_error_rate, share_of
-from interp.heads.alignment.result import BOOTSTRAPS, HeadAlignments
+from interp.heads.alignment.links import alignment_error_rate, drawn_error_rates, share_of
+from interp.heads.alignment.result import HeadAlignments, interval_of_draws
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,12 +49,11 @@ class BothDirections(Result):
         return alignment_error_rate(*np.moveaxis(self.counts, -1, 0))
 
     def _drawn(self) -> Float[Array, "draw row"]:
-        times = redraw_counts(self.counts.shape[1], BOOTSTRAPS, np.random.default_rng(0))
-        return alignment_error_rate(*np.einsum("ds,rsc->cdr", times, self.counts))
+        return drawn_error_rates(self.counts)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the percentile interval of each error rate over draws of sentences."""
-        return percentile_interval(self._drawn(), tails_of(level), axis=0).T
+        """Return the interval of each error rate over draws of sentences, widened where few."""
+        return interval_of_draws(self._drawn(), level, self.counts.shape[1])
 
     def _rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
+from interp.core.statistics import DRAWS, redraw_counts
 from interp.heads.alignment.pair_file import SentencePair, side_words
 
 Array = np.ndarray
@@ -129,6 +130,19 @@ def alignment_error_rate(
     total = np.asarray(links + sure, float)
     found = np.asarray(in_sure + in_possible, float)
     return 1 - np.divide(found, total, out=np.full(total.shape, np.nan), where=total > 0)
+
+
+def drawn_error_rates(
+    counts: Int[Array, "row sentence 4"], seed: int = 0
+) -> Float[Array, "draw row"]:
+    """Return alignment error rates on bootstrap draws of sentences, the same for all rows.
+
+    Args:
+        counts: the sizes of `LinkCounts` in every sentence.
+        seed: seed of the draws.
+    """
+    times = redraw_counts(counts.shape[1], DRAWS, np.random.default_rng(seed))
+    return alignment_error_rate(*np.einsum("ds,rsc->cdr", times, counts))
 
 
 def share_of(part: Array, whole: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import PromptError
-from interp.core.prompt_file import prompt_text
+from interp.core.prompt_file import object_of_line, prompt_text
 
 WordLink = tuple[int, int]
 SentenceSide = str | tuple[int, ...]
@@ -126,14 +125,7 @@ def read_sentence_pairs(path: str | Path) -> list[SentencePair]:
     for line, text in enumerate(prompt_text(path).splitlines(), 1):
         if not text.strip():
             continue
-        try:
-            row = json.loads(text)
-        except ValueError as error:
-            raise PromptError(
-                f"{path}, line {line}: not JSON ({error}); expected an object like {_LIKE}"
-            ) from error
-        if not isinstance(row, dict):
-            raise PromptError(f"{path}, line {line}: expected an object like {_LIKE}")
+        row = object_of_line(f"{path}, line {line}", text, _LIKE)
         try:
             pairs.append(sentence_pair(row))
         except PromptError as error:

@@ -11,14 +11,13 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.head import Head
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts, tails_of
-from interp.heads.alignment.links import alignment_error_rate, share_of
+from interp.core.statistics import percentile_interval, widened_tails
+from interp.heads.alignment.links import alignment_error_rate, drawn_error_rates, share_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Array = np.ndarray
-BOOTSTRAPS = 2000
 
 
 def lowest(error: Float[Array, " row"]) -> int:
@@ -97,14 +96,11 @@ class HeadAlignments(Result):
 
     def drawn(self, seed: int = 0) -> Float[Array, "draw row"]:
         """Return the score on bootstrap draws of the judged sentences."""
-        n = self.counts.shape[1]
-        times = redraw_counts(n, BOOTSTRAPS, np.random.default_rng(seed))
-        sums = np.einsum("ds,rsc->cdr", times, self.counts)
-        return alignment_error_rate(*sums)
+        return drawn_error_rates(self.counts, seed)
 
     def bounds(self, level: float = 0.95) -> Float[Array, "row 2"]:
-        """Return the percentile interval of each score over draws of sentences."""
-        return percentile_interval(self.drawn(), tails_of(level), axis=0).T
+        """Return the interval of each score over draws of sentences, widened where they are few."""
+        return interval_of_draws(self.drawn(), level, self.counts.shape[1])
 
     def best(self) -> HeadAlignments:
         """Return the row with the lowest error of each layer, chosen on the other sentences."""
@@ -120,7 +116,7 @@ class HeadAlignments(Result):
         links, sure, in_sure, in_possible = self.counts.sum(1).T
         covered, words, forward, neighbours = self.steps.sum(1).T
         drawn = self.drawn() if len(self.of) else np.zeros((2, 0))
-        low, high = percentile_interval(drawn, axis=0)
+        low, high = interval_of_draws(drawn, 0.95, self.counts.shape[1]).T
         return pd.DataFrame(
             {
                 "stack": [head.stack for head in self.of],
@@ -159,3 +155,12 @@ class HeadAlignments(Result):
             f"error rate {row['score']:.3f} [{row['low']:.3f}, {row['high']:.3f}], null "
             f"{row['null']:.3f} ({self.null_kind})"
         )
+
+
+def interval_of_draws(
+    drawn: Float[Array, "draw row"], level: float, sentences: int
+) -> Float[Array, "row 2"]:
+    """Return the interval of each row of bootstrap draws of sentences; NaN with one sentence."""
+    if sentences < 2:
+        return np.full((drawn.shape[1], 2), np.nan)
+    return percentile_interval(drawn, widened_tails(level, sentences), axis=0).T

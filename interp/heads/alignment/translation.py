@@ -17,12 +17,9 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import PromptError
 from interp.core.head import Head
 from interp.core.protocols import Progress
+from interp.core.rank_statistics import spearman
 from interp.core.result import Result
-from interp.core.statistics import (
-    percentile_interval,
-    redraw_counts,
-    spearman,
-)
+from interp.core.statistics import DRAWS, percentile_interval, redraw_counts
 from interp.heads.alignment.pairs import encode_pairs
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-BOOTSTRAPS = 2000
+LEAST_RELIABLE = 0.5  # share of the variance over heads that is not noise
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,14 +88,17 @@ class TranslationHeads(Result):
     def rank_agreement(self, seed: int = 0) -> pd.DataFrame:
         """Return Spearman's correlation of the ablation with each statistic, per stack and overall.
 
-        `low` and `high` are the 95 % interval over bootstrap draws of the pairs; the heads are
-        fixed. NaN where all heads have the same value.
+        `low` and `high` are the 95 % interval for other pairs; the heads are fixed. Noise in the
+        means of heads moves their correlation towards 0, and once more in bootstrap draws of the
+        pairs, so the interval holds the percentiles of the draws and their reflection at the
+        correlation. Where noise is more than half of the variance of the means over heads
+        (`reliability` below 0.5, the lower of both values), the ranks are not known, and the
+        interval is -1 to 1. NaN where all heads have the same value.
         """
         import pandas as pd
 
-        times = redraw_counts(
-            self.per_prompt.shape[1], BOOTSTRAPS, np.random.default_rng(seed)
-        ).astype(float)
+        n = self.per_prompt.shape[1]
+        times = redraw_counts(n, DRAWS, np.random.default_rng(seed)).astype(float)
         times /= times.sum(1, keepdims=True)
         rows = []
         stacks = list(dict.fromkeys(str(head.stack) for head in self.of))
@@ -108,10 +108,12 @@ class TranslationHeads(Result):
                 both = np.stack([self.per_prompt[mine], getattr(self, name)[mine]])
                 drawn = np.array([spearman(x)[0, 1] for x in np.einsum("shp,dp->dsh", both, times)])
                 known = drawn[np.isfinite(drawn)]
-                low, high = percentile_interval(known) if len(known) else (np.nan, np.nan)
+                score, certain = spearman(both.mean(-1))[0, 1], reliability(both)
+                low, high = _reflected(score, known, certain) if len(known) else (np.nan, np.nan)
                 rows.append(
-                    {"stack": stack, "statistic": name, "spearman": spearman(both.mean(-1))[0, 1],
-                     "low": low, "high": high, "heads": len(mine)}
+                    {"stack": stack, "statistic": name, "spearman": score, "low": low,
+                     "high": high, "reliability": certain, "heads": len(mine),
+                     "pairs": both.shape[2]}
                 )  # fmt: skip
         return pd.DataFrame(rows)
 
@@ -124,6 +126,28 @@ class TranslationHeads(Result):
             f"{first['stack']}.L{first['layer']}H{first['head']} the loss rises most, by "
             f"{first['score']:.3g} ± {first['sem']:.2g} nats per token"
         )
+
+
+def reliability(values: Float[Array, "statistic head pair"]) -> float:
+    """Return the share of the variance of means over heads that is not noise of the pairs, 0 to 1.
+
+    The lowest over statistics. What all heads share on a pair does not change their order, and is
+    left out. NaN with one head or one pair.
+    """
+    if min(values.shape[1:]) < 2:
+        return np.nan
+    apart = values - values.mean(1, keepdims=True)
+    noise = apart.var(2, ddof=1).mean(1) / values.shape[2]
+    total = apart.mean(2).var(1, ddof=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return float(np.clip(1 - noise / total, 0, 1).min())
+
+
+def _reflected(score: float, drawn: Float[Array, " draw"], certain: float) -> tuple[float, float]:
+    low, high = percentile_interval(drawn)
+    if certain < LEAST_RELIABLE:
+        return -1.0, 1.0
+    return max(-1.0, min(low, 2 * score - high)), min(1.0, max(high, 2 * score - low))
 
 
 @takes_model

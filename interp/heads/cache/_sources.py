@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.heads.declaration import Lab, Trials
 from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
 from interp.heads.kv_cache.segments import Segments, source_trials
+from interp.heads.trials import Lab, Trials
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

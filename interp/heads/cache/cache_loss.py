@@ -43,9 +43,9 @@ def cache_loss(
     import torch
 
     from interp.core.prompts import repeats
-    from interp.heads.declaration import Trials
     from interp.heads.kv_cache.losses import CutLosses, require_longer
     from interp.heads.kv_cache.windows import Window, cached_sites, kv_heads
+    from interp.heads.trials import Trials
 
     prompts = repeats(model, n=n, longest=longest, copies=copies, seed=lab.seed)
     window, heads = Window(sink, recent), kv_heads(model)

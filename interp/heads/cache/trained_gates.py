@@ -65,10 +65,10 @@ def trained_gates(
     import torch
 
     from interp.core.errors import OptionError
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
     from interp.heads.kv_cache.gates import train_gates
     from interp.heads.kv_cache.windows import Window
+    from interp.heads.trials import Trials
 
     if not 1 <= trials <= needles:
         raise OptionError(f"trials={trials}, needles={needles}: every trial needs its own needle")

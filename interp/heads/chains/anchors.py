@@ -9,6 +9,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import Prompts
+from interp.core.statistics import finite_mean
 from interp.heads.chains.anchors_result import UNITS, Anchors
 from interp.heads.chains.chain import Chain, require_answer
 from interp.heads.chains.hidden import suppression_effects
@@ -21,6 +22,7 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.core.head import Head
+    from interp.heads.chains.receivers import ReceiverHeads
     from interp.model.model import Model
 
 WAYS = ("attention", "suppression", "resampling")
@@ -119,10 +121,7 @@ def thought_anchors(
             )  # fmt: skip
             at = start + np.array(hid.sentences)
             values["suppression_answer"][at] = hid.answer
-            known = np.isfinite(hid.divergence)
-            sums = np.where(known, hid.divergence, 0).sum(1)
-            number = known.sum(1)
-            values["suppression"][at] = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
+            values["suppression"][at] = finite_mean(hid.divergence)
             depends[part] = _largest_effect(hid.divergence, hid.sentences)
         if "resampling" in wanted:
             rolled = rollout_effects(
@@ -164,14 +163,10 @@ def thought_anchors(
     )
 
 
-def _others(found, which: int, k: int) -> tuple[Head, ...]:
+def _others(found: ReceiverHeads, which: int, k: int) -> tuple[Head, ...]:
     """Return the heads of largest kurtosis on the other chains; on the same if it is the only."""
-    columns = [i for i in range(found.kurtosis.shape[1]) if i != which] or [which]
-    part = found.kurtosis[:, columns]
-    known = np.isfinite(part)
-    mean = np.where(known, part, 0).sum(1) / np.maximum(known.sum(1), 1)
-    mean[~known.any(1)] = -np.inf
-    return tuple(found.names[i] for i in np.argsort(-mean, kind="stable")[:k])
+    others = [i for i in range(len(found.chains)) if i != which]
+    return found.receivers_on(others or [which], k)
 
 
 def _strongest(pairs: np.ndarray, apart: int) -> np.ndarray:

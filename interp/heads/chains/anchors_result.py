@@ -15,8 +15,9 @@ from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
+from interp.core.rank_statistics import paired_spearman, ranks
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, ranks, redraw
+from interp.core.statistics import finite_interval, finite_mean, redraw
 
 if TYPE_CHECKING:
     import os
@@ -82,7 +83,9 @@ class Anchors(Result):
 
         parts = []
         for name, scores in self.values.items():
-            null = np.array([_mean(scores[self.of_chain == c]) for c in range(len(self.chains))])
+            null = np.array(
+                [finite_mean(scores[self.of_chain == c]) for c in range(len(self.chains))]
+            )
             nothing = np.full(len(scores), np.nan)
             parts.append(
                 pd.DataFrame(
@@ -105,7 +108,9 @@ class Anchors(Result):
         """Return Spearman's correlation over sentences of every two measures, averaged over chains.
 
         The interval redraws chains and, within them, sentences; the p value permutes the sentences
-        of one measure within every chain.
+        of one measure within every chain. Measures that fall (or rise) along a text agree for that
+        reason alone, so p is the larger of two: that of the ranks, and that of the ranks without
+        their linear trend over sentences.
 
         Args:
             draws: number of bootstrap draws and of permutations.
@@ -128,15 +133,16 @@ class Anchors(Result):
                 kept = np.isfinite(x) & np.isfinite(y)
                 if kept.sum() > 2:
                     pairs.append((x[kept], y[kept]))
-            score = _mean(np.array([_rank_correlation(x, y) for x, y in pairs]))
+            score = float(finite_mean(np.array([paired_spearman(x, y) for x, y in pairs])))
             boot = np.full(draws, np.nan)
             null = np.full(draws, np.nan)
+            p = np.nan
             if pairs:
                 boot = _redrawn(pairs, draws, rng)
-                null = _average([_permuted(x, y, draws, rng) for x, y in pairs])
+                null = finite_mean(np.stack([_permuted(x, y, draws, rng) for x, y in pairs]), 0)
+                p = max(_permutation_p(score, null), _p_beside_trend(pairs, draws, rng))
             known = np.isfinite(boot).sum() > draws // 2
-            low, high = percentile_interval(boot[np.isfinite(boot)]) if known else (np.nan,) * 2
-            beyond = int((np.abs(null) >= abs(score) - 1e-12).sum())
+            low, high = finite_interval(boot) if known else (np.nan, np.nan)
             rows.append(
                 {
                     "measure": one,
@@ -144,8 +150,8 @@ class Anchors(Result):
                     "spearman": score,
                     "low": low,
                     "high": high,
-                    "null": _mean(null),
-                    "p": (1 + beyond) / (1 + draws) if np.isfinite(score) else np.nan,
+                    "null": float(finite_mean(null)),
+                    "p": p if np.isfinite(score) else np.nan,
                     "chains": len(pairs),
                     "sentences": sum(len(x) for x, _ in pairs),
                 }
@@ -169,30 +175,6 @@ class Anchors(Result):
         return f"Anchors in {len(self.chains)} chains, largest: {', '.join(told) or 'none'}"
 
 
-def _mean(x: np.ndarray) -> float:
-    """Return the mean of the finite values; NaN without any."""
-    known = x[np.isfinite(x)]
-    return float(known.mean()) if len(known) else np.nan
-
-
-def _average(each: list[np.ndarray]) -> np.ndarray:
-    """Return the mean over chains where it exists; NaN where it never does."""
-    values = np.stack(each)
-    known = np.isfinite(values)
-    number = known.sum(0)
-    total = np.where(known, values, 0).sum(0)
-    return np.where(number > 0, total / np.maximum(number, 1), np.nan)
-
-
-def _rank_correlation(
-    x: Float[np.ndarray, "*draw item"], y: Float[np.ndarray, "*draw item"]
-) -> np.ndarray:
-    """Return Spearman's correlation along the last axis; NaN where one side has no spread."""
-    one, other = (r - r.mean(-1, keepdims=True) for r in (ranks(x), ranks(y)))
-    size = np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
-    return np.where(size > 0, (one * other).sum(-1) / np.where(size > 0, size, 1), np.nan)
-
-
 def _redrawn(
     pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " draw"]:
@@ -200,13 +182,38 @@ def _redrawn(
     each = []
     for x, y in pairs:
         at = redraw(len(x), draws, rng)
-        each.append(_rank_correlation(x[at], y[at]))
+        each.append(paired_spearman(x[at], y[at]))
     which = rng.integers(len(pairs), size=(len(pairs), draws))
-    return _average(list(np.take_along_axis(np.stack(each), which, axis=0)))
+    return finite_mean(np.take_along_axis(np.stack(each), which, axis=0), 0)
 
 
 def _permuted(
     x: np.ndarray, y: np.ndarray, draws: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " draw"]:
     others = rng.permuted(np.broadcast_to(y, (draws, len(y))), axis=1)
-    return _rank_correlation(np.broadcast_to(x, others.shape), others)
+    return paired_spearman(np.broadcast_to(x, others.shape), others)
+
+
+def _permutation_p(score: float, null: Float[np.ndarray, " draw"]) -> float:
+    if not np.isfinite(score):  # nothing varies, as where the order alone ranks all sentences
+        return 1.0
+    return (1 + int((np.abs(null) >= abs(score) - 1e-12).sum())) / (1 + len(null))
+
+
+def _p_beside_trend(
+    pairs: list[tuple[np.ndarray, np.ndarray]], draws: int, rng: np.random.Generator
+) -> float:
+    """Return the permutation p of the correlation of ranks without their trend over sentences."""
+    found, nulls = [], []
+    for x, y in pairs:
+        one, other = _without_trend(x), _without_trend(y)
+        found.append(paired_spearman(one, other))
+        nulls.append(_permuted(one, other, draws, rng))
+    return _permutation_p(float(finite_mean(np.array(found))), finite_mean(np.stack(nulls), 0))
+
+
+def _without_trend(x: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
+    """Return ranks minus their linear regression on the order of the sentences."""
+    r, at = ranks(x), np.arange(len(x)) - (len(x) - 1) / 2
+    # rounding keeps equal values equal
+    return np.round(r - r.mean() - at * (r @ at) / (at @ at), 9)

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.measures import divergence
 from interp.core.errors import OptionError
-from interp.core.head import Head
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import BLOCK, first_keys
 from interp.heads.kv_cache.losses import Tell, silent
-from interp.heads.kv_cache.windows import cached_sites
+from interp.heads.kv_cache.windows import cached_heads
 from interp.model.edits import Edit
 from interp.model.given import takes_model
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.calls import Call
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 from interp.model.model import Model
@@ -36,7 +36,7 @@ Spans = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class Suppression:
-    """What hiding sentences changes.
+    """Changes made by hiding sentences.
 
     Args:
         sentences: the hidden sentences.
@@ -68,7 +68,6 @@ def hide_spans(model: Model, spans: Sequence[Spans]) -> Edit:
     Raises:
         OptionError: the model has no causal attention over tokens.
     """
-    heads = tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
 
     def new_z(call: Call, site: Site, real: Tensor) -> Tensor:
         if call.z.shape[0] != len(spans) or not bool(real.all()):
@@ -79,7 +78,9 @@ def hide_spans(model: Model, spans: Sequence[Spans]) -> Edit:
         return _without(call, spans)
 
     number = sum(map(len, spans))
-    return Edit("hide-spans", heads, new_z, detail=f"{number} spans of {len(spans)} prompts")
+    return Edit(
+        "hide-spans", cached_heads(model), new_z, detail=f"{number} spans of {len(spans)} prompts"
+    )
 
 
 def _without(call: Call, spans: Sequence[Spans]) -> Tensor:
@@ -96,16 +97,16 @@ def _without(call: Call, spans: Sequence[Spans]) -> Tensor:
         for at, mine in enumerate(spans):
             for a, b in mine:
                 gone[at] |= (rows[:, None] >= b) & (key[:end] >= a) & (key[:end] < b)
-        part = first_keys(call, end) if isinstance(call, ComputedCall) else call
+        part = first_keys(call, end)
         scores = part.scores(rows)
         scores[..., :end].masked_fill_(gone[:, None], torch.finfo(scores.dtype).min)
-        normal = isinstance(part, ComputedCall)
-        pattern = part.normalised(scores) if normal else scores.softmax(-1)
-        z[:, :, start : start + len(rows)] = part.mix(pattern).to(z.dtype)
+        z[:, :, start : start + len(rows)] = part.mix(part.normalised(scores)).to(z.dtype)
     return z
 
 
-def answer_log_odds(logits: Float[Tensor, "row d_vocab"], answer: Sequence[int]) -> float:
+def answer_log_odds(
+    logits: Float[Tensor, "row d_vocab"], answer: Sequence[int]
+) -> Float[Tensor, ""]:
     """Sum the log odds of the answer's tokens in nats; unlike probabilities they do not saturate.
 
     Args:
@@ -116,7 +117,7 @@ def answer_log_odds(logits: Float[Tensor, "row d_vocab"], answer: Sequence[int])
     ids = torch.as_tensor(list(answer), device=x.device)[:, None]
     own = x.gather(1, ids)[:, 0]
     others = x.scatter(1, ids, -torch.inf).logsumexp(1)
-    return float((own - others).sum())
+    return (own - others).sum()
 
 
 @takes_model
@@ -197,7 +198,7 @@ def _logits(model: Model, chain: Chain, keep: int, copies: int | None) -> Tensor
 
 def _odds(logits: Tensor, chain: Chain) -> float:
     n = len(chain.answer)
-    return answer_log_odds(logits[-n - 1 : -1], chain.answer) if n else np.nan
+    return float(answer_log_odds(logits[-n - 1 : -1], chain.answer)) if n else np.nan
 
 
 def _divergences(
@@ -211,11 +212,10 @@ def _divergences(
 ) -> None:
     """Write the effect on each sentence after a hidden one."""
     end = chain.spans[hidden][1]
-    old = (before[end:].float() / temperature).log_softmax(-1)
-    new = (after[end:].float() / temperature).log_softmax(-1)
-    each = (old.exp() * (old - new)).sum(-1).clamp_min(0).double().cpu().numpy()
     for i in range(hidden + 1, len(chain)):
         a, b = chain.spans[i]
-        rows = each[max(a - 1 - end, 0) : b - 1 - end]
-        if len(rows):
-            kl[i], log_kl[i] = rows.mean(), np.log(rows + FLOOR).mean()
+        rows = slice(max(a - 1, end), b - 1)
+        old, new = (x[rows].double() / temperature for x in (before, after))
+        each = divergence(old, new).cpu().numpy()
+        if len(each):
+            kl[i], log_kl[i] = each.mean(), np.log(each + FLOOR).mean()

@@ -13,10 +13,11 @@ from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.result import Result
+from interp.core.statistics import finite_mean
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.vertical import APART, vertical_scores, visit_sentence_attention
 from interp.heads.kv_cache.losses import Tell, silent
-from interp.heads.kv_cache.windows import cached_sites
+from interp.heads.kv_cache.windows import cached_heads, cached_sites
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -67,7 +68,7 @@ class ReceiverHeads(Result):
         import pandas as pd
 
         n = np.isfinite(self.kurtosis).sum(1)
-        mean = _mean(self.kurtosis)
+        mean = finite_mean(self.kurtosis)
         spread = np.full(len(mean), np.nan)
         several = n > 1
         spread[several] = np.nanstd(self.kurtosis[several], axis=1, ddof=1)
@@ -79,7 +80,7 @@ class ReceiverHeads(Result):
                 "metric": "receiver kurtosis",
                 "score": mean,
                 "sem": spread / np.sqrt(np.maximum(n, 1)),
-                "null": _mean(self.null_kurtosis),
+                "null": finite_mean(self.null_kurtosis),
                 "n": n,
                 "unit": "excess kurtosis",
                 "far_attention": np.nanmean(self.vertical, axis=1) if len(mean) else mean,
@@ -88,7 +89,12 @@ class ReceiverHeads(Result):
 
     def receivers(self, k: int = HEADS) -> tuple[Head, ...]:
         """Return the k heads of largest mean kurtosis, the largest first."""
-        order = np.argsort(-np.nan_to_num(_mean(self.kurtosis), nan=-np.inf), kind="stable")
+        return self.receivers_on(range(len(self.chains)), k)
+
+    def receivers_on(self, chains: Sequence[int], k: int = HEADS) -> tuple[Head, ...]:
+        """Return the k heads of largest mean kurtosis on some chains, given by number."""
+        mean = finite_mean(self.kurtosis[:, list(chains)])
+        order = np.argsort(-np.nan_to_num(mean, nan=-np.inf), kind="stable")
         return tuple(self.names[i] for i in order[:k])
 
     def received(self, chain: str, heads: Sequence[Head] | None = None) -> np.ndarray:
@@ -113,7 +119,9 @@ class ReceiverHeads(Result):
     def __repr__(self) -> str:
         first = ", ".join(
             f"{h} {k:.1f}"
-            for h, k in zip(self.receivers(3), np.sort(_mean(self.kurtosis))[::-1], strict=False)
+            for h, k in zip(
+                self.receivers(3), np.sort(finite_mean(self.kurtosis))[::-1], strict=False
+            )
         )
         return f"ReceiverHeads on {len(self.chains)} chains, largest kurtosis: {first}"
 
@@ -165,7 +173,6 @@ def receiver_heads(
     if len(set(names)) < len(names):
         raise OptionError("two chains have the same name; give each its own name=")
     tell = progress or silent
-    heads = tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
     found, nulls = [], []
     for done, chain in enumerate(chains, 1):
         found.append(_vertical(model, chain, apart, beyond))
@@ -184,7 +191,7 @@ def receiver_heads(
         beyond=beyond,
     )
     return ReceiverHeads(
-        heads,
+        cached_heads(model),
         kurtosis,
         np.stack([_kurtosis(v) for v in nulls], 1) if null else np.full_like(kurtosis, np.nan),
         np.concatenate(found, 1),
@@ -213,9 +220,3 @@ def _kurtosis(vertical: Float[np.ndarray, "head sentence"]) -> Float[np.ndarray,
     flat = variance <= (1e-9 * np.abs(seen).max(1)) ** 2
     fourth = (centred**4).mean(1)
     return np.where(flat, np.nan, fourth / np.where(flat, 1, variance) ** 2 - 3)
-
-
-def _mean(values: Float[np.ndarray, "head chain"]) -> Float[np.ndarray, " head"]:
-    """Return the mean over chains where the score exists; NaN where it never does."""
-    n = np.isfinite(values).sum(1)
-    return np.where(n > 0, np.nansum(values, 1) / np.maximum(n, 1), np.nan)

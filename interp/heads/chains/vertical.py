@@ -78,7 +78,7 @@ def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
     for start in range(0, queries, size):
         end = min(start + size, queries)
         rows = torch.arange(start, end, device=call.z.device)
-        part = first_keys(call, end) if isinstance(call, ComputedCall) else call
+        part = first_keys(call, end)
         pattern = part.pattern(rows)[0, :, :, :end].cpu().numpy()
         keys = changes[changes < end]
         mass = np.add.reduceat(pattern, keys, axis=2)
@@ -90,8 +90,13 @@ def pair_sums(call: Call, labels: np.ndarray, n: int) -> SentencePairs:
     return found
 
 
-def first_keys(call: ComputedCall, end: int) -> ComputedCall:
-    """Return a call with its first keys only; masks and biases are cut where they are read."""
+def first_keys(call: Call, end: int) -> Call:
+    """Return a computed call with its first keys only, and any other as it is.
+
+    Masks and biases are cut where they are read.
+    """
+    if not isinstance(call, ComputedCall):
+        return call
     return replace(call, k=call.k[:, :, :end], v=call.v[:, :, :end])
 
 

@@ -106,6 +106,8 @@ def answer_sources(
 ) -> AnswerSources:
     """Score the sentences of a prompt by how much its answer rests on them.
 
+    `judge_sources` says how far each way can be trusted on documents with known sources.
+
     Args:
         model: the model.
         chain: the documents in sentences, with question and answer.

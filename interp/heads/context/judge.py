@@ -10,7 +10,7 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import Prompts
 from interp.heads.chains.chain import Chain, require_answer
-from interp.heads.context.judgement import SourceJudgement, source_precision, source_shares
+from interp.heads.context.judgement import SourceJudgement, source_precision
 from interp.heads.context.ways import (
     BASELINE,
     CONTEXT_WAYS,
@@ -20,6 +20,7 @@ from interp.heads.context.ways import (
     left_out,
     ridge_of_ablations,
 )
+from interp.heads.kv_cache.confidence import best_separating, fit_confidence, source_shares
 from interp.heads.kv_cache.losses import Tell, silent
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -44,6 +45,8 @@ def judge_sources(
     progress: Tell | None = None,
 ) -> SourceJudgement:
     """Measure how often each way finds the known sources of answers, on held-out documents.
+
+    For segments of needle prompts too long to intervene on, use `heads.kv_cache.attribute_context`.
 
     Heads are chosen, and the confidence is calibrated (isotonic regression of the truth on a
     sentence's share of the document's score), on some documents; all numbers are of the others.
@@ -97,7 +100,8 @@ def judge_sources(
         right.append(hit)
         tell("attention", done, len(chains))
     k = max(1, min(8, len(names) // 8)) if k is None else k
-    picked = _best_heads([attention[i] for i in fit], [chains[i] for i in fit], k)
+    known_sources = [_truth(chains[i]) for i in fit]
+    picked = best_separating([attention[i] for i in fit], known_sources, k)
     scored = []
     for done, (chain, mass) in enumerate(zip(chains, attention, strict=True), 1):
         scored.append(
@@ -119,7 +123,7 @@ def judge_sources(
             ]
         )
         known = np.concatenate([source_shares(scored[i][way]) for i in fit])
-        x, y = _isotonic(known, np.concatenate([_truth(chains[i]) for i in fit]))
+        x, y = fit_confidence(known, np.concatenate(known_sources))
         xs.append(x)
         ys.append(y)
         stated.append(np.interp(np.concatenate([source_shares(s) for s in mine]), x, y))
@@ -204,21 +208,3 @@ def _truth(chain: Chain) -> np.ndarray:
     found = np.zeros(len(chain), dtype=bool)
     found[list(chain.sources)] = True
     return found
-
-
-def _best_heads(masses: Sequence[np.ndarray], chains: Sequence[Chain], k: int) -> list[int]:
-    """Return the heads whose attention best separates sources from other sentences."""
-    margins = []
-    for mass, chain in zip(masses, chains, strict=True):
-        source = _truth(chain)
-        margins.append(mass[:, source].mean(1) - mass[:, ~source].mean(1))
-    return np.argsort(-np.mean(margins, 0), kind="stable")[:k].tolist()
-
-
-def _isotonic(known: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points between which the calibrated probability is interpolated."""
-    from sklearn.isotonic import IsotonicRegression
-
-    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    model.fit(known, truth.astype(float))
-    return np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)

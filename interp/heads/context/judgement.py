@@ -1,4 +1,4 @@
-"""How often each way finds the known sources of an answer, and how calibrated its confidence is."""
+"""Precision of each way of finding the sources of an answer, and calibration of its confidence."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from jaxtyping import Bool, Float, Int
 from interp.core.clusters import cluster_summary
 from interp.core.errors import UnknownName
 from interp.core.head import Head
-from interp.core.intervals import share_interval
+from interp.core.intervals import fraction_interval, share_interval
 from interp.core.result import Result
-from interp.heads.kv_cache.sources import calibration_error
+from interp.heads.kv_cache.confidence import (
+    bins_of_equal_width,
+    confidence_scores,
+    source_shares,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +29,8 @@ class SourceJudgement(Result):
     """Precision at k of each way on held-out documents; rows are ways.
 
     k is the number of known sources of a document. The null is a random order of the sentences.
+    Intervals of the precision are t intervals over documents, extended to Wilson's interval of a
+    share of as many documents: where all documents score alike, their spread says nothing.
 
     Args:
         ways: the ways, and the baseline `position`.
@@ -63,10 +69,9 @@ class SourceJudgement(Result):
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 
-        base, rows = float(self.truth.mean()), []
+        rows = []
         for at, way in enumerate(self.ways):
             found = cluster_summary(self.precision[at][:, None])
-            p = self.confidence[at]
             rows.append(
                 {
                     "metric": way,
@@ -75,12 +80,17 @@ class SourceJudgement(Result):
                     "n": found.n,
                     "null": float(self.random.mean()),
                     "unit": "precision at k",
-                    "brier": float(((p - self.truth) ** 2).mean()),
-                    "brier_of_base_rate": base * (1 - base),
-                    "calibration_error": calibration_error(p, self.truth),
+                    **confidence_scores(self.confidence[at], self.truth),
                 }
             )
         return pd.DataFrame(rows)
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        bounds = super()._bounds_of(frame, level)
+        for at, (score, n) in enumerate(zip(frame["score"], frame["n"], strict=True)):
+            low, high = fraction_interval(float(score), int(n), level)
+            bounds[at] = np.fmin(bounds[at, 0], low), np.fmax(bounds[at, 1], high)
+        return bounds
 
     def reliability(self, way: str, *, bins: int = 5) -> pd.DataFrame:
         """Return the stated confidence and the observed share of sources, in bins of confidence.
@@ -93,7 +103,7 @@ class SourceJudgement(Result):
         import pandas as pd
 
         p = self.confidence[self._at(way)]
-        which = np.minimum((p * bins).astype(int), bins - 1)
+        which = bins_of_equal_width(p, bins)
         rows = []
         for at in np.unique(which):
             mine = which == at
@@ -127,13 +137,6 @@ class SourceJudgement(Result):
             f"SourceJudgement, precision at k on {len(self.documents)} held-out documents: {each}; "
             f"random order {self.random.mean():.2f}"
         )
-
-
-def source_shares(scores: Float[np.ndarray, " sentence"]) -> Float[np.ndarray, " sentence"]:
-    """Return positive scores as shares of their sum; equal shares if none is positive."""
-    kept = np.maximum(scores, 0)
-    total = kept.sum()
-    return kept / total if total > 0 else np.full(len(kept), 1 / len(kept))
 
 
 def source_precision(

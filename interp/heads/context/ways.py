@@ -17,7 +17,7 @@ from interp.core.prompts import Prompts
 from interp.core.statistics import redraw
 from interp.heads.chains.chain import Chain
 from interp.heads.chains.hidden import answer_log_odds, hide_spans
-from interp.heads.kv_cache.windows import cached_sites
+from interp.heads.kv_cache.windows import cached_heads, cached_sites
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference
 from interp.model.inputs import takes
@@ -36,6 +36,9 @@ CONTEXT_WAYS: Mapping[str, str] = {
 FOUND_BY = tuple(CONTEXT_WAYS)
 BASELINE = "position"
 """Baseline that reads nothing: the later a sentence, the higher."""
+VISIBLE = 0.5  # share of the sentences that stay visible in a random ablation
+PENALTY = 1.0  # of the squared weights of the ridge regression
+REDRAWS = 100  # bootstrap draws of the weights' standard errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +83,7 @@ def attention_by_head(
     prompt, n = Prompts((chain.prompt[:-1],), "document"), len(chain.answer)
     logits = model.read(prompt, visit, last=n, streamed=True)
     right = logits[0, -n:].argmax(-1).tolist() == list(chain.answer)
-    heads = [Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads)]
-    return tuple(heads), np.concatenate([found[s] for s in cached_sites(model)]), right
+    return cached_heads(model), np.concatenate([found[s] for s in cached_sites(model)]), right
 
 
 def gradient_by_sentence(
@@ -94,12 +96,13 @@ def gradient_by_sentence(
     inputs: dict[str, object] = {"input_ids": ids}
     if "logits_to_keep" in takes(model.module):
         inputs["logits_to_keep"] = n + 1
-    answer = torch.tensor(chain.answer, device=model.device)[:, None]
-    with torch.enable_grad(), frozen(model.module), inference(model.module):
-        with embedding_leaves(model, None) as leaves:
-            logits = model.run(inputs)[0, -n - 1 : -1].double()
-        others = logits.scatter(1, answer, -torch.inf).logsumexp(1)
-        odds = (logits.gather(1, answer)[:, 0] - others).sum()
+    with (
+        torch.enable_grad(),
+        frozen(model.module),
+        inference(model.module),
+        embedding_leaves(model, None) as leaves,
+    ):
+        odds = answer_log_odds(model.run(inputs)[0, -n - 1 : -1], chain.answer)
     source, _ = leaves.tensors(1, ids.shape[1])
     [gradient] = grads(model, odds, [source])
     size = (gradient * source.detach())[0].double().norm(dim=-1).cpu().numpy()
@@ -119,7 +122,7 @@ def log_odds_without(
         spans = [[chain.spans[i] for i in mine] for mine in part]
         with torch.no_grad(), model.edited(hide_spans(model, spans)):
             logits = model.run(inputs)[:, -n - 1 : -1]
-        found += [answer_log_odds(x, chain.answer) for x in logits]
+        found += [float(answer_log_odds(x, chain.answer)) for x in logits]
     return np.array(found)
 
 
@@ -139,11 +142,8 @@ def ridge_of_ablations(
     among: Sequence[int],
     *,
     ablations: int = 64,
-    keep: float = 0.5,
-    ridge: float = 1.0,
     batch_size: int = 4,
     seed: int = 0,
-    draws: int = 100,
 ) -> AblationFit:
     """Fit the log odds of the answer as a linear function of which sentences are visible.
 
@@ -155,28 +155,22 @@ def ridge_of_ablations(
         chain: the documents with question and answer.
         among: sentences that are hidden at random; the others stay visible and score 0.
         ablations: random sets; a quarter more is measured to judge the fit.
-        keep: share of the sentences that stay visible.
-        ridge: penalty of the squared weights.
         batch_size: sets per forward pass.
         seed: seed of the sets and of the bootstrap.
-        draws: bootstrap draws of the standard error.
 
     Raises:
-        OptionError: an option is out of range.
+        OptionError: there are too few ablations.
     """
-    if ablations < 4 or not 0 < keep < 1 or ridge <= 0:
-        raise OptionError(
-            f"ablations={ablations}, keep={keep}, ridge={ridge}: give at least 4 ablations, a "
-            "share between 0 and 1 and a penalty above 0"
-        )
+    if ablations < 4:
+        raise OptionError(f"ablations={ablations}: give at least 4")
     rng = np.random.default_rng(seed)
     extra = max(4, ablations // 4)
-    visible = rng.random((ablations + extra, len(among))) < keep
+    visible = rng.random((ablations + extra, len(among))) < VISIBLE
     sets = [[i for i, seen in zip(among, row, strict=True) if not seen] for row in visible]
     odds = log_odds_without(model, chain, sets, batch_size=batch_size)
     x, y = visible[:ablations].astype(float), odds[:ablations]
-    weights, offset = _ridge(x, y, ridge)
-    boot = [_ridge(x[at], y[at], ridge)[0] for at in redraw(ablations, draws, rng)]
+    weights, offset = _ridge(x, y)
+    boot = [_ridge(x[at], y[at])[0] for at in redraw(ablations, REDRAWS, rng)]
     predicted = visible[ablations:] @ weights + offset
     measured = odds[ablations:]
     varies = np.ptp(predicted) > 0 and np.ptp(measured) > 0
@@ -186,10 +180,10 @@ def ridge_of_ablations(
     return AblationFit(found, sems, fit)
 
 
-def _ridge(x: np.ndarray, y: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:
+def _ridge(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
     """Return weights and offset; the offset is not penalised."""
     mean, level = x.mean(0), y.mean()
     centred = x - mean
-    gram = centred.T @ centred + penalty * np.eye(x.shape[1])
+    gram = centred.T @ centred + PENALTY * np.eye(x.shape[1])
     weights = np.linalg.solve(gram, centred.T @ (y - level))
     return weights, float(level - mean @ weights)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts, bos_id, ordinary_ids
-from interp.heads.declaration import Lab
+from interp.heads.trials import Lab
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 

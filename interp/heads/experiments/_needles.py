@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from interp.core.errors import OptionError
-from interp.heads.declaration import Trials
 from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.ids import ids_instances
@@ -16,6 +15,7 @@ from interp.heads.needle.instance import Instance, even_depths, evenly
 from interp.heads.needle.sentences import sentence_instances
 from interp.heads.needle.task_file import read_task
 from interp.heads.needle.text import text_instances
+from interp.heads.trials import Trials
 
 if TYPE_CHECKING:
     from interp.model.model import Model

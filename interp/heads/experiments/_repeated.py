@@ -9,9 +9,10 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import repeats
-from interp.heads.declaration import Analysis, Lab, Trials
+from interp.heads.declaration import Analysis
 from interp.heads.engine import reduce_patterns
 from interp.heads.scoring import choose_engine
+from interp.heads.trials import Lab, Trials
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Heads that are dormant on one kind of prompt and active on another."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

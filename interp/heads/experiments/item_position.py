@@ -41,8 +41,8 @@ def item_position(
     Reference: Yi et al. 2025, "Attention Basin: Why Contextual Position Matters in Large Language
     Models".
     """
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._items import at_ends, by_slot, ends_of_highest
+    from interp.heads.trials import Trials
 
     shares = by_slot(model, lab, items=items, size=size, orders=orders, question=question, end=end)
     values = {site: at_ends(x, end) for site, x in shares.items()}

@@ -1,6 +1,7 @@
 """No-op heads by the size of what they write."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

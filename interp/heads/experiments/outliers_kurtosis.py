@@ -1,6 +1,7 @@
 """Outliers in head outputs, by their kurtosis."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

@@ -58,9 +58,9 @@ def qr_retrieval(
     Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
     and Re-ranking".
     """
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
     from interp.heads.needle import question_mass
+    from interp.heads.trials import Trials
 
     sizes, trials = (shortest, longest, lengths), []
     if task == "auto":

@@ -62,7 +62,6 @@ def retrieval(
 
     Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
     """
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._needles import (
         answered,
         chosen_task,
@@ -72,6 +71,7 @@ def retrieval(
         unscored,
     )
     from interp.heads.needle import copy_paste, selection_stability
+    from interp.heads.trials import Trials
 
     sizes, trials = (shortest, longest, lengths), []
     if task == "auto":

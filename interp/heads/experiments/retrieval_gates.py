@@ -36,9 +36,9 @@ def retrieval_gates(
     Reference: Xiao et al. 2024, "DuoAttention: Efficient Long-Context LLM Inference with Retrieval
     and Streaming Heads"; computed as in kvpress, from average queries and keys.
     """
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._distances import gates
     from interp.heads.experiments._repeated import per_group as grouped
+    from interp.heads.trials import Trials
 
     found, notes = gates(model, lab, length, trials, skip)
     if per_group:

@@ -38,8 +38,8 @@ def selective_induction(
     Reference: D'Angelo et al. 2025, "Selective Induction Heads: How Transformers Select Causal
     Structures in Context".
     """
-    from interp.heads.declaration import Trials
     from interp.heads.experiments._lags import lag_masses
+    from interp.heads.trials import Trials
 
     found = lag_masses(model, lab, lags, states, length, sequences)
     null = "mass on the wrong lags"

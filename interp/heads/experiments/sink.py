@@ -1,6 +1,7 @@
 """Attention sinks anywhere in a prompt."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

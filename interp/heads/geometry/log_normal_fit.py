@@ -10,7 +10,7 @@ from interp.heads.declaration import measurement
     chance="about 0.95 to 0.99 for Gaussian scores, by the number of keys",
 )
 def log_normal_fit(layer, *, least: int = 8):
-    """How well a query's attention weights follow a log-normal distribution.
+    """Fit of a log-normal distribution to a query's attention weights.
 
     The squared correlation of a query's sorted scores with the normal scores of their ranks
     (Shapiro and Francia's statistic), averaged over queries: 1 for weights that are exactly

@@ -1,6 +1,7 @@
 """Rank of what heads write at real tokens beside mask or padding tokens."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

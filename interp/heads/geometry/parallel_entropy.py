@@ -1,6 +1,7 @@
 """Entropy of attention over contexts that were encoded apart."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

@@ -1,6 +1,7 @@
 """Rank of keys pooled over the prompts of several data sets."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

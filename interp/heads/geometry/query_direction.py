@@ -12,7 +12,7 @@ from interp.heads.declaration import measurement
     end="both",
 )
 def query_direction(layer, *, by_group: bool = False):
-    """How well the main query direction predicts the attention that keys receive.
+    """Prediction of the attention that keys receive from the main query direction.
 
     The direction is the first right singular vector of the head's queries (not centred), oriented
     so that most queries have a positive projection. A key's attention is its mean over the queries

@@ -1,4 +1,4 @@
-"""Whether the key of the strongest sink acts as a bias."""
+"""Constancy of the strongest sink's score over queries, as of a bias."""
 
 from interp.heads.declaration import measurement
 
@@ -11,7 +11,7 @@ from interp.heads.declaration import measurement
     chance="above 0, since the key is chosen by its attention: see the null of random weights",
 )
 def sink_key_bias(layer):
-    """How constant the score of the strongest sink's key is over queries: 1 for a bias.
+    """Constancy over queries of the score of the strongest sink's key: 1 for a bias.
 
     The sink is the key with the largest mean attention of the queries that see it. A query's
     margin is its score for this key minus its mean score for the other keys that it sees; the

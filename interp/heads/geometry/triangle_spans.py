@@ -5,7 +5,7 @@ from interp.heads.declaration import measurement
 
 @measurement(unit="attention mass", low=0.0, high=0.5)
 def triangle_spans(layer, *, width: int = 4):
-    """How unevenly attention crosses from one position to the next: triangles on the diagonal.
+    """Unevenness of attention across successive positions: triangles on the diagonal.
 
     For a position, the attention of it and the next queries on the keys before it, within `width`
     tokens on both sides, as a share of each query's attention on all these keys. The score is the

@@ -13,8 +13,8 @@ from interp.core.prompts import Prompts
 from interp.heads.graphs.graph import AttentionGraph
 from interp.heads.graphs.thresholds import kept_edges
 from interp.model.content import result_provenance
-from interp.model.edits import parse_heads
 from interp.model.given import takes_model
+from interp.model.head_arguments import parse_heads
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.errors import OptionError
+from interp.core.rank_statistics import auroc
 from interp.core.result import Result
-from interp.core.statistics import auroc
 
 if TYPE_CHECKING:
     import networkx as nx

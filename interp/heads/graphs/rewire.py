@@ -8,9 +8,10 @@ import networkx as nx
 import numpy as np
 
 Edges = Sequence[tuple[int, int]]
+SWAPS = 10  # attempted exchanges per edge
 
 
-def rewired(edges: Edges, rng: np.random.Generator, *, swaps: int = 10) -> list[tuple[int, int]]:
+def rewired(edges: Edges, rng: np.random.Generator) -> list[tuple[int, int]]:
     """Exchange the ends of random pairs of edges, which keeps the degrees of every node.
 
     No self-loop and no double edge arises. If every edge leads to an earlier node (causal
@@ -19,14 +20,13 @@ def rewired(edges: Edges, rng: np.random.Generator, *, swaps: int = 10) -> list[
     Args:
         edges: pairs of nodes.
         rng: the generator.
-        swaps: attempted exchanges per edge.
     """
     found = [(int(a), int(b)) for a, b in edges]
     there = set(found)
     causal = all(a > b for a, b in found)
     if len(found) < 2:
         return found
-    for one, other in rng.integers(len(found), size=(swaps * len(found), 2)).tolist():
+    for one, other in rng.integers(len(found), size=(SWAPS * len(found), 2)).tolist():
         (a, b), (c, d) = found[one], found[other]
         new = (a, d), (c, b)
         if a == d or c == b or new[0] in there or new[1] in there:

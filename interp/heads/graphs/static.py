@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.rank_statistics import paired_spearman
 from interp.core.result import Result
-from interp.core.statistics import ranks
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 
@@ -31,7 +31,7 @@ ROWS = 16
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StaticAttention(Result):
-    """How alike the queries of each head rank the keys; 1 is static attention. Rows are heads.
+    """Agreement of the queries of each head on the order of keys; 1 is static. Rows are heads.
 
     The score is Spearman's correlation of the scores of two queries over the keys that both see,
     averaged over pairs of queries. Its null is 0, that of independent rankings.
@@ -104,12 +104,7 @@ def row_agreement(
             if both.sum() < 3:
                 continue
             pair = scores[:, [i, j]][:, :, both]
-            r = ranks(pair)
-            centred = r - r.mean(-1, keepdims=True)
-            size = np.sqrt((centred**2).sum(-1))
-            flat = (size == 0).any(1)
-            product = (centred[:, 0] * centred[:, 1]).sum(-1)
-            totals.append(np.where(flat, 0, product / np.where(flat, 1, size.prod(1))))
+            totals.append(np.nan_to_num(paired_spearman(pair[:, 0], pair[:, 1])))
             tops.append(pair[:, 0].argmax(-1) == pair[:, 1].argmax(-1))
             nulls.append(1 / both.sum())
     if not totals:

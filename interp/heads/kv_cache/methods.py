@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnknownName
+from interp.core.rank_statistics import spearman, top_k
 from interp.core.registry import METRICS
 from interp.core.result import Result
-from interp.core.statistics import percentile_interval, redraw_counts, spearman, top_k
+from interp.core.statistics import percentile_interval, redraw_counts
 from interp.heads.experiments._needles import chosen_task, instances_of
 from interp.heads.kv_cache.losses import silent
 from interp.heads.kv_cache.patterns import read_pattern
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from interp.heads.declaration import Trials
+    from interp.heads.trials import Trials
     from interp.model.model import Model
 
 METHODS: Mapping[str, str] = {

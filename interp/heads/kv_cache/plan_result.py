@@ -36,7 +36,7 @@ KVPRESS = "kvpress.json"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CachePlan(Result):
-    """What every key-value head keeps; rows are heads, the score is the tokens kept.
+    """Tokens that every key-value head keeps; rows are heads, the score is their number.
 
     Args:
         kv: the key-value heads.

@@ -1,4 +1,4 @@
-"""Which part of a long context an answer comes from, by the attention of chosen heads, calibrated.
+"""Source of an answer in a long context, by the attention of chosen heads, with calibration.
 
 The context is divided into segments, of which those that hold the answer are the known source.
 Heads are chosen, and the probability that a segment is a source is fitted, on some needles; both
@@ -19,6 +19,12 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.core.result import Result
+from interp.heads.kv_cache.confidence import (
+    best_separating,
+    confidence_scores,
+    fit_confidence,
+    source_shares,
+)
 from interp.heads.kv_cache.losses import Tell, silent
 from interp.heads.kv_cache.segments import LAST, WIDTH, Segments, read_segments, segment_ends
 from interp.heads.kv_cache.windows import cached_sites
@@ -40,12 +46,11 @@ WAYS: Mapping[str, str] = {
     "position": "the later the segment, the higher: a baseline that reads nothing",
 }
 """Ways to score segments."""
-BINS = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ContextSources(Result):
-    """How well each way finds the source; the score is the average precision on held-out needles.
+    """Ways of finding the source; the score is the average precision on held-out needles.
 
     Args:
         ways: names of the ways.
@@ -88,10 +93,8 @@ class ContextSources(Result):
         import pandas as pd
 
         rows = []
-        base = float(self.truth.mean())
         for at, way in enumerate(self.ways):
             found = cluster_summary(self.precision[at][:, None], self.needles)
-            p = self.probability[at]
             rows.append(
                 {
                     "metric": way,
@@ -101,9 +104,7 @@ class ContextSources(Result):
                     "clusters": found.clusters,
                     "null": float(self.random.mean()),
                     "unit": "average precision",
-                    "brier": float(((p - self.truth) ** 2).mean()),
-                    "brier_of_base_rate": base * (1 - base),
-                    "calibration_error": calibration_error(p, self.truth),
+                    **confidence_scores(self.probability[at], self.truth),
                     "heads": " ".join(map(str, self.chosen.get(way, ()))),
                 }
             )
@@ -149,6 +150,11 @@ def attribute_context(
     progress: Tell | None = None,
 ) -> ContextSources:
     """Find the segment that an answer comes from by attention, and judge it on held-out needles.
+
+    For contexts too long to intervene on: one forward pass each, segments of equal length, needles
+    as known sources. For documents in sentences, with gradients and ablations beside attention, and
+    for an answer whose sources are not known, use `heads.context.judge_sources` and
+    `answer_sources`.
 
     Args:
         model: the model.
@@ -199,11 +205,12 @@ def attribute_context(
     sites = cached_sites(model)
     heads = [Head(s.layer, h, s.stack) for s in sites for h in range(s.n_heads)]
     tables = {name: _table(name, sites) for name in ("citation", "lookback", "evaluator", "pooled")}
+    sources = [s.source.numpy() for s in fit]
     picked = {
-        "citation": _best(fit, tables["citation"], k),
-        "lookback": _best(fit, tables["lookback"], k),
-        "evaluator": _of_best_layer(fit, tables["evaluator"], heads, k),
+        way: best_separating([tables[way](s) for s in fit], sources, k)
+        for way in ("citation", "lookback")
     }
+    picked["evaluator"] = _of_best_layer(fit, tables["evaluator"], heads, k)
     scorers: dict[str, Callable[[Segments], np.ndarray]] = {
         "citation": lambda s: tables["citation"](s)[picked["citation"]].sum(0),
         "lookback": lambda s: tables["lookback"](s)[picked["lookback"]].sum(0),
@@ -214,12 +221,13 @@ def attribute_context(
     precision, shares, chances = [], [], []
     truth = np.concatenate([s.source.numpy() for s in judged])
     for way in WAYS:
-        known, mine = ([_as_shares(scorers[way](s)) for s in part] for part in (fit, judged))
+        known, mine = ([source_shares(scorers[way](s)) for s in part] for part in (fit, judged))
         precision.append(
             [average_precision(s.source, x) for s, x in zip(judged, mine, strict=True)]
         )
         shares.append(np.concatenate(mine))
-        chances.append(_calibrated(known, fit, shares[-1]))
+        points = fit_confidence(np.concatenate(known), np.concatenate(sources))
+        chances.append(np.interp(shares[-1], *points))
     held = [x for x in instances if x.needle in out]
     made = result_provenance(
         model,
@@ -260,19 +268,6 @@ def _table(name: str, sites: Sequence[Any]) -> Callable[[Segments], np.ndarray]:
     return of
 
 
-def _margins(parts: Sequence[Segments], table: Callable[[Segments], np.ndarray]) -> np.ndarray:
-    """Return per head the mean distance of the source from the other segments, over prompts."""
-    found = []
-    for s in parts:
-        x, source = table(s), s.source.numpy()
-        found.append(x[:, source].mean(1) - x[:, ~source].mean(1))
-    return np.mean(found, 0)
-
-
-def _best(parts: Sequence[Segments], table: Callable[[Segments], np.ndarray], k: int) -> list[int]:
-    return np.argsort(-_margins(parts, table), kind="stable")[:k].tolist()
-
-
 def _of_best_layer(
     parts: Sequence[Segments],
     table: Callable[[Segments], np.ndarray],
@@ -289,11 +284,6 @@ def _of_best_layer(
     return sorted(mine, key=lambda i: -mass[i])[:k]
 
 
-def _as_shares(scores: np.ndarray) -> np.ndarray:
-    total = scores.sum()
-    return scores / total if total > 0 else np.full(len(scores), 1 / len(scores))
-
-
 def average_precision(truth: Any, scores: np.ndarray) -> float:
     """Return the average precision of segments ranked by score; tied ones share a threshold."""
     from sklearn.metrics import average_precision_score
@@ -307,25 +297,3 @@ def random_precision(truth: Any) -> float:
     number, sources = len(labels), int(labels.sum())
     harmonic = float((1 / np.arange(1, number + 1)).sum())
     return (harmonic + (sources - 1) / (number - 1) * (number - harmonic)) / number
-
-
-def _calibrated(
-    known: Sequence[np.ndarray], parts: Sequence[Segments], shares: np.ndarray
-) -> np.ndarray:
-    """Return probabilities by isotonic regression on the shares of the fitting prompts."""
-    from sklearn.isotonic import IsotonicRegression
-
-    model = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
-    truth = np.concatenate([s.source.numpy() for s in parts]).astype(float)
-    model.fit(np.concatenate(known), truth)
-    return np.asarray(model.predict(shares), float)
-
-
-def calibration_error(probability: np.ndarray, truth: np.ndarray) -> float:
-    """Return the expected calibration error over ten bins of equal width."""
-    which = np.minimum((probability * BINS).astype(int), BINS - 1)
-    total = 0.0
-    for at in np.unique(which):
-        mine = which == at
-        total += mine.mean() * abs(probability[mine].mean() - truth[mine].mean())
-    return float(total)

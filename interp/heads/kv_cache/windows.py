@@ -73,6 +73,15 @@ def window_mask(queries: int, keys: int, window: Window) -> Bool[Tensor, "query 
     return (key <= query) & ((key < window.sink) | (query - key < window.recent))
 
 
+def cached_heads(model: Model) -> tuple[Head, ...]:
+    """Return the heads of `cached_sites`, in order.
+
+    Raises:
+        OptionError: there are none.
+    """
+    return tuple(Head(s.layer, h, s.stack) for s in cached_sites(model) for h in range(s.n_heads))
+
+
 def cached_sites(model: Model) -> tuple[Site, ...]:
     """Return the causal self-attentions of a model, which have a cache that grows with the text.
 
@@ -166,7 +175,7 @@ def windowed_output(
         key, query = order_k[:, None, None, :], order_q[:, None, rows, None]
         gone = (key >= sink) & (query - key >= recent)
         scores = scores.masked_fill(gone, torch.finfo(scores.dtype).min)
-        pattern = part.normalised(scores) if isinstance(part, ComputedCall) else scores.softmax(-1)
+        pattern = part.normalised(scores)
         found.append(pattern @ v.to(pattern.dtype))
     return torch.cat(found, 2)
 

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.head import Head
-from interp.core.statistics import percentile_interval, redraw_counts, spearman, top_k
+from interp.core.rank_statistics import spearman, top_k
+from interp.core.statistics import percentile_interval, redraw_counts
 
 if TYPE_CHECKING:
     import pandas as pd

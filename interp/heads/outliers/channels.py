@@ -140,7 +140,7 @@ def replace_channel(
     Raises:
         OptionError: an argument has another value.
     """
-    from interp.model.edits import parse_heads
+    from interp.model.head_arguments import parse_heads
 
     if which not in ("largest", "smallest") or fill not in ("mean", "max"):
         raise OptionError(

@@ -1,4 +1,4 @@
-"""What causal checks say about roles: they confirm a role, contradict it, or leave it open."""
+"""Verdicts of causal checks on roles: confirmed, contradicted, or open."""
 
 from __future__ import annotations
 

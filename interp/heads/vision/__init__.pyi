@@ -17,7 +17,7 @@ from .readout import ImageReadout, image_readout
 from .readout_accuracy import head_readouts
 from .register_neurons import register_neurons
 from .result import ImageScores
-from .spurious import locate_spurious_heads
+from .spurious import SpuriousVotes, locate_spurious_heads
 from .text_tower import text_embeddings
 from .token_pruning import prune_image_tokens
 
@@ -33,6 +33,7 @@ __all__ = [
     "LabelledImages",
     "PatchGrid",
     "QueryMaps",
+    "SpuriousVotes",
     "added_register",
     "attention_iou",
     "class_token_effects",

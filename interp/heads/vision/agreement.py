@@ -12,7 +12,7 @@ from interp.core.errors import OptionError
 from interp.heads.vision.images import checked_masks, image_batch, image_provenance, vision_sites
 from interp.heads.vision.maps import map_of_images
 from interp.heads.vision.patterns import class_rows, grid_of, image_patterns
-from interp.heads.vision.result import ImageScores, head_places
+from interp.heads.vision.result import ImageScores, head_places, paired_columns
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ def map_agreement(
         batch_size: images that run together.
         seed: seed of the masks of other images.
 
+    Returns:
+        A row per head or map, and metric; `p` and `p_holm` test it against its null, paired over
+        images.
+
     Reference: Serianni et al. 2025 (arXiv 2503.19846); Zhang et al. 2016 (arXiv 1608.00507).
 
     Raises:
@@ -129,20 +133,22 @@ def map_agreement(
     scores, null, uniform = [], [], []
     for score in (_iou, pointing_game):
         scores.append(score(every, np.broadcast_to(shares, every.shape)))
-        null.append(score(every, np.broadcast_to(other, every.shape)).mean(1))
+        null.append(score(every, np.broadcast_to(other, every.shape)))
         uniform.append(float(score(np.ones_like(shares), shares).mean()))
     places, stack = head_places(sites), sites[0].stack
     places = (*places, *((stack, -1, -1) for _ in methods))
-    labels_of = (*(f"L{x}H{h}" for _, x, h in places[: len(places) - len(methods)]), *methods)
     n = len(places)
+    metrics = tuple(m for m in METRICS for _ in range(n))
+    labels_of = (*(f"L{x}H{h}" for _, x, h in places[: len(places) - len(methods)]), *methods)
     return ImageScores(
         labels_of * 2,
         places * 2,
-        tuple(m for m in METRICS for _ in range(n)),
+        metrics,
         ("Attention-IoU",) * n + ("share of hits",) * n,
         np.concatenate(scores),
-        np.concatenate(null),
-        extra={"uniform": tuple(u for u in uniform for _ in range(n))},
+        np.concatenate(null).mean(1),
+        extra={"uniform": tuple(u for u in uniform for _ in range(n))}
+        | paired_columns(metrics, np.concatenate(scores), np.concatenate(null)),
         provenance=image_provenance(
             model, pixels, "map_agreement", seed=seed, methods=list(methods),
             null="masks of other images",

@@ -36,8 +36,11 @@ class CorrectedAccuracy(Result):
     """Accuracy of every group of images, and of the worst one, before and after a correction.
 
     Rows are a group and a moment: before, after, or the gain of the worst group. Intervals of
-    groups are Wilson's; those of the worst group and its gain are bootstraps of the images within
-    each group. `null` is the same number after as many random other heads are corrected.
+    groups are Wilson's. The worst group is not known beforehand, and the lowest of several noisy
+    shares is too low: its interval reaches from the lowest lower end of all groups to the lowest
+    upper end, where upper ends are corrected for the number of groups. That of the gain is a
+    bootstrap of the images within each group. `null` is the same number after as many random other
+    heads are corrected.
 
     Args:
         group: name of each image's group: its class, with an aligned or a conflicting cue.
@@ -103,7 +106,7 @@ class CorrectedAccuracy(Result):
         return np.array(found).reshape(-1, 2)
 
     def _drawn(self, level: float) -> dict[str, tuple[float, float]]:
-        """Return bootstrap intervals of the worst group, drawing images within each group."""
+        """Return intervals of the worst group before and after, and of its gain."""
         if not 0 < level < 1:
             raise OptionError(f"level={level} is not a confidence level; give a number in (0, 1)")
         rng, labels = np.random.default_rng(self.seed), np.array(self.group)
@@ -113,9 +116,17 @@ class CorrectedAccuracy(Result):
             pick = index[redraw(len(index), DRAWS, rng)]
             for row, right in zip(lowest, (self.before, self.after), strict=True):
                 np.minimum(row, right[pick].mean(1), out=row)
-        every = {"before": lowest[0], "after": lowest[1], "gain": lowest[1] - lowest[0]}
-        tails = tails_of(level)
-        return {k: tuple(percentile_interval(x, tails).tolist()) for k, x in every.items()}
+        low, high = percentile_interval(lowest[1] - lowest[0], tails_of(level)).tolist()
+        found = {"gain": (low, high)}
+        for when, right in (("before", self.before), ("after", self.after)):
+            shares = [right[labels == name] for name in self.groups]
+            # the lowest share is below every upper end if all of them hold: Bonferroni
+            each = 1 - (1 - level) / len(shares)
+            found[when] = (
+                min(share_interval(int(x.sum()), len(x), level)[0] for x in shares),
+                min(share_interval(int(x.sum()), len(x), each)[1] for x in shares),
+            )
+        return found
 
     def __repr__(self) -> str:
         low, high = self._drawn(0.95)["gain"]

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from interp.core.errors import OptionError
 from interp.heads.vision.images import checked_labels, image_batch, image_provenance
 from interp.heads.vision.parts import ImageParts, image_parts
-from interp.heads.vision.result import ImageScores
+from interp.heads.vision.result import ImageScores, paired_columns
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ def image_direct_effects(
         against: "others" subtracts the mean of the other classes or texts; "none" does not.
         batch_size: images that run together.
         seed: seed of the null's classes.
+
+    Returns:
+        A row per part; `p` and `p_holm` test it against its null, paired over images.
 
     Reference: Gandelsman et al. 2024, "Interpreting CLIP's Image Representation via Text-Based
     Decomposition" (arXiv 2310.05916).
@@ -88,6 +91,7 @@ def image_direct_effects(
         (unit,) * len(names),
         found,
         null.mean(1),
+        extra=paired_columns(("direct_image_effect",) * len(names), found, null),
         notes={"readout": parts.readout, "residual": parts.residual},
         provenance=image_provenance(
             model, pixels, "image_direct_effects", seed=seed, against=against,

@@ -232,12 +232,10 @@ def image_provenance(
     }  # fmt: skip
 
 
-def batches_of(
-    model: Model, pixels: Tensor, text: Mapping[str, Tensor] | None = None, size: int = BATCH
-) -> Sequence[dict[str, Tensor]]:
+def batches_of(model: Model, pixels: Tensor, size: int = BATCH) -> Sequence[dict[str, Tensor]]:
     """Split images into inputs of a few; a model of two towers also gets one short text."""
-    rest = dict(text or {})
-    if not rest and "input_ids" in takes(model.module):
+    rest = {}
+    if "input_ids" in takes(model.module):
         end = getattr(getattr(model.config, "text_config", None), "eos_token_id", None) or 0
         rest = {"input_ids": torch.full((1, 2), int(end), device=model.device)}
     return [{"pixel_values": part} | rest for part in pixels.split(size)]

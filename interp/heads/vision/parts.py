@@ -27,7 +27,7 @@ _RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over ma
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """What each part of a model adds to the output of each image.
+    """Contribution of each part of a model to the output of each image.
 
     Args:
         heads: contributions of the heads, in order of layers.

@@ -59,7 +59,7 @@ class ImageReadout:
 
     @property
     def pooled_by(self) -> str:
-        """How the tokens become one vector."""
+        """Description of the pooling of tokens into one vector."""
         return self.pool if self.pool in POOLS else f"attention of {self.pool}"
 
     @property

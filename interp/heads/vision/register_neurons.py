@@ -10,12 +10,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.statistics import finite_mean
 from interp.heads.vision.high_norm_tokens import high_norm_patches
 from interp.heads.vision.images import batches_of, image_batch, image_provenance, vision_sites
 from interp.heads.vision.neurons import read_neurons, writing_matrices
 from interp.heads.vision.patterns import grid_of
 from interp.heads.vision.readout import image_output
-from interp.heads.vision.result import ImageScores
+from interp.heads.vision.result import ImageScores, paired_columns
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ def register_neurons(
         times: multiple of the median norm above which a patch counts, without a cut.
         batch_size: images that run together.
         seed: seed of the split and of the null.
+
+    Returns:
+        A row per neuron; `p` and `p_holm` test it against its null, paired over images.
 
     Reference: Jiang et al. 2025, "Vision Transformers Don't Need Trained Registers" (arXiv
     2506.08010).
@@ -97,7 +101,7 @@ def register_neurons(
     places = [(n, i) for n, x in zip(matrices, inside, strict=True) for i in range(len(x))]
     at_high, at_rest, null = (np.concatenate(x) for x in (inside, outside, random))
     gain = at_high - at_rest
-    mean = _mean(gain[:, ranking])
+    mean = finite_mean(gain[:, ranking])
     best = np.argsort(-mean, kind="stable")[:keep]
     stack = vision_sites(model)[0].stack
     return ImageScores(
@@ -106,11 +110,13 @@ def register_neurons(
         ("register_neuron",) * len(best),
         ("activation",) * len(best),
         gain[best][:, judging],
-        _mean(null[best][:, judging]),
-        extra={
+        finite_mean(null[best][:, judging]),
+        extra=paired_columns(("register_neuron",) * len(best), gain[best][:, judging],
+                              null[best][:, judging])
+        | {
             "neuron": tuple(places[i][1] for i in best),
-            "at_high_norm": tuple(_mean(at_high[best][:, judging]).tolist()),
-            "at_others": tuple(_mean(at_rest[best][:, judging]).tolist()),
+            "at_high_norm": tuple(finite_mean(at_high[best][:, judging]).tolist()),
+            "at_others": tuple(finite_mean(at_rest[best][:, judging]).tolist()),
         },
         notes={"norm read after layer": layers[at], "neurons": len(places),
                "share of high norm": float(marked.mean())},
@@ -165,9 +171,3 @@ def _at(patches: Tensor, marked: Tensor) -> Float[Tensor, "image neuron"]:
     """Return the mean over marked patches; NaN for an image without one."""
     number = marked.sum(1)
     return torch.where(number > 0, (patches * marked).sum(1) / number.clamp_min(1), torch.nan)
-
-
-def _mean(values: Float[np.ndarray, "row image"]) -> Float[np.ndarray, " row"]:
-    """Return the mean over images on which a row is defined."""
-    known = ~np.isnan(values)
-    return np.where(known, values, 0.0).sum(1) / np.maximum(known.sum(1), 1)

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from interp.causal.importance import standard_error
 from interp.core.errors import OptionError
 from interp.core.result import Result
+from interp.core.statistics import holm, sign_flip_ps
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -113,6 +114,22 @@ class ImageScores(Result):
         best = ", ".join(f"{part} {x:.3g}" for part, x in shown)
         number = self.per_prompt.shape[1]
         return f"ImageScores({names}: {len(self)} rows over {number} images; largest {best})"
+
+
+def paired_columns(
+    metrics: Sequence[str], values: Float[Array, "row image"], null: Float[Array, "row image"]
+) -> dict[str, tuple[float, ...]]:
+    """Return columns `p` and `p_holm` of rows against their null on the same images.
+
+    Random signs of the differences, two-sided; `p_holm` is corrected over the rows of a metric. An
+    interval of the score that excludes the mean null is no such test: the null has an error too.
+    """
+    p = sign_flip_ps(values - null)
+    corrected = np.full(len(p), np.nan)
+    for metric in dict.fromkeys(metrics):
+        mine = np.array([m == metric for m in metrics])
+        corrected[mine] = holm(p[mine])
+    return {"p": tuple(p.tolist()), "p_holm": tuple(corrected.tolist())}
 
 
 def _known(numbers: Sequence[int]) -> list[int | None]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import OptionError
-from interp.core.intervals import share_interval
+from interp.core.intervals import difference_of_shares, share_interval
 from interp.core.statistics import holm
 from interp.heads.vision.direct_effects import output_directions, target_of
 from interp.heads.vision.images import image_batch, image_provenance
@@ -18,6 +18,8 @@ from interp.heads.vision.result import ImageScores
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -81,6 +83,33 @@ def cued_images(
     return CuedImages(parts, given, found, directions, scale)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class SpuriousVotes(ImageScores):
+    """Shares of votes of wrong images minus those of right ones; rows are heads.
+
+    Votes are counts, and where all images vote alike their spread is 0 though the shares are not
+    known exactly. The standard error and the interval are those of shares with one vote more for
+    the head and one more against it (`difference_of_shares`), which are never 0. Columns
+    `votes_wrong` and `votes_right` have the counts.
+    """
+
+    def _rows(self) -> pd.DataFrame:
+        return super()._rows().assign(sem=self._errors(0.95)[0])
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        return self._errors(level)[1]
+
+    def _errors(self, level: float) -> tuple[Array, Array]:
+        """Return the standard error and the interval of each row; NaN without a score."""
+        wrong = self.notes["of them wrong"]
+        right = self.notes["images whose cue conflicts"] - wrong
+        if not wrong or not right:
+            number = len(self.parts)
+            return np.full(number, np.nan), np.full((number, 2), np.nan)
+        votes = np.array(self.extra["votes_wrong"]), np.array(self.extra["votes_right"])
+        return difference_of_shares(votes[0], wrong, votes[1], right, level)
+
+
 @takes_model
 def locate_spurious_heads(
     model: Model,
@@ -92,7 +121,7 @@ def locate_spurious_heads(
     permutations: int = 999,
     seed: int = 0,
     batch_size: int = 64,
-) -> ImageScores:
+) -> SpuriousVotes:
     """Find heads that decide images wrongly where a cue suggests a wrong class, by votes.
 
     Read are images whose cue suggests another class than theirs. Each votes for the head that adds
@@ -116,7 +145,7 @@ def locate_spurious_heads(
 
     Returns:
         A row per head with `p_holm`, `spurious` and `target`. `per_prompt` has the linearised
-        difference of shares; its error is 0 where all wrong images, and all right ones, vote alike.
+        difference of shares.
 
     Reference: Yeo et al. 2025, "Debiasing CLIP: Interpreting and Correcting Bias in Attention
     Heads" (arXiv 2505.17425); code wj210/CLIP_LTC.
@@ -150,7 +179,8 @@ def locate_spurious_heads(
     known = (corrected < 0.05) & follows
     spurious, target = (score > least) & known, (score < -least) & known
     each = _influence(votes, wrong, number, score)
-    return ImageScores(
+    counts = [np.bincount(votes[x], minlength=number) for x in (wrong, ~wrong)]
+    return SpuriousVotes(
         held.parts.labels,
         held.parts.places,
         ("spurious_votes",) * number,
@@ -161,6 +191,8 @@ def locate_spurious_heads(
             "p_holm": tuple(corrected.tolist()),
             "spurious": tuple(spurious.tolist()),
             "target": tuple(target.tolist()),
+            "votes_wrong": tuple(counts[0].tolist()),
+            "votes_right": tuple(counts[1].tolist()),
         },
         notes={
             "images whose cue conflicts": int(biased.sum()), "of them wrong": int(wrong.sum()),

@@ -15,14 +15,14 @@ from torch import Tensor
 
 from interp.heads.vision_language.prompts import (
     PicturePrompt,
-    logits_after,
+    answer_log_p,
     prompts_with_pictures,
     provenance,
     require_option,
     text_sites,
 )
 from interp.heads.vision_language.result import ImageTokenEffects
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site
 
 if TYPE_CHECKING:
@@ -124,10 +124,8 @@ def _loss(
         scores = call.scores()
         there = hidden.to(scores.device)
         scores = scores.masked_fill(there, torch.finfo(scores.dtype).min)
-        made = call.normalised(scores) if isinstance(call, ComputedCall) else scores.softmax(-1)
-        call.z = call.mix(made).to(call.z.dtype)
+        call.z = call.mix(call.normalised(scores)).to(call.z.dtype)
 
     if keep is None:
-        return -float(logits_after(view, prompt.inputs).log_softmax(-1)[prompt.answer])
-    logits = view.read(prompt.inputs, visit)[0, -1].double().cpu()
-    return -float(logits.log_softmax(-1)[prompt.answer])
+        return -answer_log_p(view, prompt)
+    return -prompt.log_p(view.read(prompt.inputs, visit)[0, -1].double().cpu())

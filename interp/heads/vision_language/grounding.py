@@ -20,7 +20,7 @@ from interp.core.head import Head
 from interp.core.result import Result
 from interp.heads.vision_language.prompts import (
     PicturePrompt,
-    logits_after,
+    answer_log_p,
     prompts_with_pictures,
     provenance,
     require_option,
@@ -129,12 +129,12 @@ def grounding_heads(
     rng = np.random.default_rng(seed)
     others = [_others(head, every, chosen, rng) for head in chosen]
     halved = [prompts[i] for i in judged]
-    plain = np.array([_log_p(view, p) for p in halved])
+    plain = np.array([answer_log_p(view, p) for p in halved])
 
     def loss(heads: Sequence[tuple[Site, int]]) -> np.ndarray:
         edits = [zero([Head(s.layer, h)], stack=s.stack) for s, h in heads]
         with view.edited(*edits):
-            return plain - np.array([_log_p(view, p) for p in halved])
+            return plain - np.array([answer_log_p(view, p) for p in halved])
 
     known = {each: loss([each]) for each in dict.fromkeys(x for pool in others for x in pool)}
     exchanged = [
@@ -147,7 +147,7 @@ def grounding_heads(
         np.stack([loss([each]) for each in chosen]),
         np.array([np.mean([known[each] for each in pool]) for pool in others]),
         loss(chosen),
-        plain - np.array([_log_p(view, p) for p in exchanged]),
+        plain - np.array([answer_log_p(view, p) for p in exchanged]),
         provenance(
             view, inputs, "interp.heads.vision_language.grounding_heads", k=k, seed=seed,
             answers=tuple(map(int, answers)),
@@ -178,10 +178,6 @@ def _others(
     pool = [x for x in free if x[0] == head[0]] or free
     picked = rng.permutation(len(pool))[:DRAWS]
     return [pool[i] for i in picked]
-
-
-def _log_p(view: Model, prompt: PicturePrompt) -> float:
-    return float(logits_after(view, prompt.inputs).log_softmax(-1)[prompt.answer])
 
 
 def _with_picture(prompt: PicturePrompt, other: PicturePrompt) -> dict[str, Any]:

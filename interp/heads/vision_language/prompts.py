@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
@@ -34,6 +34,10 @@ class PicturePrompt:
     inputs: dict[str, Any]
     image: Bool[Tensor, " position"]
     answer: int = -1
+
+    def log_p(self, logits: Float[Tensor, " vocabulary"]) -> float:
+        """Return log p(answer) by the logits after the last token."""
+        return float(logits.log_softmax(-1)[self.answer])
 
 
 def prompts_with_pictures(
@@ -79,6 +83,11 @@ def logits_after(view: Model, inputs: Mapping[str, Any]) -> Tensor:
     """Return the logits after the last token of a single prompt, in float64."""
     with torch.no_grad():
         return view.run(inputs)[0, -1].double().cpu()
+
+
+def answer_log_p(view: Model, prompt: PicturePrompt) -> float:
+    """Return log p(answer) of a prompt."""
+    return prompt.log_p(logits_after(view, prompt.inputs))
 
 
 def selection_halves(count: int, seed: int) -> tuple[list[int], list[int]]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from interp.causal.importance import standard_error
 from interp.core.result import Result
+from interp.core.statistics import finite_mean
 from interp.heads.vision_language.prompts import (
     PicturePrompt,
     prompts_with_pictures,
@@ -162,8 +163,7 @@ def visual_sinks(
         )
     draw = torch.Generator().manual_seed(seed)
     measured = [
-        _measured(view, prompts[i], ratios[i], sites, list(dims), tau, (rho, least), draw)
-        for i in judged
+        _measured(view, prompts[i], ratios[i], list(dims), tau, (rho, least), draw) for i in judged
     ]
     rows = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
     share, null, mass, centric = (
@@ -173,16 +173,11 @@ def visual_sinks(
     options = {"dims": tuple(dims), "tau": tau, "first_layer": first_layer, "rho": rho,
                "least": least, "seed": seed}  # fmt: skip
     return VisualSinks(
-        tuple(rows), share, _mean(null), _mean(mass), _mean(centric), tuple(map(int, dims)),
+        tuple(rows), share, finite_mean(null), finite_mean(mass), finite_mean(centric),
+        tuple(map(int, dims)),
         tuple(positions for _, positions in measured), tuple(judged),
         provenance(view, inputs, "interp.heads.vision_language.visual_sinks", **options),
     )  # fmt: skip
-
-
-def _mean(x: np.ndarray) -> np.ndarray:
-    there = ~np.isnan(x)
-    total = np.where(there, x, 0).sum(1)
-    return np.divide(total, there.sum(1), out=np.full(len(x), np.nan), where=there.any(1))
 
 
 def _ratios(view: Model, prompt: PicturePrompt, sites: Sequence[Site]) -> dict[Site, Tensor]:
@@ -207,7 +202,6 @@ def _measured(
     view: Model,
     prompt: PicturePrompt,
     ratios: Mapping[Site, Tensor],
-    sites: Sequence[Site],
     dims: list[int],
     tau: float,
     limits: tuple[float, float],

@@ -52,6 +52,12 @@ class Call:
         """Return attention probabilities; rows may sum to less than one (sinks)."""
         raise TypeError(f"{type(self).__name__} is abstract")
 
+    def normalised(
+        self, scores: Float[Tensor, "batch head row key_pos"]
+    ) -> Float[Tensor, "batch head row key_pos"]:
+        """Compute the pattern that scores give."""
+        return scores.softmax(-1)
+
     def visible(self, rows: RowIndex = ALL) -> Bool[Tensor, "batch #head row key_pos"]:
         """Return the mask of keys that a query may attend to."""
         raise TypeError(f"{type(self).__name__} is abstract")
@@ -151,7 +157,7 @@ class ComputedCall(Call):
     def normalised(self, scores: Tensor) -> Tensor:
         """Compute the softmax of scores including sinks, which are then dropped."""
         if self.sinks is None:
-            return scores.softmax(-1)
+            return super().normalised(scores)
         sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
         return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
 

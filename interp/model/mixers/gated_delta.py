@@ -22,7 +22,7 @@ from interp.model.mixers.mixer import Forward, Mixer, refuse_state, register_mix
 
 
 class _DeltaRule(Mixer):
-    """What the families share: a convolution, the rule, a norm per head with a gate."""
+    """Common base of the families: a convolution, the rule, a gated norm per head."""
 
     norm: ClassVar[str] = "norm"
     projection = "out_proj"

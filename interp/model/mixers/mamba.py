@@ -20,7 +20,7 @@ from interp.model.mixers.selective_scan import SelectiveScan
 
 
 class _ScanPerChannel(Mixer):
-    """What Mamba and Zamba share: the call of a scan of channels, gated."""
+    """Common base of Mamba and Zamba: the call of a gated scan of channels."""
 
     projection = "out_proj"
     watched = ("in_proj",)

@@ -24,7 +24,7 @@ from interp.model.mixers.map_call import MapCall
 
 @dataclass(eq=False)
 class Forward:
-    """What was observed in one forward of a mixer up to its output projection."""
+    """Observations of one forward of a mixer, up to its output projection."""
 
     arguments: Mapping[str, Any]
     calls: list[ComputedCall] = field(default_factory=list)

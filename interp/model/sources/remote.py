@@ -20,6 +20,7 @@ from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.model.edit_parts import chosen_positions
 from interp.model.edits import Edit
+from interp.model.head_arguments import require_heads
 from interp.model.hooks.tap import Visit
 from interp.model.locate.sites import Site
 from interp.model.model import Model
@@ -144,7 +145,7 @@ class RemoteModel(Model):
             OptionError: an edit names a head that does not exist, or needs the pattern.
         """
         for edit in edits:
-            self._check_heads(edit)
+            require_heads(self.whole_sites, edit.heads, edit.stack, self.name)
             if edit.parts is None:
                 self._refuse(f"{edit.kind} needs the pattern or several prompts at each position")
         with self.remembered(edits):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from torch import Tensor
@@ -9,14 +10,14 @@ from torch import Tensor
 from interp.planted.variants.rule import Chosen, Heads, MapBlock, Projected, Rule
 
 
-class FeatureRule(Rule):
+class FeatureRule(Rule, ABC):
     """M[i, j] = phi(q_i) . phi(k_j) / sum over visible l of phi(q_i) . phi(k_l)."""
 
     least: ClassVar[float] = 1e-6  # added to the sum
 
+    @abstractmethod
     def feature(self, x: Heads, given: Projected) -> Tensor:
         """Return phi of queries or keys."""
-        raise NotImplementedError
 
     def rows(self, given: Projected, rows: Chosen) -> MapBlock:
         """Return rows of the normalised products."""

@@ -124,6 +124,11 @@ def masked_softmax(scores: MapBlock, seen: SeenBlock) -> MapBlock:
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
 
 
+def among_largest(x: Float[Tensor, "*row item"], k: int) -> Bool[Tensor, "*row item"]:
+    """Mark the k largest items of each row, and those that equal the smallest of them."""
+    return x >= x.topk(min(k, x.shape[-1]), -1).values[..., -1:]
+
+
 def head_norm(z: Heads, eps: float = 1e-6) -> Heads:
     """Divide each head's output by its root mean square."""
     return z * torch.rsqrt(z.square().mean(-1, keepdim=True) + eps)

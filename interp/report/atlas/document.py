@@ -50,7 +50,7 @@ class Stack(TypedDict):
 
 
 class Place(TypedDict):
-    """Where a head is; `label` is L5H4, with its stack where the model has several."""
+    """Place of a head; `label` is L5H4, with its stack where the model has several."""
 
     label: str
     stack: int
@@ -112,7 +112,7 @@ class Metric(TypedDict):
 
 
 class Card(TypedDict, total=False):
-    """What is known of one head beside its scores."""
+    """Results about one head, other than its scores."""
 
     evidence: list[Evidence]
     examples: list[Example]
@@ -154,7 +154,7 @@ class Writes(TypedDict, total=False):
 
 
 class Effect(TypedDict):
-    """What happens to a behaviour without the head."""
+    """Change of a behaviour when the head is removed."""
 
     task: str
     intervention: str

@@ -43,7 +43,7 @@ MANY = 5  # unreadable files that are named; further ones are counted
 
 @dataclass
 class Contents:
-    """What one or several folders hold.
+    """Contents of one or several folders.
 
     Args:
         scores: tables of scores, the oldest first.

@@ -1,4 +1,4 @@
-"""What only the loaded model can tell of a head: strongest examples, written tokens, like patterns.
+"""Details of heads that need the loaded model: strongest examples, written tokens, like patterns.
 
 Examples are rows of attention on the default prompts of `interp score` and, for models with a
 tokenizer, on lines of plain text. What a head writes is its mean output on them.

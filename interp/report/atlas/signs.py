@@ -31,7 +31,7 @@ UNCLEAR, SEVERAL = "unclear", "several"
 
 
 class Sign(NamedTuple):
-    """How a role is drawn."""
+    """Colour, letter and texts with which a role is drawn."""
 
     role: str  # its `id`
     name: str

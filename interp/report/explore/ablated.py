@@ -25,7 +25,7 @@ INTERVENTIONS: Mapping[str, str] = {
     "resample": "the head writes what it writes in a reference prompt of the same length",
     "uniform-attention": "the head attends to all visible keys equally",
 }
-"""What replaces the output of a head, under the names that results carry."""
+"""Replacements of a head's output, under the names that results carry."""
 
 NEEDS_REFERENCE = ("mean-dataset", "resample")
 TOP = 10  # tokens of either run

@@ -1,6 +1,7 @@
 """Heads that write along the refusal direction."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

@@ -1,6 +1,7 @@
 """Change of the next token after harmful prompts by ablating a head."""
 
-from interp.heads.declaration import Trials, experiment
+from interp.heads.declaration import experiment
+from interp.heads.trials import Trials
 
 
 @experiment(

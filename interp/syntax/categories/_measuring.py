@@ -20,9 +20,9 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.heads.declaration import Lab, Trials
 from interp.heads.engine import attention_statistics_of
 from interp.heads.scoring import choose_engine
+from interp.heads.trials import Lab, Trials
 from interp.model.hooks.calls import Call
 from interp.model.hooks.kernel_call import as_attention
 from interp.model.locate.sites import Site

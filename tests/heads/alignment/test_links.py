@@ -128,7 +128,7 @@ def test_pair_files(tmp_path) -> None:
         ('{"source": "a", "target": "x", "gold": "0-0"}', "unknown field 'gold'"),
         ('{"source": "a", "target": "x", "alignment": "0:0"}', "'0:0' is not a link"),
         ('{"source": "a", "target": "x", "alignment": [[0, 0]]}', "not a text of links"),
-        ("[1]", "line 2: expected an object"),
+        ("[1]", "line 2: list found, expected an object"),
         ("{", "line 2: not JSON"),
     ],
 )

@@ -106,6 +106,19 @@ def test_the_planted_head_tells_the_times(planted_whisper, recordings) -> None:
     assert found.starts.shape == (9, 3, TOKENS)
 
 
+def test_heads_are_chosen_on_recordings_that_do_not_judge(planted_whisper, recordings) -> None:
+    """On the recordings that judge, the given times are those of another head."""
+    inputs, times = recordings
+    starts = time_alignment(planted_whisper, inputs, times, choose=1).starts
+    judged = sorted(np.random.default_rng(0).permutation(6)[3:].tolist())
+    other = [starts[1, judged.index(i)] if i in judged else t for i, t in enumerate(times)]
+    found = time_alignment(planted_whisper, inputs, other, choose=1)
+    rows = dict(zip(found.names, found.of, strict=True))
+    assert rows["chosen heads together"] == rows["L1H2"]
+    scores = found.to_pandas().set_index("heads_read")["score"]
+    assert scores["L0H1"] == 0 < scores["chosen heads together"]
+
+
 def test_declared_heads_and_shorter_sound(planted_whisper, recordings) -> None:
     module = planted_whisper.module
     module.generation_config.alignment_heads = [[1, 2]]

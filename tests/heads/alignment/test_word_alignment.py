@@ -8,6 +8,8 @@ import torch
 
 import interp
 from interp.core.errors import OptionError, PromptError
+from interp.core.head import Head
+from interp.core.statistics import percentile_interval, spearman
 from interp.draw.figure import svg
 from interp.heads.alignment import (
     HeadAlignments,
@@ -18,8 +20,13 @@ from interp.heads.alignment import (
     translation_heads,
     word_alignment,
 )
+from interp.heads.alignment.directions import BothDirections
 from interp.heads.alignment.result import best_of_layers
-from interp.heads.alignment.translation import confidences, position_variances
+from interp.heads.alignment.translation import (
+    TranslationHeads,
+    confidences,
+    position_variances,
+)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +117,20 @@ def test_shuffled_gold_is_at_chance(reorder) -> None:
     assert (found["p_holm"] > 0.05).all()
     assert (found["low"] - 0.05 <= found["null"]).all()
     assert (found["null"] <= found["high"] + 0.05).all()
+
+
+def test_intervals_of_few_sentences_hold_the_rate_of_many() -> None:
+    rng, held, plain = np.random.default_rng(0), [], []
+    for _ in range(150):
+        hits = rng.binomial(6, rng.beta(2, 2, size=6))
+        counts = np.stack([np.full(6, 6), np.full(6, 6), hits, hits], -1)[None]
+        found = BothDirections(("one",), counts, np.zeros(1), 1.0)
+        (low, high), ends = found.bounds()[0], percentile_interval(found._drawn()[:, 0])
+        held.append(low <= 0.5 <= high)
+        plain.append(ends[0] <= 0.5 <= ends[1])
+    assert np.mean(held) > 0.9 > np.mean(plain)
+    alone = BothDirections(("one",), counts[:, :1], np.zeros(1), 1.0)
+    assert np.isnan(alone.bounds()).all()
 
 
 def test_what_chooses_does_not_judge(reorder) -> None:
@@ -221,3 +242,22 @@ def test_wrong_calls(reorder) -> None:
         with pytest.raises(error, match=message) as raised:
             call()
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("spread", "known"), [(1.0, True), (0.05, False)])
+def test_ranks_of_heads_that_hardly_differ_are_not_known(spread, known) -> None:
+    """Noise of 16 pairs moves a correlation of 0.6 towards 0, and that of bootstrap draws twice."""
+    held = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        truth = rng.normal(size=(2, 10)) * spread
+        truth[1] = 0.6 * truth[0] + 0.8 * truth[1]
+        values = truth[:, :, None] + rng.normal(size=(2, 10, 16))
+        heads = tuple(Head(0, h, "cross") for h in range(10))
+        found = TranslationHeads(heads, *values, np.ones((10, 16)), np.full(10, np.nan))
+        row = found.rank_agreement().set_index("statistic").loc["confidence"]
+        held.append(row["low"] <= spearman(truth)[0, 1] <= row["high"])
+        assert (row["reliability"] > 0.5) == known
+        assert (row["high"] - row["low"] == 2) == (not known)
+        assert row["pairs"] == 16
+    assert np.mean(held) >= 0.75

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import kurtosis
 from syntax.made import word_tokenizer
 
 import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
-from interp.core.statistics import auroc
+from interp.core.rank_statistics import auroc
 from interp.heads.chains import (
     Chain,
+    ReceiverHeads,
     hide_spans,
     linked_chains,
     receiver_heads,
@@ -24,6 +26,10 @@ from interp.heads.chains import (
     thought_anchors,
     vertical_scores,
 )
+from interp.heads.chains.anchors import _others, _strongest
+from interp.heads.chains.anchors_result import Anchors
+from interp.heads.chains.hidden import answer_log_odds
+from interp.heads.chains.rollouts import Rollouts, _answer_probability, _mean_embedding
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +133,100 @@ def test_the_planted_head_is_the_receiver(roomy, linked) -> None:
         found.received("none")
 
 
+def test_kurtosis_and_its_null_are_those_of_the_received_attention(roomy, linked) -> None:
+    model, _ = roomy
+    found = receiver_heads(model, linked, seed=3)
+    for chain in range(len(linked)):
+        mine = found.vertical[:, found.of_chain == chain]
+        want = kurtosis(mine, axis=1, nan_policy="omit")
+        np.testing.assert_allclose(found.kurtosis[:, chain], want, atol=1e-9)
+    mixed = receiver_heads(model, [chain.shuffled(3) for chain in linked], null=False)
+    np.testing.assert_array_equal(found.null_kurtosis, mixed.kurtosis)
+    assert (found.null_kurtosis != found.kurtosis).any()
+
+
+def test_heads_of_a_chain_are_chosen_on_the_others() -> None:
+    values = np.array([[9.0, 0.0, np.nan], [1.0, 2.0, 4.0], [0.0, 5.0, 0.0]])
+    names = a, b, c = tuple(Head(0, i) for i in range(3))
+
+    def found(scores: np.ndarray) -> ReceiverHeads:
+        chains = tuple("xyz")[: scores.shape[1]]
+        nothing = np.zeros((3, 0))
+        return ReceiverHeads(names, scores, scores, nothing, np.zeros(0, int), (), chains)
+
+    assert _others(found(values), 0, 2) == (b, c)
+    assert _others(found(values), 1, 2) == (a, b)
+    assert _others(found(values[:, :1]), 0, 1) == (a,)
+
+
+def test_the_strongest_earlier_sentence_is_far_enough() -> None:
+    pairs = np.array([[9, 0, 0, 0], [8, 9, 0, 0], [1, 7, 9, 0], [2, 3, 7, 9.0]])
+    assert _strongest(pairs, 2).tolist() == [-1, -1, 0, 1]
+
+
+def test_log_odds_of_an_answer_by_hand() -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]])
+    want = 3 - np.log(np.exp(1) + np.exp(2)) + 0 - np.log(1 + np.exp(1))
+    assert answer_log_odds(logits, [2, 0]) == pytest.approx(want, abs=1e-6)
+
+
+def test_divergences_of_a_hidden_sentence_by_hand(loaded) -> None:
+    """From the model's own predictions, over the rows that predict a later sentence."""
+    model = loaded("llama")
+    ids = tuple(np.random.default_rng(2).integers(1, model.d_vocab, 16).tolist())
+    chain = Chain(ids, ((0, 4), (4, 9), (10, 16)), ("a", "b", "c"))
+    found = suppression_effects(model, chain, [0], temperature=2.0)
+    with torch.no_grad(), model.edited(hide_spans(model, [[(0, 4)]])):
+        new = (model.run([ids])[0].double() / 2).log_softmax(-1)
+    with torch.no_grad():
+        old = (model.run([ids])[0].double() / 2).log_softmax(-1)
+    each = (old.exp() * (old - new)).sum(-1)
+    for later, rows in ((1, slice(4, 8)), (2, slice(9, 15))):  # row 3 is of the hidden sentence
+        want = float(each[rows].mean())
+        assert found.divergence[0, later] == pytest.approx(want, rel=1e-3)
+    assert np.isnan(found.divergence[0, 0])
+
+
+def test_effects_of_rollouts_by_hand() -> None:
+    p = np.array([[0.1, 0.3, 0.8], [0.2, 0.4, 0.9], [0.9, 0.9, 0.9]])
+    different = np.array([[True, False, True], [False, False, True]])
+    found = Rollouts(p, different)
+    assert found.resampling[:, 0].tolist() == pytest.approx([0.1, 0.4])
+    assert found.counterfactual[:, 0].tolist() == pytest.approx([0.5 - 0.45, 0.9 - 0.9])
+    error = np.sqrt(p[1].var(ddof=1) / 3 + p[0, [0, 2]].var(ddof=1) / 2)
+    assert found.counterfactual[0, 1] == pytest.approx(error)
+    assert np.isnan(found.counterfactual[1, 1])  # one rollout has no error
+
+
+def test_rollouts_differ_where_their_sentence_is_unlike(planted_induction) -> None:
+    chain = linked_chains(planted_induction, chains=1, sentences=5, length=4, anchors=1, links=1)[0]
+    seen = []
+
+    def embed(parts) -> np.ndarray:
+        same = [list(part) == list(parts[0]) for part in parts]
+        seen.append([not x for x in same[1:]])
+        return np.array([[1.0, 0.0] if x else [0.0, 1.0] for x in same])
+
+    found = rollout_effects(planted_induction, chain, rollouts=3, tokens=4, embed=embed)
+    assert found.different.tolist() == seen
+    assert found.different.any()
+
+
+def test_sentences_are_compared_without_what_all_tokens_share(planted_induction) -> None:
+    embed = _mean_embedding(planted_induction)
+    whole = embed([range(planted_induction.d_vocab)])
+    assert np.abs(whole).max() < 1e-6 < np.abs(embed([[3]])).max()
+
+
+def test_the_probability_of_an_answer_is_that_of_all_its_tokens(loaded) -> None:
+    model = loaded("llama")
+    chain = Chain((1, 2, 3), ((0, 3),), ("a",), (4,), (5, 6))
+    [found] = _answer_probability(model, chain, torch.tensor([[7, 8, 9]]))
+    with torch.no_grad():
+        p = model.run([(7, 8, 9, 4, 5, 6)])[0].double().softmax(-1)
+    assert found == pytest.approx(float(p[3, 5] * p[4, 6]), rel=1e-5)
+
+
 def test_suppression_equals_a_mask_given_to_the_model(loaded) -> None:
     model = loaded("llama")
     ids = np.random.default_rng(1).integers(1, model.d_vocab, 16).tolist()
@@ -222,14 +322,46 @@ def test_bad_input_of_chains(planted_induction, anchors) -> None:
         linked_chains(planted_induction, sentences=4)
 
 
-def test_tokens_are_sampled_with_the_probabilities_of_the_model(planted_induction) -> None:
+def test_tokens_are_sampled_with_the_probabilities_of_the_model(loaded) -> None:
     from interp.heads.chains.rollouts import sampled_continuations
 
-    ids = (0, 5, 9, 7)
-    logits = planted_induction.run([ids])[0, -1].double()
-    expected = (logits / 2).softmax(-1).detach()
+    model, ids = loaded("llama"), (0, 5, 9, 7)
+    logits = model.run([ids])[0, -1].double().detach()
+    sharp = float(logits.std()) / 2
+    expected = (logits / sharp).softmax(-1)
+    assert expected.max() > 3 * logits.softmax(-1).max()  # the temperature matters
     generator = torch.Generator().manual_seed(0)
-    drawn = sampled_continuations(planted_induction, ids, 1, 20_000, 2.0, generator)[:, -1]
+    drawn = sampled_continuations(model, ids, 1, 20_000, sharp, generator)[:, -1]
     share = torch.bincount(drawn, minlength=len(expected)) / len(drawn)
     error = (expected * (1 - expected) / len(drawn)).sqrt()
     assert ((share - expected).abs() < 5 * error + 1e-12).all()
+
+
+def made_agreement(shared: float, seed: int) -> float:
+    """p of two measures of 3 chains that fall along the text and may share something else."""
+    rng, index = np.random.default_rng(seed), np.tile(np.arange(16), 3)
+    common, one, other = rng.normal(size=(3, 48))
+    one, other = (x + shared * common - index / 6 for x in (one, other))
+    nothing = np.full(48, -1)
+    found = Anchors(
+        ("a", "b", "c"), np.repeat(np.arange(3), 16), index, ("",) * 48,
+        {"receiver": one, "suppression": other}, {}, nothing, nothing, ((),) * 3,
+    )  # fmt: skip
+    return float(found.agreement(draws=199, seed=seed)["p"].iloc[0])
+
+
+def test_a_common_fall_along_the_text_is_no_agreement() -> None:
+    assert np.mean([made_agreement(0, seed) < 0.05 for seed in range(40)]) <= 0.15
+    assert np.mean([made_agreement(2, seed) < 0.05 for seed in range(10)]) >= 0.9
+
+
+def test_measures_that_only_fall_along_the_text_do_not_agree() -> None:
+    """Without its trend nothing is left of a measure whose ranks are the order of the sentences."""
+    index = np.arange(12)
+    rng, nothing = np.random.default_rng(0), np.full(12, -1)
+    falling = {"receiver": -index.astype(float), "suppression": -index + rng.normal(size=12)}
+    found = Anchors(
+        ("a",), np.zeros(12, int), index, ("",) * 12, falling, {}, nothing, nothing, ((),)
+    ).agreement(draws=99)
+    assert found["spearman"].iloc[0] > 0.8
+    assert found["p"].iloc[0] == 1

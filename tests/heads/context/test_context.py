@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import isotonic_regression
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
 from interp.heads.chains import Chain, linked_chains
 from interp.heads.context import answer_sources, judge_sources, sentence_documents
-from interp.heads.context.judgement import source_precision, source_shares
+from interp.heads.context.judgement import SourceJudgement, source_precision
 from interp.heads.context.ways import attention_by_head, ridge_of_ablations
+from interp.heads.kv_cache.confidence import source_shares
 
 SIZES = {"sentences": 10, "length": 6, "anchors": 1, "links": 3}
 
@@ -49,6 +52,42 @@ def test_leave_one_out_misses_sources_that_can_replace_each_other(planted_induct
     assert score["heads"] == 1
     assert score["ablations"] > 0.8
     assert score["leave_one_out"] < 0.6
+    assert judged.to_pandas()["null"].iloc[0] == pytest.approx(2 / SIZES["sentences"])
+
+
+def test_heads_and_confidence_are_fitted_on_other_documents() -> None:
+    model = interp.load("planted:noise")
+    chains = linked_chains(model, chains=6, **SIZES)
+    judged = judge_sources(model, chains, ways=["attention", "heads"], k=2)
+    order = np.random.default_rng(0).permutation(6)
+    fit = [chains[i] for i in order[3:]]
+    assert judged.documents == tuple(chains[i].name for i in order[:3])
+    names, margins, shares, truth = [], [], [], []
+    for chain in fit:
+        names, mass, _ = attention_by_head(model, chain)
+        source = np.isin(np.arange(len(chain)), chain.sources)
+        margins.append(mass[:, source].mean(1) - mass[:, ~source].mean(1))
+        shares.append(mass.mean(0) / mass.mean(0).sum())
+        truth.append(source)
+    best = np.argsort(-np.mean(margins, 0))[:2]
+    assert judged.heads_used == tuple(names[i] for i in best)
+    x = np.concatenate(shares)
+    want = isotonic_regression(np.concatenate(truth)[np.argsort(x)].astype(float)).x
+    found = np.interp(np.sort(x), judged.share_points[0], judged.probability_points[0])
+    np.testing.assert_allclose(found, want)
+
+
+def test_heads_are_ranked_by_what_they_read_more_of_the_source(single, monkeypatch) -> None:
+    """A head that reads much of every sentence says nothing about the source."""
+
+    def masses(model, chain: Chain, **_: bool) -> tuple:
+        source = np.isin(np.arange(len(chain)), chain.sources)
+        return (Head(0, 0), Head(0, 1)), np.stack([np.full(len(chain), 0.5), 0.4 * source]), True
+
+    monkeypatch.setattr(sys.modules["interp.heads.context.judge"], "attention_by_head", masses)
+    found = judge_sources(interp.load("planted:noise"), single[0], ways=["heads"], k=1)
+    assert found.heads_used == (Head(0, 1),)
+    assert found.to_pandas()["score"].iloc[0] == 1
 
 
 def test_heads_chosen_among_random_ones_find_nothing_elsewhere() -> None:
@@ -95,6 +134,21 @@ def test_ridge_predicts_ablations_that_it_did_not_see(planted_induction, single)
     assert found.held_out > 0.95
 
 
+def test_the_fit_is_judged_on_sets_beyond_those_of_the_regression() -> None:
+    from sklearn.linear_model import Ridge
+
+    from interp.heads.context.ways import log_odds_without
+
+    model = interp.load("planted:noise")
+    chain = linked_chains(model, chains=1, **SIZES)[0]
+    found = ridge_of_ablations(model, chain, range(len(chain)), ablations=16)
+    visible = np.random.default_rng(0).random((16 + 4, len(chain))) < 0.5
+    odds = log_odds_without(model, chain, [np.flatnonzero(~row).tolist() for row in visible])
+    np.testing.assert_allclose(found.weights, Ridge(alpha=1.0).fit(visible[:16], odds[:16]).coef_)
+    want = np.corrcoef(visible[16:] @ found.weights, odds[16:])[0, 1]
+    assert found.held_out == pytest.approx(want)
+
+
 def test_precision_counts_ties_as_expected() -> None:
     assert source_precision(np.array([3.0, 2, 1]), np.array([0, 1])) == 1
     assert source_precision(np.array([0.0, 0, 0, 0]), np.array([1])) == 0.25
@@ -102,6 +156,7 @@ def test_precision_counts_ties_as_expected() -> None:
         (1 + 1 / 3) / 2
     )
     assert source_shares(np.array([-1.0, 0])).tolist() == [0.5, 0.5]
+    assert source_shares(np.array([-1.0, 1, 3])).tolist() == [0, 0.25, 0.75]
 
 
 def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
@@ -122,3 +177,15 @@ def test_bad_input_of_sources_of_answers(planted_induction, single) -> None:
         answer_sources(planted_induction, chains[0], ways=["ablations"], ablations=2)
     with pytest.raises(PromptError, match="has no tokenizer"):
         sentence_documents(planted_induction)
+
+
+def test_documents_that_all_score_alike_have_an_interval() -> None:
+    empty = np.zeros((2, 0))
+    found = SourceJudgement(
+        ("heads", "position"), np.array([[0.0] * 8, [1.0] * 8]), np.full(8, 0.1),
+        np.array([True, False]), np.full((2, 2), 0.5), tuple(empty), tuple(empty), (),
+        tuple("abcdefgh"), (True,) * 8,
+    ).to_pandas()  # fmt: skip
+    assert found["low"].tolist() == pytest.approx([0, 1 - found["high"][0]], abs=1e-9)
+    assert 0.1 < found["high"][0] < 0.4
+    assert found["high"][1] == pytest.approx(1)

@@ -12,10 +12,10 @@ import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError
 from interp.core.registry import METRICS
-from interp.heads.declaration import Lab
 from interp.heads.experiments._distances import _area
 from interp.heads.experiments._items import at_ends, by_slot
 from interp.heads.experiments._repeated import per_group
+from interp.heads.trials import Lab
 
 POSITIONAL = ("previous_token", "offset", "local_window")
 

@@ -12,7 +12,6 @@ import torch
 import interp
 from interp import planted
 from interp.core.errors import CheckError, OptionError, PromptError
-from interp.heads.declaration import Lab
 from interp.heads.experiments._chains import (
     interleaved,
     likeliest_lag,
@@ -22,6 +21,7 @@ from interp.heads.experiments._chains import (
     transition,
 )
 from interp.heads.experiments._lags import lag_masses
+from interp.heads.trials import Lab
 from interp.model.check import check_model
 from interp.model.self_check import MOST_ROUNDING
 

@@ -9,6 +9,7 @@ import torch
 from heads.geometry.layers import layer_of, patterned, uniform, value
 
 from interp.core.errors import OptionError
+from interp.heads.geometry._clusters import opened
 from interp.heads.geometry._selectable import selectable
 
 FAR = 40.0
@@ -44,6 +45,28 @@ def test_keys_of_planted_clusters_are_counted() -> None:
     assert float(value("key_clusters", layer, radius=9.0)) == 1 / 24
     with pytest.raises(OptionError, match="give a positive share"):
         value("key_clusters", layer, radius=0.0)
+
+
+def test_a_key_opens_a_cluster_when_no_opened_key_is_near() -> None:
+    """The third key is near the second alone, which belongs to the cluster of the first."""
+    k = torch.tensor([0.0, 0.6, 1.2, 0.5], dtype=torch.double)[None, None, :, None]
+    radius = 0.7 / float(k.std(correction=0))
+    assert opened(k, radius)[0, 0].tolist() == [True, False, True, False]
+    assert opened(k + 100, radius)[0, 0].tolist() == [True, False, True, False]
+
+
+def test_the_margin_of_a_sink_by_loops() -> None:
+    """Over queries that see the sink and other keys, and are not the sink itself."""
+    q, k = noise(1, 1, 9, 4), noise(1, 1, 9, 4, seed=1)
+    q[..., 0], k[:, :, 3, 0] = 3, 4
+    scores, margins = (q @ k.mT)[0, 0], []
+    for t in range(4, 9):
+        margins.append(
+            scores[t, 3] - torch.stack([scores[t, j] for j in range(t + 1) if j != 3]).mean()
+        )
+    margin = torch.stack(margins)
+    wanted = float(margin.mean() / margin.square().mean().sqrt())
+    assert float(value("sink_key_bias", layer_of(q, k))) == pytest.approx(wanted)
 
 
 def test_a_key_that_is_a_bias_has_one_score_for_all_queries() -> None:
@@ -97,12 +120,34 @@ def test_keys_that_move_on_are_told_from_keys_that_last() -> None:
     assert float(value("moving_keys", moving, step=3)) < 0.2
 
 
+def moved_by_loops(pattern: torch.Tensor, k: int, step: int) -> float:
+    shares = []
+    for t in range(k + 1, len(pattern)):
+        now, before = (set(pattern[i, : i + 1].topk(k).indices.tolist()) for i in (t, t - 1))
+        shares.append(len(now & {key + step for key in before}) / k)
+    return sum(shares) / len(shares)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_keys_that_move_on_are_those_of_the_row_before(step) -> None:
+    drawn = layer_of(noise(1, 2, 12, 4), noise(1, 2, 12, 4, seed=1))
+    for h in range(2):
+        wanted = moved_by_loops(drawn.call.pattern()[0, h].double(), 3, step)
+        found = value("moving_keys", drawn, k=3, step=step)[0, h]
+        assert float(found) == pytest.approx(wanted)
+
+
 def test_a_first_token_that_looks_at_itself_rests() -> None:
     assert float(value("cls_rest", uniform(10, causal=False))[0, 0]) == pytest.approx(0.2)
     assert float(value("cls_rest", uniform(10))[0, 0]) == 1
     scores = torch.zeros(1, 1, 10, 10)
     scores[..., 0, 4] = FAR
     assert float(value("cls_rest", patterned(scores, causal=False))) < 1e-6
+    for key in range(10):
+        scores = torch.zeros(1, 1, 10, 10)
+        scores[..., 0, key] = FAR
+        rests = float(value("cls_rest", patterned(scores, causal=False)))
+        assert rests == pytest.approx(float(key in (0, 9)), abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(3))

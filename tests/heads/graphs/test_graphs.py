@@ -108,6 +108,23 @@ def test_planted_motifs_stand_out() -> None:
     assert triads(3, [(0, 1), (1, 2), (2, 0)])["030C"] == 1
 
 
+def test_p_values_of_motifs_are_two_sided_by_hand() -> None:
+    plain = nx.gnm_random_graph(12, 40, seed=3, directed=True)
+    graph = graph_of(nx.to_numpy_array(plain), threshold="value:0.5", seen=np.ones((12, 12)))
+    table, rng = graph.motifs(draws=9, seed=2).set_index("motif"), np.random.default_rng(2)
+    pairs = graph.edges.tolist()
+    null = [triads(12, rewired(pairs, rng)) for _ in range(9)]
+    for name, count in table["count"].items():
+        drawn = [x[name] for x in null]
+        tails = sum(x >= count for x in drawn), sum(x <= count for x in drawn)
+        assert table.loc[name, "p"] == pytest.approx(min(1, 2 * (1 + min(tails)) / 10))
+
+
+def test_the_null_of_an_edge_is_even_attention_to_what_the_row_sees() -> None:
+    frame = graph_of(MATRIX, threshold="value:0.1").to_pandas()
+    np.testing.assert_allclose(frame["null"], 1 / (frame["source"] + 1))
+
+
 def test_comparison_with_a_given_graph_and_with_exchanged_nodes() -> None:
     rng = np.random.default_rng(0)
     truth = nx.gnm_random_graph(16, 40, seed=0)
@@ -123,11 +140,23 @@ def test_comparison_with_a_given_graph_and_with_exchanged_nodes() -> None:
     named = [(f"n{a}", f"n{b}") for a, b in truth.edges()]
     one_way = graph_of(adjacency + rng.random((16, 16)), names).against(named, draws=20)
     assert one_way["edges"] == 40 < found["edges"]
+    assert one_way["pairs"] == 16 * 15  # no node with itself
+    weights = rng.random((16, 16))
+    weights[:, 3] += 1  # all attend to one node, and all edges of the given graph lead there
+    to_one = [(i, 3) for i in range(16) if i != 3]
+    found = graph_of(np.tril(weights), names).against(to_one, draws=60)
+    assert found["pairs"] == 16 * 15 / 2
+    assert found["edges"] == 12
+    assert found["auroc"] == 1
+    assert found["auroc_null"] < 0.8
 
 
 def test_products_of_layers() -> None:
     first, second = np.array([[[1.0, 0], [0.5, 0.5]]]), np.array([[[1.0, 0], [0.2, 0.8]]])
     np.testing.assert_allclose(over_layers([first, second]), second[0] @ first[0])
+    below = np.tril(np.random.default_rng(0).random((2, 1, 4, 4)))
+    assert not np.allclose(below[1, 0] @ below[0, 0], below[0, 0] @ below[1, 0])
+    np.testing.assert_allclose(over_layers(list(below)), below[1, 0] @ below[0, 0])
     np.testing.assert_allclose(over_layers([first, second], over="mean")[1], [0.35, 0.65])
     half = 0.5 * np.eye(2) + 0.5 * first[0]
     np.testing.assert_allclose(over_layers([first], residual=0.5), half)

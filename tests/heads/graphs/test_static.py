@@ -7,9 +7,11 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
+from scipy.stats import spearmanr
 
 from interp.core.errors import OptionError, PromptError
 from interp.heads.graphs import graph_of, over_layers, static_heads, static_layers
+from interp.heads.graphs.static import row_agreement
 from interp.planted.graphs import GraphAttention, GraphTransformer, lookup
 
 
@@ -36,6 +38,47 @@ def test_gatv2_and_dot_products_are_dynamic(seed) -> None:
     _, patterns = GraphTransformer(6, heads=2, sparse=False, seed=seed)(x, torch.ones(12, 12) > 0)
     third = static_layers([p.detach() for p in patterns])
     assert np.abs(third.agreement).max() < 0.15
+
+
+def test_agreement_is_the_mean_rank_correlation_of_keys_that_both_queries_see() -> None:
+    rng = np.random.default_rng(1)
+    scores, seen = rng.exponential(size=(2, 5, 9)) ** 2, rng.random((5, 9)) < 0.8
+    found, top, null = row_agreement(scores, seen)
+    pairs = [(i, j, seen[i] & seen[j]) for i in range(5) for j in range(i)]
+    for head, x in enumerate(scores):
+        want = np.mean([spearmanr(x[i, both], x[j, both])[0] for i, j, both in pairs])
+        assert found[head] == pytest.approx(want)
+        same = [x[i, both].argmax() == x[j, both].argmax() for i, j, both in pairs]
+        assert top[head] == pytest.approx(np.mean(same))
+    assert null == pytest.approx(np.mean([1 / both.sum() for *_, both in pairs]))
+
+
+def test_heads_are_compared_on_the_keys_before_all_queries(planted_induction) -> None:
+    ids = (0, 5, 9, 3, 7, 5, 9, 4, 8, 6)
+    found = static_heads(planted_induction, [ids], rows=3)
+    scores = planted_induction.capture([ids], ["scores"])
+    for layer in (0, 1):
+        x = scores["scores", layer][0, :, -3:, :7].double().numpy()
+        want = row_agreement(x, np.ones((3, 7), dtype=bool))[0]
+        np.testing.assert_allclose(found.agreement[4 * layer : 4 * layer + 4, 0], want, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_layers_are_the_published_formulas_by_loops(kind) -> None:
+    layer, x = GraphAttention(6, 4, heads=2, kind=kind, seed=3), features(5)
+    left, right, a, b = (w.detach() for w in (layer.left, layer.right, layer.a_left, layer.a_right))
+    scores = torch.zeros(2, 5, 5)
+    for h, i, j in np.ndindex(2, 5, 5):
+        one, other = left[h] @ x[i], right[h] @ x[j]
+        leaky = lambda t: torch.where(t > 0, t, 0.2 * t)  # noqa: E731
+        scores[h, i, j] = (
+            leaky(a[h] @ one + b[h] @ other) if kind == "gat" else a[h] @ leaky(one + other)
+        )
+    torch.testing.assert_close(layer.scores(x).detach(), scores)
+    out, attention = layer(x, torch.ones(5, 5, dtype=torch.bool))
+    torch.testing.assert_close(attention.detach(), scores.softmax(-1))
+    want = torch.cat([scores[h].softmax(-1) @ x @ right[h].T for h in range(2)], 1)
+    torch.testing.assert_close(out.detach(), want)
 
 
 def test_random_rankings_score_the_null() -> None:

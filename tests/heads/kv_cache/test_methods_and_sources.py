@@ -11,12 +11,12 @@ import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.heads import needle
+from interp.heads.kv_cache.confidence import calibration_error
 from interp.heads.kv_cache.methods import RetrievalMethods, retrieval_methods
 from interp.heads.kv_cache.patterns import write_pattern
 from interp.heads.kv_cache.sources import (
     attribute_context,
     average_precision,
-    calibration_error,
     random_precision,
 )
 from interp.heads.kv_cache.windows import KVHead, Window, kv_heads

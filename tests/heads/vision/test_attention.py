@@ -69,6 +69,8 @@ def test_registers_are_told_from_the_class_token() -> None:
     for what, keys in (("on_class_token", [0]), ("on_registers", [1, 2, 3, 4])):
         own = float(column[1, :, 2][:, keys].sum(-1).mean())
         assert rows.loc[("L1H2", what), "score"] == pytest.approx(own)
+        null = float(column[1, :, 2, 5:].mean()) * len(keys)  # as many patches
+        assert rows.loc[("L1H2", what), "null"] == pytest.approx(null)
 
 
 def test_class_token_with_and_without_its_attention() -> None:

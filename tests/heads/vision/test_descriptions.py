@@ -11,7 +11,7 @@ from heads.vision.towers import module_of, noise, shapes, tower
 
 import interp
 from interp.core.errors import OptionError
-from interp.heads.vision import describe_heads, text_embeddings, text_span
+from interp.heads.vision import describe_heads, image_parts, text_embeddings, text_span
 
 RNG = np.random.default_rng(0)
 
@@ -96,6 +96,16 @@ def test_a_planted_head_is_described_by_the_text_that_it_writes() -> None:
     assert rows["score"].le(1 + 1e-9).all()
     assert not rows["low"].lt(0).any()
     assert not rows["high"].gt(1).any()
+
+
+def test_texts_are_chosen_on_half_of_the_images_and_judged_on_the_others() -> None:
+    model, bank = tower("CLIPModel"), np.random.default_rng(1).normal(size=(9, 20))
+    found = describe_heads(model, noise(10), bank, "abcdefghi", heads=["L1H2"], ranks=2, banks=1)
+    order = np.random.default_rng(0).permutation(10)
+    written = image_parts(model, noise(10)).heads[:, 5]
+    chosen, shares = text_span(written[order[:5]], bank, 2, written[order[5:]])
+    assert found.texts == (tuple("abcdefghi"[i] for i in chosen),)
+    np.testing.assert_allclose(found.explained[0], shares)
 
 
 def test_a_random_bank_is_no_better_than_its_null() -> None:

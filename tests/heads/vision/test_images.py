@@ -86,7 +86,7 @@ def test_drawn_images_have_what_they_say() -> None:
 
 
 def saved(folder: Path, size: tuple[int, int] = (24, 24), mode: str = "RGB") -> Path:
-    image = pytest.importorskip("PIL.Image")
+    image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     for name in PATTERNS[:2]:
         (folder / name).mkdir(parents=True, exist_ok=True)
         image.new(mode, size, "white").save(folder / name / "one.png")

@@ -43,14 +43,14 @@ def test_pointing_game() -> None:
 
 def test_rollout_over_an_image_is_the_product_of_its_layers() -> None:
     pixels = noise(2)
-    found = image_maps(tower(VIT), pixels, ("rollout", "class_attention", "L1H0"))
+    found = image_maps(tower(VIT), pixels, ("rollout", "class_attention", "L1H2"))
     pattern = attentions(tower(VIT).module, pixels)  # a softmax in float32
     mixed = 0.5 * pattern.mean(2) + 0.5 * torch.eye(17, dtype=torch.double)
     by_hand = (mixed[1] @ mixed[0])[:, 0, 1:].reshape(2, 4, 4)
     np.testing.assert_allclose(found.maps[0], by_hand.numpy(), rtol=2e-6)
     ensemble = pattern[:, :, :, 0, 1:].mean((0, 2)).reshape(2, 4, 4)
     np.testing.assert_allclose(found.maps[1], ensemble.numpy(), rtol=2e-6)
-    np.testing.assert_allclose(found.maps[2], pattern[1, :, 0, 0, 1:].reshape(2, 4, 4), rtol=2e-6)
+    np.testing.assert_allclose(found.maps[2], pattern[1, :, 2, 0, 1:].reshape(2, 4, 4), rtol=2e-6)
     tokens = rollout.of(ImageExample(tower(VIT), pixels[:1]))
     np.testing.assert_allclose(tokens.scores[1:].reshape(4, 4), found.maps[0, 0], atol=1e-12)
     assert tokens.tokens[:2] == ("CLS", "0,0")

@@ -7,12 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from heads.vision.towers import NEURON, drawn, module_of, noise, shapes, tower, with_neuron
+from heads.vision.towers import NEURON, PATCH, drawn, module_of, noise, shapes, tower, with_neuron
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
-from interp.heads.vision import added_register, register_neurons
-from interp.heads.vision.neurons import added_token, changed_neurons, writing_matrices
+from interp.heads.vision import added_register, high_norm_tokens, register_neurons
+from interp.heads.vision.neurons import (
+    added_token,
+    changed_neurons,
+    read_neurons,
+    writing_matrices,
+)
+from interp.heads.vision.register_neurons import _high_by_layer
 from interp.heads.vision.register_runs import shift_to_last
 
 PLANTED = (0, NEURON)
@@ -27,6 +33,42 @@ def test_the_planted_neuron_is_first_and_others_are_far_below() -> None:
     assert abs(rows["null"][0]) < 0.1 * rows["score"][0]
     assert rows["n"].eq(20).all()  # the other half ranked
     assert found.notes["norm read after layer"] == 0
+
+
+def test_neurons_are_ranked_on_one_half_and_measured_on_the_other() -> None:
+    model, images = with_neuron(), drawn().part(slice(0, 12))
+    pixels = torch.from_numpy(images.pixels)
+    found = register_neurons(model, images, keep=8, layer=1, seed=4)
+    ranking, judging = np.array_split(np.random.default_rng(4).permutation(12), 2)
+    matrices = {n: path for n, path in writing_matrices(model, pixels).items() if n <= 1}
+    with read_neurons(model, matrices) as read, torch.no_grad():
+        model.module(pixels)
+    gains = []
+    for x in read.values():
+        patches = x[:, 1:].double().numpy()
+        gains.append((patches[:, PATCH] - np.delete(patches, PATCH, 1).mean(1)).T)
+    gain = np.concatenate(gains)
+    best = np.argsort(-gain[:, ranking].mean(1), kind="stable")[:8]
+    np.testing.assert_allclose(found.per_prompt, gain[best][:, judging], atol=1e-5)
+
+
+def test_the_layer_is_chosen_on_the_half_that_ranks() -> None:
+    model, pixels, differ = tower("ViTForImageClassification"), noise(6), 0
+    high = _high_by_layer(model, pixels, 1, None, 1.1, 8).mean(2)
+    for seed in range(8):
+        halves = np.array_split(np.random.default_rng(seed).permutation(6), 2)
+        first, second = (int(high[:, half].mean(1).argmax()) for half in halves)
+        found = register_neurons(model, pixels, keep=1, times=1.1, seed=seed)
+        assert found.notes["norm read after layer"] == first
+        differ += first != second
+    assert differ
+
+
+def test_heads_read_the_norm_that_enters_their_layer() -> None:
+    rows = high_norm_tokens(with_neuron(), drawn().part(slice(0, 8))).to_pandas()
+    mass = rows[rows["metric"] == "on_high_norm_patches"].groupby("layer")["score"].max()
+    assert mass[0] == 0  # the long patch is written by the MLP of layer 0
+    assert mass[1] > 0
 
 
 def test_the_added_token_takes_the_norm_over_and_random_neurons_do_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from zoo.joint import JOINT, joint_model
+from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
@@ -16,6 +16,8 @@ from interp.heads.vision_language import (
     visual_sinks,
 )
 from interp.heads.vision_language.contrast import blind_tokens, combined
+from interp.heads.vision_language.prompts import selection_halves
+from interp.model.edits import set_pattern
 from interp.planted.with_picture import ASK, PRIOR, SLOTS, image_text
 
 ONE = ["outliers"]
@@ -102,6 +104,58 @@ def test_only_the_image_head_is_needed_for_the_answer(planted_pictures):
         atol=1e-4,
     )  # fmt: skip
     assert found.swapped.mean() > 2
+
+
+def test_heads_are_ablated_on_the_prompts_that_did_not_choose_them(planted_pictures):
+    planted, model = planted_pictures
+    inputs, answers = planted.prompts(9)
+    found = grounding_heads(model, inputs, answers, k=4, seed=1)
+    _, judged = selection_halves(9, 1)
+    assert found.per_prompt.shape[1] == len(judged)
+    layer, head = planted.image_head
+    row = [h[1:] for h in found.heads_of_rows].index((layer, head))
+    logs = []
+    for edits in ((), [interp.zero(f"L{layer}H{head}", stack="decoder")]):
+        with torch.no_grad(), model.edited(*edits):
+            logs.append(model.run(inputs)[:, -1].log_softmax(-1)[range(9), answers].numpy())
+    want = (logs[0] - logs[1])[list(judged)]
+    np.testing.assert_allclose(found.per_prompt[row], want, atol=1e-4)
+
+
+def test_dimensions_of_sinks_are_found_on_prompts_that_do_not_judge(planted_pictures):
+    planted, model = planted_pictures
+    inputs, _, _ = planted.layout(8)
+    pixels = inputs["pixel_values"].clone()
+    pixels[list(selection_halves(8, 0)[1])] = 0  # without markers
+    found = visual_sinks(model, inputs | {"pixel_values": pixels})
+    assert found.dims == (planted.massive,)
+    assert not any(found.sinks)
+
+
+def test_sinks_are_tokens_of_the_picture(planted_pictures):
+    planted, model = planted_pictures
+    found = visual_sinks(model, planted.prompts(1)[0], dims=range(512), tau=0.5)
+    assert found.sinks == (tuple(range(FIRST, FIRST + SLOTS)),)  # where every token stands out
+
+
+def test_tokens_are_dropped_from_the_given_layer_on():
+    model, inputs = interp.load(joint_model("llava")), JOINT["llava"].inputs()
+    found = drop_tokens(model, inputs, [5, 6], layer=1, drop=0.5, draws=1)
+    hidden = inputs["input_ids"] == IMAGE
+    for row, kept in enumerate(found.chosen[0]):
+        hidden[row, list(kept)] = False
+
+    def without(pattern: torch.Tensor) -> torch.Tensor:
+        left = pattern * ~hidden[:, None, None]
+        return left / left.sum(-1, keepdim=True)
+
+    heads = [f"L1H{h}" for h in range(model.site(1, "decoder").n_heads)]
+    losses = []
+    for edits in ((), [set_pattern(heads, without, stack="decoder")]):
+        with torch.no_grad(), model.edited(*edits):
+            losses.append(-model.run(inputs)[:, -1].log_softmax(-1)[[0, 1], [5, 6]])
+    want = (losses[1] - losses[0]).numpy()
+    np.testing.assert_allclose(found.per_prompt[0], want, atol=1e-5)
 
 
 def test_dropping_keeps_what_an_early_head_looks_at(planted_pictures):

@@ -12,7 +12,7 @@ EVERY, FIRST, LAST = 4, 2, 4
 
 
 class DeltaCorrectionRule(Rule):
-    """What sparse attention misses is borrowed from a dense row nearby."""
+    """Sparse attention borrows the part that it misses from a dense row nearby."""
 
     signed = True
 

@@ -26,7 +26,7 @@ from interp.planted.variants.rule import (
 
 
 class DifferentialRule(Rule):
-    """What both softmaxes attend to cancels."""
+    """The attention that both softmaxes give cancels."""
 
     signed = True
     row_sum = "constant"

@@ -8,7 +8,14 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from interp.planted.variants.rule import Chosen, Projected, Rule, RuleShape, SeenBlock
+from interp.planted.variants.rule import (
+    Chosen,
+    Projected,
+    Rule,
+    RuleShape,
+    SeenBlock,
+    among_largest,
+)
 
 
 class EstimatedMaskRule(Rule):
@@ -34,5 +41,4 @@ class EstimatedMaskRule(Rule):
         """Keep keys of the largest estimates."""
         past = super().seen(given, rows)
         found = self.estimate(given, rows).masked_fill(~past, -1.0)
-        least = found.topk(min(self.kept, found.shape[-1]), -1).values[..., -1:]
-        return ((found >= least) | (given.every == rows[:, None])) & past
+        return (among_largest(found, self.kept) | (given.every == rows[:, None])) & past

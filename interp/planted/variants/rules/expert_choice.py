@@ -16,6 +16,7 @@ from interp.planted.variants.rule import (
     RuleShape,
     SeenBlock,
     Stream,
+    among_largest,
 )
 
 
@@ -34,8 +35,8 @@ class ExpertChoiceRule(Rule):
         """Add the routing weights, and which tokens are chosen."""
         given = super().prepare(x)
         route = self.router(x).sigmoid().transpose(1, 2)
-        least = route.topk(max(1, x.shape[1] // self.share), -1).values[..., -1:]
-        given.more |= {"route": route, "chosen": route >= least}
+        chosen = among_largest(route, max(1, x.shape[1] // self.share))
+        given.more |= {"route": route, "chosen": chosen}
         return given
 
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:

@@ -8,7 +8,15 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from interp.planted.variants.rule import Chosen, Projected, Rule, RuleShape, SeenBlock, Stream
+from interp.planted.variants.rule import (
+    Chosen,
+    Projected,
+    Rule,
+    RuleShape,
+    SeenBlock,
+    Stream,
+    among_largest,
+)
 
 
 class LowRankMaskRule(Rule):
@@ -33,5 +41,4 @@ class LowRankMaskRule(Rule):
         past = super().seen(given, rows)
         found = given.more["of_row"][:, :, rows] @ given.more["of_key"].mT
         found = found.masked_fill(~past, -torch.inf)
-        least = found.topk(min(self.kept, found.shape[-1]), -1).values[..., -1:]
-        return ((found >= least) | (given.every == rows[:, None])) & past
+        return (among_largest(found, self.kept) | (given.every == rows[:, None])) & past

@@ -11,7 +11,15 @@ from functools import partial
 
 from torch import nn
 
-from interp.planted.variants.rule import Chosen, MapBlock, Projected, Rule, RuleShape, Stream
+from interp.planted.variants.rule import (
+    Chosen,
+    MapBlock,
+    Projected,
+    Rule,
+    RuleShape,
+    Stream,
+    among_largest,
+)
 
 
 class MixtureOfHeadsRule(Rule):
@@ -29,8 +37,7 @@ class MixtureOfHeadsRule(Rule):
         """Add the routing weights."""
         given = super().prepare(x)
         share = self.router(x).softmax(-1)
-        least = share.topk(min(self.chosen, share.shape[-1]), -1).values[..., -1:]
-        kept = share * (share >= least)
+        kept = share * among_largest(share, self.chosen)
         given.more["route"] = (kept / kept.sum(-1, keepdim=True)).transpose(1, 2)
         return given
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from interp.planted.variants.rule import Chosen, Heads, Projected, Rule, SeenBlock
+from interp.planted.variants.rule import Chosen, Heads, Projected, Rule, SeenBlock, among_largest
 
 SIZE, KEPT = 4, 2
 
@@ -24,6 +24,5 @@ class RegionRoutingRule(Rule):
     def seen(self, given: Projected, rows: Chosen) -> SeenBlock:
         """Keep keys of the regions that the row's region chose."""
         affinity = self._means(given.q) @ self._means(given.k).mT
-        least = affinity.topk(min(KEPT, affinity.shape[-1]), -1).values[..., -1:]
-        chosen = affinity >= least
+        chosen = among_largest(affinity, KEPT)
         return chosen[:, :, rows // SIZE][..., given.every // SIZE]

@@ -21,7 +21,7 @@ from interp.planted.variants.rule import (
 
 
 class TalkingHeadsRule(Rule):
-    """What a head attends to depends on the scores of all heads."""
+    """The attention of each head depends on the scores of all heads."""
 
     signed = True
     row_sum = "constant"

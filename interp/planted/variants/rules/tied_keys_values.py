@@ -6,7 +6,7 @@ from interp.planted.variants.rule import Projected, Rule, RuleShape, Stream
 
 
 class TiedKeysValuesRule(Rule):
-    """What is matched is what is moved."""
+    """Keys and values are the same vectors."""
 
     def __init__(self, shape: RuleShape):
         super().__init__(shape)

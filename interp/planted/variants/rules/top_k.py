@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from interp.planted.variants.rule import MapBlock, Rule, SeenBlock, masked_softmax
+from interp.planted.variants.rule import MapBlock, Rule, SeenBlock, among_largest, masked_softmax
 
 KEPT = 3
 
@@ -15,5 +15,4 @@ class TopKRule(Rule):
     def weights(self, scores: MapBlock, seen: SeenBlock) -> MapBlock:
         """Hide scores below the smallest one that is kept."""
         scores = scores.masked_fill(~seen, -torch.inf)
-        least = scores.topk(min(KEPT, scores.shape[-1]), -1).values[..., -1:]
-        return masked_softmax(scores, seen & (scores >= least))
+        return masked_softmax(scores, seen & among_largest(scores, KEPT))

@@ -1,0 +1,26 @@
+"""Notes on metrics that make their own prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interp.cli.progress import Voice
+from interp.core.errors import OptionError
+from interp.heads.declaration import BoundAnalysis
+
+
+def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
+    """Report that experiments make their own prompts, so that the user's are not ignored silently.
+
+    Raises OptionError if only experiments are requested.
+    """
+    own = [b.label for b in bounds if b.analysis.kind == "experiment"]
+    if not own:
+        return
+    told = (
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --prompt-file "
+        f"and --context do not apply; use their options (interp metrics NAME)"
+    )
+    if len(own) == len(bounds):
+        raise OptionError(told)
+    voice.note(told)

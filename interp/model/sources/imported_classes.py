@@ -1,0 +1,32 @@
+"""Classes of checkpoints that were imported but not registered with the Auto classes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def config_of_imported(folder: str) -> Any:
+    """Read the config of a folder whose class was imported; None if it was not."""
+    raw = json.loads((Path(folder) / "config.json").read_text())
+    if raw.get("model_type") == "attention_variant":
+        from interp.planted.variants.language_model import VariantConfig
+
+        return VariantConfig.from_pretrained(folder)
+    for cls in imported_classes():
+        if cls.__name__ in (raw.get("architectures") or []):
+            return cls.config_class.from_pretrained(folder)
+    return None
+
+
+def imported_classes() -> list[type]:
+    """Return the subclasses of PreTrainedModel in all imported modules, at any depth."""
+    from transformers import PreTrainedModel
+
+    found, todo = [], [PreTrainedModel]
+    while todo:
+        for cls in todo.pop().__subclasses__():
+            found.append(cls)
+            todo.append(cls)
+    return found

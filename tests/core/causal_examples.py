@@ -1,0 +1,82 @@
+"""One example per result class of `interp.causal`, by its full name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from core.result_inputs import model, prompts, task
+
+from interp import causal
+from interp.causal.aggregation import HeadAggregation, head_aggregation
+from interp.causal.comparison.compare import compare_importances
+from interp.causal.comparison.result import Comparison
+from interp.causal.gating.learn import learn_gates
+from interp.causal.gating.result import LearnedGates
+from interp.causal.importance import Importance
+from interp.causal.influence.result import TextScores
+from interp.causal.influence.score import attention_influence
+from interp.causal.pairs import Interactions
+from interp.causal.pruning.prune import pruning_curve
+from interp.causal.pruning.result import PruningCurve
+from interp.causal.responsibilities import head_responsibilities
+from interp.causal.shapley_values.scores import Sampled
+from interp.causal.steering.dose import steer
+from interp.causal.steering.result import DoseCurve
+from interp.causal.tucker import tucker_loss
+from interp.core.result import Result
+
+
+@cache
+def importance() -> Importance:
+    return causal.leave_one_out(model(), task())
+
+
+def sampled() -> Sampled:
+    return causal.shapley(model(), task(), method="permutations", max_evaluations=40)
+
+
+def interactions() -> Interactions:
+    return causal.interactions(model(), task(), among=importance(), top=3, seed=0)
+
+
+def comparison() -> Comparison:
+    banzhaf = causal.banzhaf(model(), task(), seed=0)
+    return compare_importances({"one": importance(), "other": banzhaf}, n_boot=50)
+
+
+def pruning() -> PruningCurve:
+    return pruning_curve(model(), task(), importance(), n_random=2)
+
+
+def gates() -> LearnedGates:
+    return learn_gates(model(), task(), restarts=2, steps=2, n_random=2)
+
+
+def doses() -> DoseCurve:
+    return steer(model(), "L0H0", task(), factors=[0, 1], n_random=1)
+
+
+def text_scores() -> TextScores:
+    return attention_influence(model(), list(prompts().ids), ["L0H0"], n_random=2)
+
+
+def aggregation() -> HeadAggregation:
+    return head_aggregation(model(), causal.repeats_task(model(), n=4, longest=6), steps=2)
+
+
+CAUSAL_EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.causal.comparison.result.Comparison": comparison,
+    "interp.causal.responsibilities.HeadResponsibilities": lambda: head_responsibilities(
+        model(), task(), draws=9
+    ),
+    "interp.causal.tucker.TuckerLoss": lambda: tucker_loss(model(), task(), shares=(1.0, 0.5)),
+    "interp.causal.importance.Importance": importance,
+    "interp.causal.influence.result.TextScores": text_scores,
+    "interp.causal.gating.result.LearnedGates": gates,
+    "interp.causal.steering.result.DoseCurve": doses,
+    "interp.causal.pairs.Interactions": interactions,
+    "interp.causal.pruning.result.PruningCurve": pruning,
+    "interp.causal.shapley_values.scores.Sampled": sampled,
+    "interp.causal.aggregation.HeadAggregation": aggregation,
+}

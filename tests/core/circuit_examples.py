@@ -1,0 +1,142 @@
+"""One example per result class of `interp.circuits`, by its full name."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from core.result_inputs import model
+
+import interp
+from interp.circuits.causal_traces import CausalTraces
+from interp.circuits.causal_tracing import causal_tracing
+from interp.circuits.contrast import ContrastTask
+from interp.circuits.edge_evaluation import EdgeEvaluation, evaluate_edges
+from interp.circuits.evaluation import evaluate
+from interp.circuits.facts import Fact
+from interp.circuits.find import find_circuit
+from interp.circuits.head_evaluation import Evaluation
+from interp.circuits.made_pairs import MadePairs, make_pairs
+from interp.circuits.patched import Patched, patch_first
+from interp.circuits.path_patching import PathEffects, path_patching
+from interp.circuits.position_map import PatchingMap, patching_map
+from interp.circuits.published import Published
+from interp.circuits.published_comparison import PublishedComparison
+from interp.circuits.query_key_signals import Signals, signals
+from interp.circuits.result import Circuit
+from interp.circuits.set_evaluation import SetEvaluation, evaluate_set
+from interp.circuits.smallest import smallest_set
+from interp.circuits.tasks import make_contrast
+from interp.circuits.why.attribution_graph import attribution_graph
+from interp.circuits.why.graph_result import AttributionGraph
+from interp.circuits.why.loadings import HeadLoadings, head_loadings
+from interp.circuits.why.qk_shares import qk_shares
+from interp.circuits.why.share_check import ShareCheck, check_shares
+from interp.circuits.why.shares import QKShares
+from interp.core.prompts import repeats
+from interp.core.result import Result
+
+
+@cache
+def contrast() -> ContrastTask:
+    return make_contrast(model(), "planted:bystander", n=5)
+
+
+@cache
+def set_evaluation() -> SetEvaluation:
+    return evaluate_set(model(), smallest_set(model(), circuit(), contrast()), contrast())
+
+
+def made_pairs() -> MadePairs:
+    from syntax.made import word_tokenizer
+
+    words = word_tokenizer([f"v{i}" for i in range(40)])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "made.toml"
+        path.write_text(
+            '[slots]\nA = ["v1", "v2", "v3", "v4", "v5"]\nB = "A"\nC = "A"\n[[templates]]\n'
+            'clean = "{A} {B} {A}"\ncorrupted = "{C} {B} {A}"\nanswer = "{B}"\nwrong = "{C}"\n'
+        )
+        return make_pairs(interp.load("planted:bystander", tokenizer=words), path, n=6)
+
+
+def position_map() -> PatchingMap:
+    return patching_map(model(), contrast(), "attention", by="position")
+
+
+def path_effects() -> PathEffects:
+    return path_patching(model(), contrast(), ["*>1.0.k", "0.3>1.0.k>logits"])
+
+
+def causal_traces() -> CausalTraces:
+    facts = [Fact((0, 5, x, 9, 5), (2, 3)) for x in (7, 8, 11)]
+    return causal_tracing(model(), facts, "attention", noise=12.0, samples=3)
+
+
+def circuit() -> Circuit:
+    return find_circuit(model(), contrast(), "exact_patching")
+
+
+def evaluation() -> Evaluation:
+    return evaluate(model(), circuit(), contrast(), n_random=2)
+
+
+def edge_evaluation() -> EdgeEvaluation:
+    edges = find_circuit(model(), contrast(), "attribution_patching", "edge")
+    return evaluate_edges(model(), edges, contrast(), n_random=2)
+
+
+def patched() -> Patched:
+    return patch_first(model(), circuit(), contrast(), 3)
+
+
+def published_comparison() -> PublishedComparison:
+    known = Published("p", "m", (), 2, 2, "t", "heads", "a test", {"r": circuit().head_names[:1]})
+    return known.compared(circuit())
+
+
+def query_key_signals() -> Signals:
+    return signals(model(), contrast().clean)
+
+
+@cache
+def traced_ids() -> tuple[tuple[int, ...], ...]:
+    return repeats(model(), n=6, longest=6).ids
+
+
+def shares_of_scores() -> QKShares:
+    return qk_shares(model(), "L1H0,L1H1", traced_ids(), at="induction")
+
+
+def share_check() -> ShareCheck:
+    return check_shares(model(), "L1H0", traced_ids(), at="induction", top=2)
+
+
+def loadings() -> HeadLoadings:
+    same = [ids for ids in traced_ids() if len(ids) == len(traced_ids()[0])]
+    return head_loadings(model(), "L1H0", same)
+
+
+def graph_of_prompt() -> AttributionGraph:
+    return attribution_graph(model(), traced_ids()[0])
+
+
+CIRCUIT_EXAMPLES: dict[str, Callable[[], Result]] = {
+    "interp.circuits.edge_evaluation.EdgeEvaluation": edge_evaluation,
+    "interp.circuits.head_evaluation.Evaluation": evaluation,
+    "interp.circuits.patched.Patched": patched,
+    "interp.circuits.made_pairs.MadePairs": made_pairs,
+    "interp.circuits.causal_traces.CausalTraces": causal_traces,
+    "interp.circuits.path_patching.PathEffects": path_effects,
+    "interp.circuits.position_map.PatchingMap": position_map,
+    "interp.circuits.set_evaluation.SetEvaluation": set_evaluation,
+    "interp.circuits.published_comparison.PublishedComparison": published_comparison,
+    "interp.circuits.query_key_signals.Signals": query_key_signals,
+    "interp.circuits.why.graph_result.AttributionGraph": graph_of_prompt,
+    "interp.circuits.why.loadings.HeadLoadings": loadings,
+    "interp.circuits.why.share_check.ShareCheck": share_check,
+    "interp.circuits.why.shares.QKShares": shares_of_scores,
+    "interp.circuits.result.Circuit": circuit,
+}
