@@ -75,7 +75,7 @@ class ScoreRun:
     ray: str | None = None  # address of a Ray cluster
 
     @property
-    def one_metric(self) -> bool:
+    def single(self) -> bool:
         """True if the whole command asks for one metric."""
         return (self.asked or len(self.metrics)) == 1
 
@@ -182,9 +182,7 @@ class ScoreRun:
             tell("loading", 1, 1)
             metrics = self.applying(model)
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
-            metrics = with_their_segments(
-                model, metrics, prompts, self.voice, alone=self.one_metric
-            )
+            metrics = with_their_segments(model, metrics, prompts, self.voice, alone=self.single)
             keys = {} if self.store is None else self._keys(model, metrics, prompts)
             found = self._already(keys)
             tell(name, len(found), len(metrics))
@@ -247,7 +245,7 @@ class ScoreRun:
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
-                if part is given or self.one_metric:
+                if part is given or self.single:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 
@@ -292,7 +290,7 @@ class ScoreRun:
         """
         reasons = {b.label: why_not(model, b) for b in self.metrics}
         reason = next(iter(reasons.values()), None)
-        if self.one_metric and self.metrics[0].analysis.reads_segments and reason is not None:
+        if self.single and self.metrics[0].analysis.reads_segments and reason is not None:
             raise OptionError(reason)
         lacking = {label: reason for label, reason in reasons.items() if reason is not None}
         alike: dict[str, list[str]] = {}
