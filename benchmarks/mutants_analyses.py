@@ -121,8 +121,8 @@ ANALYSES = [
     ),
     mutant(
         "last_frame_of_a_token", "interp/heads/alignment/warping.py",
-        "np.searchsorted(path[:, 0], np.arange(weights.shape[1]))",
-        'np.searchsorted(path[:, 0], np.arange(weights.shape[1]), side="right") - 1',
+        "= j[here] - 1",
+        "= np.maximum(found[at + every[here], i[here] - 1], j[here] - 1)",
         "heads/alignment/test_speech.py::test_the_planted_head_tells_the_times",
     ),
     mutant(

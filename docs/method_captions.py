@@ -19,6 +19,11 @@ CAPTIONS = {
         "`bundled:reorder` on sentence pairs: its four cross-attention heads. The heads of layer 1 "
         f"find the translated word wherever it is, so their order is mixed. {_BY_ROW}"
     ),
+    "segments": (
+        "`image_readers`, a planted model: L1H2 attends from text to the images, L1H0 to the first "
+        "token, L0H1 among images; all others attend evenly, and score the share of image tokens. "
+        f"{_BY_ROW}"
+    ),
     "experiments": (
         "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "

@@ -105,6 +105,19 @@ def _cross() -> go.Figure:
     return _grid(values, names, heads, "cross attention of bundled:reorder")
 
 
+def _segments() -> go.Figure:
+    from interp.planted import image_readers
+
+    planted = image_readers()
+    model = interp.load(planted.model, name="image readers")
+    names = ["text_to_image", "segment_mass:queries=text"]
+    frame = interp.score(model, names, planted.prompts(8), null="none").to_pandas()
+    frame = frame[frame["stack"] == "decoder"]
+    values = [np.asarray(frame[frame["metric"] == name]["score"]) for name in names]
+    heads = [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
+    return _grid(values, names, heads, "attention to images in a planted model")
+
+
 def _alignment() -> go.Figure:
     from interp.heads.alignment import made_sentence_pairs, pair_alignment
 
@@ -294,6 +307,7 @@ PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
     "cross": _cross,
+    "segments": _segments,
     "alignment": _alignment,
     "attribution_methods": partial(_attribution, "attribution methods"),
     "token_importance": partial(_attribution, "token_importance"),

@@ -63,6 +63,11 @@ SECTIONS = {
         "`interp score MODEL -m NAME`, or `-m cross` for all of them; not by default. For "
         "encoder-decoder models. `interp align MODEL` measures alignments of words.",
     ),
+    "segments": (
+        "Between images, text and registers",
+        "`interp score MODEL -m NAME --image FILE`, or `-m segments` for all of them; not by "
+        "default. Prompts must hold the segments that a metric names.",
+    ),
     "experiments": (
         "Kinds of head that show in an experiment",
         "`interp score MODEL -m NAME`, not by default. Each generates its own prompts. The "

@@ -17,6 +17,7 @@ from interp.cli.picture_prompts import PicturePrompts
 from interp.cli.printing import scored_text
 from interp.cli.progress import Voice
 from interp.cli.score_keys import score_keys
+from interp.cli.segment_metrics import with_their_segments
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.locks import locked
@@ -72,6 +73,11 @@ class ScoreRun:
     shard: Shard | None = None
     part: Shard | None = None  # of the prompts, in a worker
     ray: str | None = None  # address of a Ray cluster
+
+    @property
+    def single(self) -> bool:
+        """True if the whole command asks for one metric."""
+        return (self.asked or len(self.metrics)) == 1
 
     @classmethod
     def prepare(
@@ -176,6 +182,7 @@ class ScoreRun:
             tell("loading", 1, 1)
             metrics = self.applying(model)
             prompts = self.prompts(model) if any(b.patterned() for b in metrics) else None
+            metrics = with_their_segments(model, metrics, prompts, self.voice, alone=self.single)
             keys = {} if self.store is None else self._keys(model, metrics, prompts)
             found = self._already(keys)
             tell(name, len(found), len(metrics))
@@ -238,7 +245,7 @@ class ScoreRun:
             # An experiment may discover only while making its prompts that they do not fit the
             # model; if it is the only metric, this is an error like any other.
             except (OptionError, PromptError) as error:
-                if part is given or (self.asked or len(self.metrics)) == 1:
+                if part is given or self.single:
                     raise
                 self.voice.note(f"{part[0].label} is omitted on {model.name}: {error}")
 
@@ -277,8 +284,14 @@ class ScoreRun:
         )  # fmt: skip
 
     def applying(self, model: Model) -> list[BoundAnalysis]:
-        """Return the metrics that apply to this model; the reason is reported for the others."""
+        """Return the metrics that apply to this model; the reason is reported for the others.
+
+        Raises OptionError if the only metric names segments that the model cannot have.
+        """
         reasons = {b.label: why_not(model, b) for b in self.metrics}
+        reason = next(iter(reasons.values()), None)
+        if self.single and self.metrics[0].analysis.reads_segments and reason is not None:
+            raise OptionError(reason)
         lacking = {label: reason for label, reason in reasons.items() if reason is not None}
         alike: dict[str, list[str]] = {}
         for label, reason in lacking.items():

@@ -18,8 +18,8 @@ _PACKAGE = Path(__file__).parents[1]
 _IMPORT_SYSTEM = "importlib._bootstrap"
 # Each file there is a public name.
 _DECLARED = (
-    "detectors", "weights", "geometry", "cache", "cross", "experiments", "methods",
-    "token_importance",
+    "detectors", "weights", "geometry", "cache", "cross", "segments", "experiments",
+    "methods", "token_importance",
 )  # fmt: skip
 
 

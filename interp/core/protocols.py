@@ -43,6 +43,20 @@ class TokenModel(Protocol):
         ...
 
 
+class PictureModel(TokenModel, Protocol):
+    """Model attributes that segments of prompts need: besides tokens, towers and the device."""
+
+    @property
+    def joint_sites(self) -> Any:
+        """Attentions that run on images inside text; empty where the model reads none."""
+        ...
+
+    @property
+    def device(self) -> Any:
+        """Device of the model."""
+        ...
+
+
 class IdentifiedModel(Protocol):
     """Model attributes that provenance needs: origin, hash of the weights, and way of running."""
 

@@ -207,6 +207,7 @@ METRICS = Registry(
         "categories": ("syntax.categories",),
         "cache": ("heads.cache",),
         "cross": ("heads.cross",),
+        "segments": ("heads.segments",),
         "experiments": ("heads.experiments", "safety.experiments"),
         "roles": ("circuits.named",),
     },

@@ -23,6 +23,7 @@ _FIELDS = {
     types.MethodType: ("__func__", "__self__"),
     functools.partial: ("func", "args", "keywords"),
 }
+PREDICATE = "(query, key), (query, key, tokens) or (query, key, segments)"
 _LIBRARIES = ("interp", "torch", "numpy")  # identified by their versions
 
 
@@ -73,39 +74,42 @@ def name_of(function: Callable, name: str | None = None) -> str:
     return name
 
 
-def takes_tokens(function: Callable, name: str) -> bool:
-    """Return True if a predicate over positions also takes the tokens, as its third parameter.
+def predicate_inputs(function: Callable, name: str) -> tuple[str, ...]:
+    """Return what a predicate takes after query and key, in order: "tokens", "segments".
+
+    A parameter named `segments` is given the segments of the prompt, another one the tokens.
 
     Raises:
-        OptionError: its parameters are other than `(query, key)` or `(query, key, tokens)`, with
-            options after a `*`.
+        OptionError: its parameters are other than `(query, key)`, then `tokens`, `segments` or
+            both, with options after a `*`.
     """
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"{name}: {function!r} is not a function whose parameters can be read; a detector is a"
-            " function of (query, key) or (query, key, tokens)"
+            f" function of {PREDICATE}"
         ) from error
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     taken = [p for p in parameters if p.kind in places]
     names = [p.name for p in taken]
     several = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    swapped = names[:2] == ["key", "query"] or "tokens" in names[:2]
+    swapped = names[:2] == ["key", "query"] or {"tokens", "segments"} & set(names[:2])
     # A third parameter with a default may be an option that lacks the `*` before it; passing
     # tokens to it would give meaningless numbers.
-    option = [p.name for p in taken[2:] if p.default is not p.empty and p.name != "tokens"]
+    inputs = tuple("segments" if p.name == "segments" else "tokens" for p in taken[2:])
+    option = [p.name for p in taken[2:] if p.default is not p.empty and p.name not in inputs]
     if option:
         raise OptionError(
             f"{name}: write options after a star, (query, key, *, {option[0]}=...); a third"
             " parameter is given the tokens"
         )
-    if several or swapped or len(taken) not in (2, 3):
+    if several or swapped or len(taken) < 2 or len(set(inputs)) < len(inputs):
         raise OptionError(
-            f"{name}: a detector is a function of (query, key) or (query, key, tokens), in this"
-            f" order, with options after a star; this one takes ({', '.join(names)})"
+            f"{name}: a detector is a function of {PREDICATE}, in this order, with options after a"
+            f" star; this one takes ({', '.join(names)})"
         )
-    return len(taken) == 3
+    return inputs
 
 
 def digest(function: Any) -> str:

@@ -22,7 +22,7 @@ from interp.heads.declaration import BoundAnalysis, bound
 from interp.heads.map_rows import map_statistics
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.hooks.kernel_call import as_attention
+from interp.model.hooks.kernel_call import LookedAt, as_attention
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,6 +161,7 @@ def reduce_units(
 ) -> tuple[Float[Array, "unit detector prompt"], Float[Array, "unit detector prompt"]]:
     """Return mass on targets, and that of uniform attention, per unit, detector and prompt."""
     masses, chances = [], []
+    reads_segments = any(b.analysis.reads_segments for b in bounds)
 
     def visit(here: Site, call: Call, real: Tensor) -> None:
         if (here.stack, here.layer) != (site.stack, site.layer):
@@ -168,7 +169,9 @@ def reduce_units(
         model.require_finite(call, here)
         rows, active = units.maps(call, real)
         made = unit_call(call, rows, len(units.labels))
-        attention = as_attention(made, real, tokens.to(real.device))
+        named = looked_at.segments(here, call) if reads_segments else None
+        tokens = looked_at.tokens(here, call)
+        attention = as_attention(made, real, tokens, segments=named)
         asked = [r for b in bounds for r in b.reductions()]
         values = map_statistics(made, attention, asked)
         keys = made.visible() & real[:, None, None, :]
@@ -186,7 +189,7 @@ def reduce_units(
         chances.append(both[:, 1::2].numpy())
 
     for batch in model.batches(prompts, batch_size):
-        tokens, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
+        looked_at = LookedAt(model, batch)
         model.read(batch, visit, last=1)
     return np.concatenate(masses, -1), np.concatenate(chances, -1)
 

@@ -18,10 +18,10 @@ from .declaration import (
     detector,
     experiment,
     measurement,
-    picture,
     statistic,
 )
 from .estimate import MemoryEstimate, choose_engine, estimate_score, readable
+from .example_picture import picture
 from .machine_limits import Machine, Roofline, roofline
 from .minference import minference_kinds
 from .scoring import score

@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from interp.core.declaration import Bound, Declaration
 from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
-from interp.core.user_function import digest, takes_tokens
+from interp.core.user_function import PREDICATE, digest, predicate_inputs
 from interp.heads.trials import Lab, Tell, Trials
 
 if TYPE_CHECKING:
@@ -66,9 +64,19 @@ class Analysis(Declaration):
         return self.end or ("both" if signed(self.low, self.high) else "high")
 
     @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """What a detector takes besides query and key, in order: "tokens", "segments"."""
+        return predicate_inputs(self.function, self.name) if self.kind == "detector" else ()
+
+    @property
     def reads_tokens(self) -> bool:
         """True if the targets depend on the tokens, not on positions alone."""
-        return self.kind == "detector" and takes_tokens(self.function, self.name)
+        return "tokens" in self.inputs
+
+    @property
+    def reads_segments(self) -> bool:
+        """True if the targets depend on the segments of the prompt, such as its images."""
+        return "segments" in self.inputs
 
     @property
     def default_null(self) -> Null:
@@ -101,9 +109,21 @@ class Analysis(Declaration):
             model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
         )
 
-    def predicate(self, query: Any, key: Any, tokens: Any = None, **options: Any) -> Any:
-        """Return the (query, key) pairs to which an ideal head of a detector attends."""
-        given = (tokens,) if self.reads_tokens else ()
+    def predicate(
+        self, query: Any, key: Any, tokens: Any = None, segments: Any = None, **options: Any
+    ) -> Any:
+        """Return the (query, key) pairs to which an ideal head of a detector attends.
+
+        Raises:
+            OptionError: the detector names segments, and none are given.
+        """
+        if self.reads_segments and segments is None:
+            raise OptionError(
+                f"{self.name} names segments of the prompt, which are not known here; it is scored "
+                "by interp.score, or choose a detector of positions and tokens"
+            )
+        known = {"tokens": tokens, "segments": segments}
+        given = (known[name] for name in self.inputs)
         return self.function(query, key, *given, **(dict(self.bind(**options).options)))
 
 
@@ -127,8 +147,8 @@ class BoundAnalysis(Bound[Analysis]):
                 f"patterns"
             )
 
-        def predicate(query: Any, key: Any, tokens: Any = None) -> Any:
-            return self.analysis.predicate(query, key, tokens, **self.options)
+        def predicate(query: Any, key: Any, tokens: Any = None, segments: Any = None) -> Any:
+            return self.analysis.predicate(query, key, tokens, segments, **self.options)
 
         return [Mass(self.label, predicate), Targets(f"{self.label} rows", predicate)]
 
@@ -169,7 +189,7 @@ def _declare(kind: AnalysisKind, function: Callable | None, name: str | None, **
     def wrap(function: Callable) -> Analysis:
         found = Analysis.declare(function, name, kind=kind, **about)
         if kind == "detector":
-            reads = takes_tokens(function, found.name)
+            reads = "tokens" in predicate_inputs(function, found.name)
             if found.sequences not in ("one", "two", "any"):
                 raise OptionError(
                     f"{found.name}: sequences={found.sequences!r} is not known; give 'one', 'two' "
@@ -196,13 +216,15 @@ def detector(
     """Declare a kind of head by the positions to which an ideal one attends.
 
     The function receives broadcasting index arrays `query` and `key`, positions of one prompt
-    without its padding, and, if it has a third parameter, the prompt's `tokens`. It returns a
+    without its padding, and, if it has a third parameter, the prompt's `tokens`. A parameter named
+    `segments` receives what each position stands for, by the names of `interp.model.segments`:
+    `segments[key] == "image"`, `segments[query] != "special"`. It returns a
     boolean mask of the targets and may use elementwise operations only. Score = mean over the query
     rows that have a target of the attention mass on it, averaged over prompts: 1 for an ideal head
     on any prompt.
 
     Args:
-        function: predicate of `(query, key)` or `(query, key, tokens)`.
+        function: predicate of `(query, key)`, and of `tokens`, `segments` or both.
         name: name of the metric; by default the function's name. A lambda is called `lambda_`
             followed by a hash of its code and of the values it uses.
         chance: text that gives the expected score by chance.
@@ -210,7 +232,8 @@ def detector(
         sequences: "one" if query and key must be positions of one sequence, as where they are
             compared; cross attention is then left out. "two" scores cross attention alone, where
             the query is a position of the decoder's sequence and the key one of the encoder's;
-            "any" scores both kinds. Only "one" may read tokens.
+            "any" scores both kinds. Only "one" may read tokens; the others name the sequence of a
+            segment: `segments.queries[query]`, `segments.keys[key]`.
 
     Raises:
         OptionError: the function has other parameters, or its name is not a valid metric name.
@@ -342,22 +365,8 @@ def declared_metric(metric: Any, name: str | None = None) -> Analysis:
         return detector(metric, name=name)
     raise OptionError(
         f"{metric!r} is not a metric; give a name such as 'induction', a declared analysis, or a"
-        " function of (query, key) or (query, key, tokens)"
+        f" function of {PREDICATE}"
     )
-
-
-def picture(analysis: Analysis, text: str, **options: Any) -> None:
-    """Print the targets of an ideal head: rows are queries, columns keys, `#` marks a target."""
-    words = text.split()
-    names = list(dict.fromkeys(words))
-    tokens = np.array([names.index(w) for w in words])
-    at = np.arange(len(words))
-    target = np.broadcast_to(
-        analysis.predicate(at[:, None], at[None, :], tokens, **options), (len(words), len(words))
-    )
-    print("  " + " ".join(words))
-    for word, row in zip(words, target, strict=True):
-        print(word + " " + " ".join("#" if hit else "." for hit in row))
 
 
 Metric = str | Analysis | BoundAnalysis | Callable[..., Any]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interp.heads.declaration import BoundAnalysis
+from interp.heads.segment_targets import lacking_segments
 from interp.model.locate.sites import Site
 from interp_kernels.reductions import Distance
 
@@ -18,7 +19,7 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
 
     Positions of queries and keys can be compared only within one sequence, so distances and
     detectors leave out cross attention, unless a detector is declared for two sequences. Predicates
-    on tokens need a model with token input.
+    on tokens need a model with token input, and those on segments a stack that can have these.
     """
     if bound.analysis.kind == "measurement":
         from interp.heads.measuring import lacking
@@ -28,6 +29,8 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
     if bound.analysis.reads_tokens and (site.of_tower or not model.takes_text):
         return "its targets depend on tokens, which the stack does not read"
     sequences = bound.analysis.sequences if bound.analysis.kind == "detector" else "any"
+    if bound.analysis.reads_segments and lacking_segments(bound, model, site) is not None:
+        return "it names segments that the stack does not have"
     if site.stack != "cross":
         return None if sequences != "two" else "it is about queries and keys of two sequences"
     if sequences == "one":

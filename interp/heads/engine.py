@@ -23,12 +23,12 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.defined_at import why_left_out
 from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
-from interp.model.hooks.kernel_call import as_attention
+from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
 from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
-from interp.model.single_prompts import apart, pictured, single_prompts
+from interp.model.single_prompts import pictured, single_prompts
 from interp.model.sources.placement import Ranks
 from interp.model.sources.remote import RemoteModel
 from interp_kernels import attention_statistics, reference
@@ -73,6 +73,7 @@ def applies(bound: BoundAnalysis, site: Site, model: Model) -> bool:
     """Return True if a metric is defined at a site; see `interp.heads.defined_at`."""
     analysis = bound.analysis
     usual = analysis.kind in ("detector", "statistic") and analysis.sequences == "one"
+    usual = usual and not analysis.reads_segments
     if usual and site.stack in ("decoder", "encoder") and model.takes_text:
         return True
     return why_left_out(bound, site, model) is None
@@ -190,7 +191,7 @@ def _reduced_elsewhere(
         site: {b.label: b.reductions()[0] for b in bounds if applies(b, site, model)}
         for site in model.sites
     }
-    tokens = _looked_at(batch, model) if isinstance(batch, Prompts) else None
+    tokens = padded_tokens(batch, model) if isinstance(batch, Prompts) else None
     means = model.means(model.inputs(batch), tokens, asked)
     for site in model.sites:
         for p in found:
@@ -277,15 +278,16 @@ class _Reducer:
         self.targets = FoundTargets(streamed=engine != "stored")
         self.batch = batch
         self.masks: dict[str, str] | None = None
-        self.looked_at = _looked_at(batch, model) if isinstance(batch, Prompts) else None
-        beside = batch.decoder if isinstance(batch, Prompts) else None
-        self.decoder_looked_at = None if beside is None else _looked_at(beside, model)
+        self.looked_at = LookedAt(model, batch)
         if isinstance(batch, Prompts):
             self.size = len(batch)
         else:
             self.size = 1 if pictured(model, batch) else len(next(iter(batch.values())))
         self.asked = {s: [p for p in found if applies(p.bound, s, model)] for s in model.sites}
         self.left = {site for site, asked in self.asked.items() if asked}
+        self._named = {
+            s: any(p.bound.analysis.reads_segments for p in mine) for s, mine in self.asked.items()
+        }
         # a tower may run several times in one forward, and processes that share a layer wait for
         # each other until its end
         one_stack = model.takes_text and len({site.stack for site in model.sites}) == 1
@@ -320,7 +322,9 @@ class _Reducer:
         if not mine and not fused:
             return
         cross = site.stack == "cross"
-        attention = as_attention(call, real, self._tokens(site, call), cross=cross)
+        tokens = self.looked_at.tokens(site, call)
+        segments = self.looked_at.segments(site, call) if self._named[site] else None
+        attention = as_attention(call, real, tokens, cross=cross, segments=segments)
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))
             self.masks[site.name] = mask_name(attention, real) if known else "as recorded"
@@ -340,31 +344,10 @@ class _Reducer:
         if output:
             call.z = values[output[0].name]
 
-    def _tokens(self, site: Site, call: Call) -> Tensor | None:
-        """Return the tokens that predicates see at a site; of tensors the ids of its stack."""
-        if isinstance(self.batch, Prompts):
-            own = site.stack == "decoder" and self.decoder_looked_at is not None
-            return self.decoder_looked_at if own else self.looked_at
-        ids = self.batch.get("input_ids")
-        if site.stack == "decoder":
-            ids = self.batch.get("decoder_input_ids", ids)
-        elif site.stack != "encoder" and "text" not in site.stack:
-            return None  # a vision or audio tower
-        if ids is not None and pictured(self.model, self.batch):
-            ids = apart(self.model, ids)
-        here = ids is not None and tuple(ids.shape) == (call.z.shape[0], call.v.shape[2])
-        return ids.to(self.model.device) if ids is not None and here else None
-
 
 def _only(bound: BoundAnalysis) -> Reduction:
     (reduction,) = bound.reductions()
     return reduction
-
-
-def _looked_at(batch: Prompts, model: Model) -> Tensor:
-    """Return the tokens that predicates see, in the columns of the padded batch."""
-    ids, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
-    return ids.to(model.device)
 
 
 def _mean_over_rows(

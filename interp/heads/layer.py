@@ -45,7 +45,7 @@ class LayerCall:
         turns: maps from the queries ("q") and keys ("k") that enter the scores back to the
             projections, at every position.
         segments: of measures that require "segments", what each key stands for, `[prompt, key]`,
-            as a number of `interp.model.spans.SEGMENTS`.
+            as a number of `interp.model.segments.SEGMENTS`.
     """
 
     site: Site

@@ -110,5 +110,6 @@ def _block(call: MapCall, attention: Attention, rows: slice) -> Attention:
         q=attention.q[:, :, rows], k=attention.k, v=attention.v, causal=False,
         bias=call.visible(rows), offset=attention.offset + rows.start,
         key_padding=attention.key_padding, tokens=attention.tokens, start=attention.start,
+        segments=attention.segments,
         query_padding=None if padding is None else padding[:, rows],
     )  # fmt: skip

@@ -16,9 +16,9 @@ from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site, softmax_sites
+from interp.model.segments import segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
-from interp.model.spans import segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model

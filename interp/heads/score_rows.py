@@ -29,6 +29,7 @@ from interp.heads.pieces import SCORING, SHUFFLED, PerMetric, Pieces
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
 from interp.model.locate.sites import Site, skipped_layers
+from interp.model.segments import special_ids
 from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:
@@ -312,7 +313,11 @@ class PatternRun:
     ) -> dict[str, dict[str, Any]]:
         """Return, by label, what scores on random weights depend on besides the architecture."""
         about = {"prompts": prompts_hash, "engine": self.engine, "batch_size": self.batch_size}
-        return {b.label: b.identity() | about for b in bounds}
+        found = {b.label: b.identity() | about for b in bounds}
+        for b in bounds:
+            if b.analysis.reads_segments:  # the tokenizer says which tokens are special
+                found[b.label]["special_ids"] = special_ids(self.model)
+        return found
 
     def shuffled(self, bounds: Sequence[BoundAnalysis]) -> PerMetric:
         """Return the scores of the same prompts with their tokens in random order."""

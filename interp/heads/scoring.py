@@ -31,6 +31,7 @@ from interp.heads.score_rows import (
     table_of_rows,
 )
 from interp.heads.scoring_without_prompts import WeightsScores, from_experiment, lacks
+from interp.heads.segment_targets import require_segments, why_no_segments
 from interp.model.content import model_provenance
 from interp.model.given import given_models
 from interp.model.inputs import least_length, probe_inputs
@@ -144,12 +145,16 @@ def why_not(model: Model, metric: BoundAnalysis) -> str | None:
         from interp.heads.measuring import why_unmeasurable
 
         return why_unmeasurable(model, metric)
-    if not any(applies(metric, site, model) for site in model.sites):
+    reads = metric.analysis.reads_segments
+    reason = why_no_segments(metric, model) if reads else None
+    # towers beside a text run on prompts with images, whose segments a detector may name
+    sites = (reads and model.joint_sites) or model.sites
+    if reason is None and not any(applies(metric, site, model) for site in sites):
         needed = f"tokens, but {model.name} reads {model.kind} input"
         if metric.analysis.sequences == "two":
             needed = f"cross attention, which {model.name} does not have"
-        return f"{metric.label} needs {needed}"
-    return None
+        reason = f"{metric.label} needs {needed}"
+    return reason
 
 
 def default_prompts(model: Model, seed: int) -> Prompts | Mapping[str, Tensor]:
@@ -268,6 +273,9 @@ def _each(
         given = given if isinstance(given, (Mapping, Prompts)) else Prompts.of(given, model)
         if isinstance(given, Prompts):
             given.check(model)
+        for b in patterned:
+            if b.analysis.reads_segments:
+                require_segments(b, model, given)
         chosen = choose_engine(model, given, batch_size, engine, may_fuse=True)
         seen = view_for(model, given) if model.joint_sites else model
         run = PatternRun(seen, given, seed, batch_size, chosen, tell, pieces)

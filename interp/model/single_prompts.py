@@ -7,21 +7,19 @@ gets those that fill its own placeholders.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.core.errors import PromptError
+from interp.core.protocols import PictureModel
 from interp.model.inputs import holds_pictures, image_token
-
-if TYPE_CHECKING:
-    from interp.model.model import Model
 
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "position_ids")
 
 
-def single_prompts(model: Model, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def single_prompts(model: PictureModel, inputs: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the inputs of each prompt alone, without the padding of its text.
 
     Raises:
@@ -65,7 +63,7 @@ def single_prompts(model: Model, inputs: Mapping[str, Any]) -> list[dict[str, An
     return found
 
 
-def _shares(model: Model, slots: list[int], sizes: list[int]) -> list[slice]:
+def _shares(model: PictureModel, slots: list[int], sizes: list[int]) -> list[slice]:
     """Return which pictures each prompt holds, by the placeholders that they fill."""
     shares, at = [], 0
     for need in slots:
@@ -83,12 +81,12 @@ def _shares(model: Model, slots: list[int], sizes: list[int]) -> list[slice]:
     return shares
 
 
-def pictured(model: Model, prompts: Any) -> bool:
+def pictured(model: PictureModel, prompts: Any) -> bool:
     """Return True if prompts are tensors of pictures inside text, which are run one by one."""
     return bool(model.joint_sites) and holds_pictures(prompts) and "input_ids" in prompts
 
 
-def apart(model: Model, ids: Tensor) -> Tensor:
+def apart(model: PictureModel, ids: Tensor) -> Tensor:
     """Return token ids in which no placeholder of a picture equals another.
 
     Predicates on tokens compare what stands at two positions: two parts of a picture have the same

@@ -2,8 +2,8 @@
 
 Every planted model is an ordinary `transformers.LlamaForCausalLM` in evaluation mode: it loads,
 saves and runs like any other, with grouped-query heads and rotary positions. (Selective induction
-needs learned positions: it is a `GPT2LMHeadModel`; `image_text` reads pictures: it is a
-`LlavaForConditionalGeneration`; `spoken_words` hears words: it is a
+needs learned positions: it is a `GPT2LMHeadModel`; `image_text` and `image_readers` read pictures:
+they are `LlavaForConditionalGeneration`s; `spoken_words` hears words: it is a
 `WhisperForConditionalGeneration`.) Each planted head has a stated role, so that the results of a
 method can be verified.
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from interp.planted.declining import refusal
     from interp.planted.looped_program import looped
     from interp.planted.neuron_heads import attention_only
+    from interp.planted.reading_images import image_readers
     from interp.planted.selective import selective_induction
     from interp.planted.with_picture import image_text
     from interp.planted.with_sound import spoken_words
@@ -61,6 +62,7 @@ __all__ = [
     "bystander",
     "copy_suppression",
     "duplicate_token",
+    "image_readers",
     "image_text",
     "induction",
     "looped",
@@ -102,6 +104,10 @@ def __getattr__(name: str) -> Any:
         from interp.planted.looped_program import looped
 
         return looped
+    if name == "image_readers":
+        from interp.planted.reading_images import image_readers
+
+        return image_readers
     if name == "image_text":
         from interp.planted.with_picture import image_text
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Tile,
         TopK,
     )
+    from interp_kernels.segments import Segments
 
 _HOMES = {
     "api": "Statistics attention_statistics estimate_memory",
@@ -67,6 +68,7 @@ _HOMES = {
     "reductions": "Chosen Diagonal Distance Entropy KeySetMass Largest LeftProduct LogSumExp Mass "
     "Moments Output PairMass PooledMap Received ReceivedValueWeighted Reduction ResultNorm "
     "RightProduct Rows ScoreMoments SegmentMass SegmentToSegment Targets Tile TopK",
+    "segments": "Segments",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 - in reading order: the call, what is asked, what go
     "Attention",
     "AttentionShape",
     "BiasRows",
+    "Segments",
     "attention_statistics",
     "estimate_memory",
     "Statistics",

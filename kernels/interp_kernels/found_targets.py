@@ -36,7 +36,7 @@ class FoundTargets:
 
     streamed: bool
     _kept: dict[tuple, tuple[object, Found]] = field(default_factory=dict)
-    _runs: dict[tuple, tuple[KeyRuns, list[int]]] = field(default_factory=dict)
+    _runs: dict[tuple, tuple[object, tuple[KeyRuns, list[int]]]] = field(default_factory=dict)
 
     def of(
         self, attention: Attention, asked: Sequence[tuple[Mass, Targets]], mask: Tensor | None
@@ -61,14 +61,16 @@ class FoundTargets:
             shape.batch, shape.query, shape.key, attention.causal, attention.window,
             attention.offset, attention.start, id(mask), id(attention.ranges),
             None if row is None else (row.data_ptr(), row.shape, row.stride()),
+            id(attention.tokens), id(attention.segments),
             tuple(m.name for m, _ in asked),
         )  # fmt: skip
         if same and key in self._kept:
             return self._kept[key][1]
         found = self._find(attention, asked)
         if same:
-            # references to the mask, its ranges and the row keep their identities unique
-            self._kept[key] = ((mask, attention.ranges, row), found)
+            # references to what the key names by its identity keep that unique
+            held = (mask, attention.ranges, row, attention.tokens, attention.segments)
+            self._kept[key] = (held, found)
         return found
 
     def _find(self, attention: Attention, asked: Sequence[tuple[Mass, Targets]]) -> Found:
@@ -107,8 +109,9 @@ class FoundTargets:
         shape = attention.shape
         key = (
             shape.batch, shape.query, shape.key, attention.offset, attention.start,
-            attention.tokens is None, tuple(targets.name for targets in asked),
+            id(attention.tokens), id(attention.segments), tuple(targets.name for targets in asked),
         )  # fmt: skip
         if key not in self._runs:
-            self._runs[key] = KeyRuns.of(attention, asked)
-        return self._runs[key]
+            held = (attention.tokens, attention.segments)
+            self._runs[key] = (held, KeyRuns.of(attention, asked))
+        return self._runs[key][1]

@@ -1,10 +1,11 @@
 """Runs of keys where predicates hold, read from the predicates themselves and not from tiles.
 
 A predicate over positions is called once with symbols in place of tensors. Comparisons of the key
-with a number per query give runs of keys per query, and tokens that equal a token of the query give
-the positions of equal tokens, which a sorted list of all tokens holds. So the cost and the memory
-are linear in the length (and in the number of equal pairs). Any other operation has no symbol: then
-there are no runs, and the predicate is evaluated on tiles.
+with a number per query give runs of keys per query, tokens that equal a fixed one and segments of
+one name give the runs of these, and tokens that equal a token of the query give the positions of
+equal tokens, which a sorted list of all tokens holds. So the cost and the memory are linear in the
+length (and in the number of equal pairs). Any other operation has no symbol: then there are no
+runs, and the predicate is evaluated on tiles.
 
 Positions and indices are those of `interp_kernels.targets`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from interp_kernels.problem import Attention
     from interp_kernels.reductions import Mass, Targets
+    from interp_kernels.segments import PromptSegments
 
 # Equal tokens per query, on average, above which tiles are as cheap: a constant, or this share of
 # the keys.
@@ -39,26 +42,39 @@ PAIRS, SHARE = 16, 64
 
 
 def runs_of(
-    predicate: Callable[..., Any], queries: range, keys: int, tokens: np.ndarray | None
+    predicate: Callable[..., Any],
+    queries: range,
+    keys: int,
+    tokens: np.ndarray | None,
+    segments: Callable[[Callable[[Tensor], TokenSymbols]], PromptSegments] | None = None,
 ) -> tuple[np.ndarray | None, bool]:
     """Return query, first key and end of every run where a predicate holds, if it has runs.
 
-    The second value is True if it read the tokens.
+    The second value is True if it read the tokens or the segments.
 
     Args:
-        predicate: called as `predicate(query, key, tokens=tokens)`.
+        predicate: called as `predicate(query, key, tokens=tokens)`, with segments where these are.
         queries: positions of the queries; those before the prompt hold nothing.
         keys: number of keys, from position 0.
         tokens: ids of the prompt.
+        segments: makes the segments of the prompt, given what turns their numbers into symbols.
     """
     inside = range(max(queries.start, 0), max(queries.stop, 0))
     size = (len(inside), keys)
     if 0 in size:
         return np.zeros((0, 3), np.int64), True
     position = np.arange(inside.start, inside.stop, dtype=np.int64)
-    given = None if tokens is None else TokenSymbols(tokens.astype(np.int64), size)
+    symbols: list[TokenSymbols] = []
+
+    def symbol(ids: np.ndarray) -> TokenSymbols:
+        symbols.append(TokenSymbols(ids.astype(np.int64), size))
+        return symbols[-1]
+
+    given: dict[str, Any] = {"tokens": None if tokens is None else symbol(tokens)}
+    if segments is not None:
+        given["segments"] = segments(lambda labels: symbol(labels.cpu().numpy()))
     try:
-        held = predicate(RowSymbol(position, keys), KeySymbol(1, 0, size), tokens=given)
+        held = predicate(RowSymbol(position, keys), KeySymbol(1, 0, size), **given)
         if isinstance(held, EqualTokens):
             query, key = held.listed(max(PAIRS, keys // SHARE) * size[0])
             found = np.stack([query + inside.start, key, key + 1], 1)
@@ -70,7 +86,7 @@ def runs_of(
             return None, True
     except Exception:  # not symbolic: it runs on tiles, which report what is wrong with it
         return None, True
-    return found[found[:, 2] > found[:, 1]], given is not None and given.read
+    return found[found[:, 2] > found[:, 1]], any(x.read for x in symbols)
 
 
 class PromptRuns:
@@ -121,16 +137,20 @@ class KeyRuns:
         """Return the runs of those predicates that have them, and the indices of these."""
         shape = attention.shape
         ids = None if attention.tokens is None else attention.tokens.cpu().numpy()
-        shared: dict[tuple[int, int], np.ndarray | None] = {}  # of predicates that read no tokens
+        # of predicates that read neither tokens nor segments
+        shared: dict[tuple[int, int], np.ndarray | None] = {}
         found: list[list[np.ndarray | None]] = []
         for row, start in enumerate(attention.start):
             first = attention.offset - start
             at = range(first, first + shape.query)
             own, each = None if ids is None else ids[row, start:], []
+            named = None
+            if attention.segments is not None:
+                named = partial(attention.segments.of_prompt, row, start)
             for i, r in enumerate(asked):
                 runs, reads = shared.get((i, start)), False
                 if (i, start) not in shared:
-                    runs, reads = runs_of(r.predicate, at, shape.key - start, own)
+                    runs, reads = runs_of(r.predicate, at, shape.key - start, own, named)
                 if not reads:
                     shared[i, start] = runs
                 each.append(runs)

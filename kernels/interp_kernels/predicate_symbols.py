@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     pass
 
 _ARITHMETIC = {"add", "sub", "mul", "floordiv", "mod"}
+# Runs of one token, or of one segment, up to which they are listed for every query.
+RUNS = 16
 _TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
@@ -196,11 +198,28 @@ class _TokenAtKey(_Symbol):
 
     def _compared(self, how: str, other: Any) -> Any:
         number = _number(other)
-        if number is NotImplemented or how != "eq":
+        if number is NotImplemented or how not in ("eq", "ne"):
+            return NotImplemented
+        if isinstance(number, int):
+            runs = self._runs(number)
+            if runs is not None:
+                return runs if how == "eq" else ~runs
+        if how == "ne":
             return NotImplemented
         wanted = np.broadcast_to(np.asarray(number, dtype=np.int64), self.size[:1])
         every = _between(0, np.full(self.size[0], self.size[1]), self.size[1])
         return EqualTokens(self.ids, wanted, every)
+
+    def _runs(self, number: int) -> RunsPerQuery | None:
+        """Return the keys of one token as runs, equal for every query; None if there are many."""
+        here = np.zeros(self.size[1] + 2, bool)
+        here[1:-1] = self.ids == number
+        ends = np.flatnonzero(here[1:] != here[:-1]).reshape(-1, 2)
+        if len(ends) > RUNS:
+            return None
+        ends = ends if len(ends) else np.zeros((1, 2), np.int64)
+        first, end = (np.repeat(x[:, None], self.size[0], axis=1) for x in ends.T)
+        return RunsPerQuery(first, end, self.size[1])
 
 
 class _Held(_Symbol):
@@ -223,6 +242,8 @@ class RunsPerQuery(_Held):
             return other & self
         if not isinstance(other, RunsPerQuery):
             return NotImplemented
+        if len(self.first) * len(other.first) > RUNS**2:
+            raise NoRuns("more runs than tiles would cost")
         first = np.maximum(self.first[:, None], other.first[None])
         end = np.minimum(self.end[:, None], other.end[None])
         shape = (-1, first.shape[-1])

@@ -10,6 +10,7 @@ import torch
 from interp_kernels import checks
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.errors import InvalidAttention
+from interp_kernels.segments import Segments
 from interp_kernels.vector_math import settle
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Attention:
         activation: "softmax"; "sigmoid" and "relu" of each score; "signed", which is
             sign(score) softmax(|score|). Only softmax allows sinks.
         tokens: ids on the key axis, passed to predicates.
+        segments: what each position stands for, passed to predicates as well where it is given.
         start: first prompt position of each row under left padding; by default the first key that
             is not padding. Predicates and key sets count positions from it.
 
@@ -109,6 +111,7 @@ class Attention:
     offset: int = None  # pyright: ignore[reportAssignmentType]
     activation: Activation = "softmax"
     tokens: Int[Tensor, "batch key_pos"] | None = None
+    segments: Segments | None = None
     start: tuple[int, ...] = None  # pyright: ignore[reportAssignmentType]
 
     def __post_init__(self) -> None:
@@ -136,6 +139,8 @@ class Attention:
         checks.check_sinks(self.sinks, head, self.activation, self.q.device)
         if self.tokens is not None:
             checks.check_tokens(self.tokens, (batch, key), self.q.device)
+        if self.segments is not None:
+            self.segments.check(batch, query + self.offset, key, self.q.device)
         derive("start", checks.checked_starts(self.start, self.key_padding, batch, key))
         bound = checks.check_finite(self.q, self.k, self.v)
         if self.softcap is None:

@@ -14,7 +14,7 @@ Query position = query index + offset - start; key position = key index - start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -38,8 +38,9 @@ def same_for_every_prompt(attention: Attention, batch: slice = ALL) -> bool:
     first, last = span(batch, attention.q.shape[0])
     if last - first <= 1:
         return True
-    starts = attention.start
-    return attention.tokens is None and len(set(starts[first:last])) == 1
+    if attention.tokens is not None or attention.segments is not None:
+        return False
+    return len(set(attention.start[first:last])) == 1
 
 
 def target_tile(
@@ -50,8 +51,8 @@ def target_tile(
     """Return True where the predicate holds; the batch axis is 1 when all prompts give the same.
 
     The predicate is called as `predicate(query, key, tokens=tokens)`, per prompt, with positions
-    and tokens counted from the prompt's start. It is not called for positions before the start,
-    where it counts as False.
+    and tokens counted from the prompt's start; a call with segments adds `segments=segments`. It
+    is not called for positions before the start, where it counts as False.
 
     Raises:
         PredicateError: it raised, or did not return bool over query by key.
@@ -81,8 +82,11 @@ def _prompt_tile(
     query = torch.arange(q_in, q1, device=device)[:, None] + (attention.offset - start)
     key = torch.arange(k_in - start, k1 - start, device=device)[None, :]
     tokens = None if attention.tokens is None else attention.tokens[row, start:]
+    given: dict[str, Any] = {"tokens": tokens}
+    if attention.segments is not None:
+        given["segments"] = attention.segments.of_prompt(row, start)
     try:
-        answer = asked.predicate(query, key, tokens=tokens)
+        answer = asked.predicate(query, key, **given)
     except Exception as error:  # any error of a user-supplied function is reported with its name
         raise PredicateError(
             f"predicate {asked.name!r} raised {type(error).__name__}: {error} "

@@ -64,3 +64,46 @@ def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_p
     assert {"grounding": "GroundingHeads"}.get(method, "ImageTokenEffects") in done.stdout
     [folder] = (tmp_path / "out").iterdir()
     assert {p.name for p in folder.iterdir()} == {f"{method}.{e}" for e in ("json", "csv", "html")}
+
+
+OWN = '''
+"""Attention to images."""
+
+from interp.heads import detector
+
+
+@detector
+def to_images(query, key, segments):
+    """Attend from text to the images, the first ones left out."""
+    return (segments[query] == "text") & (segments[key] == "image") & (key > 3)
+'''
+
+
+def test_score_runs_detectors_that_name_segments(run, llava_folder, picture_files, tmp_path):
+    own = tmp_path / "to_images.py"
+    own.write_text(OWN)
+    command = ["score", str(llava_folder), "--null", "none", "--json", "-m"]
+    done = run(*command, f"segments,{own}", *given(picture_files[:2]), "--text", "w5 w6")
+    assert done.exit_code == 0, done.stderr
+    assert "patch_to_register is omitted" in done.stderr
+    assert "names the segment 'register'" in done.stderr
+    found = json.loads(done.stdout)
+    rows = found["rows"] if isinstance(found, dict) else found
+    assert {row["metric"] for row in rows} == {"text_to_image", "to_images"}
+    assert {row["stack"] for row in rows} == {"decoder"}
+    means = {m: np.mean([r["score"] for r in rows if r["metric"] == m]) for m in
+             ("text_to_image", "to_images")}  # fmt: skip
+    assert 0 < means["to_images"] < means["text_to_image"] < 1
+
+
+def test_prompts_without_images_are_one_error_for_a_metric_of_images(run, llava_folder):
+    done = run("score", str(llava_folder), "-m", "text_to_image")
+    assert done.exit_code == 1
+    assert "do not have (decoder: text, special)" in done.stderr
+    done = run("score", str(llava_folder), "-m", "text_to_image,entropy", "--null", "none")
+    assert done.exit_code == 0
+    assert "text_to_image is omitted" in done.stderr
+    assert "entropy" in done.stdout
+    done = run("score", "bundled:induction", "-m", "text_to_image")
+    assert done.exit_code == 1
+    assert done.stderr.count("names the segment 'image'") == 1

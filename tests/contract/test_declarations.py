@@ -15,7 +15,7 @@ import pytest
 from interp.core.declaration import Declaration
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, REGISTRIES, Registry
-from interp.heads.declaration import picture
+from interp.heads.example_picture import picture
 
 ALL = [pytest.param(known, name, id=name) for known in REGISTRIES for name in sorted(known)]
 PACKAGES = {e.package: known for known in REGISTRIES for e in known.values()}

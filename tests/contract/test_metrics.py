@@ -25,8 +25,10 @@ from interp.model.hooks.calls import RecordedCall
 from interp.model.hooks.kernel_call import to_attention
 
 # Named heads score a model only on a task that it can do: tests/circuits/test_named.py. Metrics of
-# cross attention need a model that has it: tests/heads/alignment/test_source_metrics.py.
-ALL = sorted(name for name, entry in METRICS.items() if entry.group not in ("roles", "cross"))
+# cross attention need a model that has it: tests/heads/alignment/test_source_metrics.py. Metrics
+# between segments need prompts that hold these: tests/heads/segments/test_named_segments.py.
+ELSEWHERE = ("roles", "cross", "segments")
+ALL = sorted(name for name, entry in METRICS.items() if entry.group not in ELSEWHERE)
 PATTERNED = [n for n in ALL if METRICS[n].kind in ("detector", "statistic")]
 DETECTORS = [n for n in ALL if METRICS[n].kind == "detector"]
 WITH_OPTIONS = [(n, o) for n in ALL for o in METRICS[n].options]

@@ -66,6 +66,7 @@ def test_small_calls_through_the_interpreter():
     [
         ("test_conformance.py", "not float64 and not thousand"),
         ("test_predicates.py", ""),
+        ("test_segments.py", ""),
         ("test_modes.py", "not estimated"),
         ("test_bad_input.py", ""),
     ],

@@ -9,8 +9,9 @@ from zoo.joint import IMAGE, JOINT, joint_model
 
 import interp
 from interp.core.errors import PromptError, UnknownName
+from interp.model.segments import segment
 from interp.model.single_prompts import apart, single_prompts
-from interp.model.spans import segment, segment_spans
+from interp.model.spans import segment_spans
 
 TOWERS = {
     "vit": {"image": range(1, 17), "special": range(1)},
@@ -41,10 +42,12 @@ def test_registers_stand_between_class_token_and_patches():
     )  # fmt: skip
     torch.manual_seed(0)
     model = interp.load(Dinov2WithRegistersModel(config).eval())
-    found = segment_spans(model, {"pixel_values": torch.randn(1, 3, 32, 32)})["encoder"]
-    assert positions(found["special"]) == [0]
-    assert positions(found["register"]) == [1, 2, 3, 4]
-    assert positions(found["image"]) == list(range(5, 21))
+    for size, patches in ((32, 16), (24, 9), (48, 36)):  # also sizes that it was not trained on
+        pixels = torch.randn(1, 3, size, size)
+        found = segment_spans(model, {"pixel_values": pixels})["encoder"]
+        assert positions(found["special"]) == [0]
+        assert positions(found["register"]) == [1, 2, 3, 4]
+        assert positions(found["image"]) == list(range(5, 5 + patches))
 
 
 def test_placeholders_are_image_and_ends_of_pictures_special():

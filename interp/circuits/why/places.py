@@ -9,9 +9,13 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import OptionError, UnknownName
+from interp.heads.declaration import bound, detector
+from interp.model.segments import prompt_segments
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
+
+    from interp.model.model import Model
 
 STRONGEST = "strongest"
 AtPositions = str | Callable[..., Any] | Sequence[tuple[int, int]]
@@ -22,8 +26,8 @@ class Places:
 
     Args:
         at: "strongest" (each query's most attended key), the name of a detector such as
-            "induction", a detector or a predicate of (query, key, tokens) or (query, key), or pairs
-            of positions, which may count from the end.
+            "induction", a detector or a predicate of (query, key), (query, key, tokens) or (query,
+            key, segments), or pairs of positions, which may count from the end.
 
     Raises:
         OptionError, UnknownName: It is none of these.
@@ -39,13 +43,15 @@ class Places:
         elif hasattr(at, "predicate"):  # a declared detector
             self.predicate, self.label = at.predicate, at.name
         elif callable(at):
-            self.predicate, self.label = _of_function(at), getattr(at, "__name__", "predicate")
+            declared = detector(at)
+            self.predicate, self.label = declared.predicate, declared.name
         else:
             self.pairs = _pairs(at)
             self.label = " ".join(f"{q},{k}" for q, k in self.pairs)
 
     def of(
         self,
+        model: Model,
         ids: Sequence[int],
         seen: Bool[Tensor, "query key"],
         pattern: Float[Tensor, "query key"],
@@ -61,7 +67,9 @@ class Places:
         if self.predicate is None:
             return [(i, int(pattern[i].argmax())) for i in range(1, n) if bool(seen[i].any())]
         place = torch.arange(n)
-        found = self.predicate(place[:, None], place[None, :], torch.tensor(list(ids)))
+        tokens = torch.tensor(list(ids))
+        named = prompt_segments(model, tokens)
+        found = self.predicate(place[:, None], place[None, :], tokens, named)
         both = torch.as_tensor(found).expand(n, n) & seen.cpu()
         return [(i, j) for i, j in both.nonzero().tolist()]
 
@@ -69,7 +77,6 @@ class Places:
 def _detector(name: str) -> Callable[..., Any]:
     from interp.core.declaration import parse_name
     from interp.core.registry import METRICS
-    from interp.heads.declaration import bound
 
     known = [n for n, entry in METRICS.items() if entry.kind == "detector"]
     asked, _ = parse_name(name)
@@ -78,18 +85,10 @@ def _detector(name: str) -> Callable[..., Any]:
     declared = bound(name)
     options = declared.options
 
-    def predicate(query: Any, key: Any, tokens: Any) -> Any:
-        return declared.analysis.predicate(query, key, tokens, **options)
+    def predicate(query: Any, key: Any, tokens: Any, segments: Any) -> Any:
+        return declared.analysis.predicate(query, key, tokens, segments, **options)
 
     return predicate
-
-
-def _of_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    from inspect import signature
-
-    if len(signature(function).parameters) > 2:
-        return function
-    return lambda query, key, tokens: function(query, key)
 
 
 def _pairs(at: Any) -> tuple[tuple[int, int], ...]:

@@ -61,7 +61,7 @@ def qk_shares(
         heads: One head or several, such as "L1H2".
         prompts: Texts or lists of token ids, of any lengths.
         at: The positions: "strongest" (each query's most attended key), the name of a detector such
-            as "induction", a predicate of (query, key, tokens), or pairs of positions.
+            as "induction", a predicate as of a detector, or pairs of positions.
         dictionaries: Features of the stream that stand in place of the writers before them; see
             `StreamDictionary`.
         features: Number of features with a row of their own.
@@ -121,7 +121,7 @@ def _shares(
             parts = ScoreParts(stream, added[site], site, head)
             errors[h] = max(errors[h], parts.error)
             for row, number in enumerate(which):
-                at = places.of(given.ids[number], parts.seen[row], parts.pattern[row])
+                at = places.of(model, given.ids[number], parts.seen[row], parts.pattern[row])
                 pairs[h][number] = len(at)
                 if at:
                     terms[h][number] = score_terms(parts, row, at)

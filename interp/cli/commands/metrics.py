@@ -24,6 +24,7 @@ TITLES = {
     "categories": "Categories: attention to parts of speech, code, brackets, topics and entities",
     "cache": "Caches: what the cache of a head must keep, and which heads find a source",
     "cross": "Cross attention: where in the source the rows of the decoder look",
+    "segments": "Segments: attention between text, images and registers, on prompts that hold them",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
     "roles": "Named heads: heads that do a known part of a task, on models that can do it",
 }

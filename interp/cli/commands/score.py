@@ -47,7 +47,8 @@ GROUP = "Heads"
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="A metric, several separated by commas, a group (detectors, weights, geometry, "
-    "categories, cache, experiments, roles), 'all', or a .py file that declares one. Repeatable; "
+    "categories, cache, cross, segments, experiments, roles), 'all', or a .py file that declares "
+    "one. Repeatable; "
     "detectors and weights by default.",
 )
 @click.option(

@@ -26,8 +26,8 @@ def segment_mass(layer, *, segment: str = "image", queries: str = "all"):
     """
     import torch
 
-    from interp.model.spans import SEGMENTS
-    from interp.model.spans import segment as number
+    from interp.model.segments import SEGMENTS
+    from interp.model.segments import segment as number
     from interp_kernels.reductions import SegmentMass
 
     labels = layer.segments

@@ -27,7 +27,7 @@ from interp.heads.vision_language.result import ImageTokenEffects
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.sites import Site
-from interp.model.spans import SPECIAL, segment_labels
+from interp.model.segments import SPECIAL, segment_labels
 
 if TYPE_CHECKING:
     from interp.model.model import Model

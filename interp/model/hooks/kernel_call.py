@@ -1,23 +1,38 @@
-"""Attention calls of a model as the `Attention` of the kernels, with masks as structure."""
+"""Attention calls of a model as the `Attention` of the kernels, with masks as structure.
+
+And what predicates see there: the tokens and the segments of its stack.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
+from interp.core.prompts import Prompts
+from interp.core.protocols import PictureModel
 from interp.model.hooks.calls import Call, ComputedCall
 from interp.model.hooks.tap import built
+from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall
+from interp.model.segments import call_segments
+from interp.model.single_prompts import apart, pictured
 from interp_kernels.bias_rows import BiasRows
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
 from interp_kernels.problem import Attention
+from interp_kernels.segments import Segments
 
 
 def to_attention(
-    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: Call,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Convert an attention call to the `Attention` of the kernels.
 
@@ -27,6 +42,7 @@ def to_attention(
         tokens: the tokens that predicates read.
         cross: keys are of another sequence than queries, even if there are as many: its padding is
             not that of the queries, and both are counted from their own beginning.
+        segments: the segments that predicates read.
 
     Raises:
         UnreadableAttention: the call is not one softmax, so no queries and keys give its pattern.
@@ -37,7 +53,7 @@ def to_attention(
             "in tiles; detectors and statistics of `interp score` read it"
         )
     queries, keys = call.z.shape[2], call.v.shape[2]
-    common = _common(call, real, tokens, cross)
+    common = _common(call, real, tokens, cross, segments)
     if isinstance(call, ComputedCall):
         return Attention(
             q=call.q, k=call.k, v=call.v, scale=call.scale, softcap=call.softcap, sinks=call.sinks,
@@ -53,7 +69,12 @@ def to_attention(
 
 
 def map_positions(
-    call: MapCall, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: MapCall,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Return positions, mask and values of a map; its queries and keys are zeros without meaning.
 
@@ -64,25 +85,33 @@ def map_positions(
     zero = call.v.new_zeros(()).expand(1, 1, 1, 1)
     return Attention(
         q=zero.expand(*call.z.shape[:3], 1), k=zero.expand(*call.v.shape[:3], 1), v=call.v,
-        **masks, **_common(call, real, tokens, cross),
+        **masks, **_common(call, real, tokens, cross, segments),
     )  # fmt: skip
 
 
 def as_attention(
-    call: Call, real: Tensor, tokens: Tensor | None, *, cross: bool = False
+    call: Call,
+    real: Tensor,
+    tokens: Tensor | None,
+    *,
+    cross: bool = False,
+    segments: Segments | None = None,
 ) -> Attention:
     """Return a call as statistics take it: a softmax by its tensors, a map by its positions."""
     make: Any = map_positions if isinstance(call, MapCall) else to_attention
-    return make(call, real, tokens, cross=cross)
+    return make(call, real, tokens, cross=cross, segments=segments)
 
 
-def _common(call: Call, real: Tensor, tokens: Tensor | None, cross: bool) -> dict[str, Any]:
-    """Return padding and tokens of a call."""
+def _common(
+    call: Call, real: Tensor, tokens: Tensor | None, cross: bool, segments: Segments | None
+) -> dict[str, Any]:
+    """Return padding, tokens and segments of a call."""
     same_sequence = not cross and call.z.shape[2] == call.v.shape[2]
     return {
         "query_padding": None if bool(real.all()) else real,
         "key_padding": real if same_sequence and not bool(real.all()) else None,
         "tokens": tokens if same_sequence else None,
+        "segments": segments,
     }
 
 
@@ -144,3 +173,58 @@ def _together(bias: Tensor, mask: Any, keys: int) -> BiasRows:
         return some.expand(batch, heads, part.stop - part.start, keys)
 
     return BiasRows((batch, heads, queries, keys), bias.dtype, bias.device, rows)
+
+
+class LookedAt:
+    """Tokens and segments of one batch; one object per stack, which all of its layers share.
+
+    Args:
+        model: the model.
+        batch: the prompts, or a mapping of input tensors.
+    """
+
+    def __init__(self, model: PictureModel, batch: Prompts | Mapping[str, Any]) -> None:
+        self.model, self.given = model, batch
+        self._kept: dict[tuple, Any] = {}
+        self.inputs: Mapping[str, Any]
+        if isinstance(batch, Prompts):
+            self.inputs = {"input_ids": padded_tokens(batch, model)}
+            if batch.decoder is not None:
+                self.inputs |= {"decoder_input_ids": padded_tokens(batch.decoder, model)}
+        else:
+            self.inputs = batch
+
+    def tokens(self, site: Site, call: Call) -> Tensor | None:
+        """Return the tokens that predicates see at a site; of tensors the ids of its stack."""
+        ids = self.inputs.get("input_ids")
+        if site.stack == "decoder":
+            ids = self.inputs.get("decoder_input_ids", ids)
+        if isinstance(self.given, Prompts):
+            return ids
+        if site.stack not in ("encoder", "decoder") and "text" not in site.stack:
+            return None  # a vision or audio tower
+        if ids is None or tuple(ids.shape) != (call.z.shape[0], call.v.shape[2]):
+            return None
+        key = ("tokens", site.stack)
+        if key not in self._kept:
+            ids = apart(self.model, ids) if pictured(self.model, self.given) else ids
+            self._kept[key] = ids.to(self.model.device)
+        return self._kept[key]
+
+    def segments(self, site: Site, call: Call) -> Segments:
+        """Return the segments that predicates see at a site.
+
+        Raises:
+            PromptError: queries or keys are not the positions of the prompts.
+        """
+        shape = (call.z.shape[0], call.z.shape[2], call.v.shape[2])
+        key = ("segments", site.stack, *shape)
+        if key not in self._kept:
+            self._kept[key] = call_segments(self.model, self.inputs, site, shape)
+        return self._kept[key]
+
+
+def padded_tokens(batch: Prompts, model: PictureModel) -> Tensor:
+    """Return the tokens that predicates see, in the columns of the padded batch."""
+    ids, _ = Prompts(batch.looked_at(), padding=batch.padding).padded()
+    return ids.to(model.device)

@@ -17,6 +17,7 @@ from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.tokens import words
 from interp.heads.roles.decide import base_name
+from interp.model.segments import prompt_segments
 from interp.report.atlas.document import Atlas, Card, Example, Model, Nearest, Writes
 
 if TYPE_CHECKING:
@@ -173,7 +174,8 @@ class _Reading:
             values = weights[:, SINK:].max(1, initial=0.0)
         else:
             bound = METRICS.parse(name)
-            target = bound.analysis.predicate(at[:, None], at[None, :], ids, **bound.options)
+            named = prompt_segments(self.model, ids)
+            target = bound.analysis.predicate(at[:, None], at[None, :], ids, named, **bound.options)
             # a row in which every visible key is a target scores 1 for any head
             open_rows = (target < np.tril(np.ones(weights.shape, bool))).any(1)
             values = np.where(open_rows, (weights * target).sum(1), 0.0)

@@ -1,0 +1,43 @@
+"""Metrics that name segments, such as images, on prompts that may not hold these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.cli.progress import Voice
+from interp.core.errors import PromptError
+from interp.heads.declaration import BoundAnalysis
+from interp.heads.segment_targets import require_segments
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def with_their_segments(
+    model: Model, metrics: Sequence[BoundAnalysis], prompts: Any, voice: Voice, *, alone: bool
+) -> list[BoundAnalysis]:
+    """Return the metrics whose segments the prompts hold; the reason is reported for others.
+
+    Args:
+        model: the model.
+        metrics: metrics that apply to it.
+        prompts: the prompts of metrics of patterns.
+        voice: reports what is omitted.
+        alone: only one metric is asked for, so that its lack is an error.
+
+    Raises:
+        PromptError: the only metric has no target on these prompts.
+    """
+    kept = []
+    for metric in metrics:
+        try:
+            if metric.analysis.reads_segments:
+                require_segments(metric, model, prompts)
+        except PromptError as error:
+            if alone:
+                raise
+            voice.note(f"{metric.label} is omitted on {model.name}: {error}")
+        else:
+            kept.append(metric)
+    return kept

@@ -1,0 +1,186 @@
+"""Where a detector that names segments can have targets at all, found without running the model.
+
+Its predicate is called once with values of which nothing is known, except that a segment is none of
+those that the stack cannot have. If the answer is False for any positions and tokens, it has no
+target there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from interp.core.errors import PromptError, UnknownName
+from interp.model.joint_view import view_for
+from interp.model.segments import SEGMENTS
+from interp.model.stack_segments import possible_segments, read_inputs
+
+if TYPE_CHECKING:
+    from interp.core.prompts import Prompts
+    from interp.heads.declaration import BoundAnalysis
+    from interp.model.locate.sites import Site
+    from interp.model.model import Model
+
+
+class _Value:
+    """A value that is True, False or not known (None); the result of most operations is unknown."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, truth: bool | None = None) -> None:
+        self.truth = truth
+
+    def __and__(self, other: Any) -> _Value:
+        both = self.truth, _truth(other)
+        return _Value(False if False in both else True if both == (True, True) else None)
+
+    def __or__(self, other: Any) -> _Value:
+        return ~(~self & ~_Value(_truth(other)))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> _Value:
+        return _Value(None if self.truth is None else not self.truth)
+
+    def __bool__(self) -> bool:
+        raise TypeError("a value of which nothing is known has no truth")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **options: _Value()
+
+    def __eq__(self, other: object) -> Any:
+        return _Value()
+
+    def __ne__(self, other: object) -> Any:
+        return _Value()
+
+
+for _name in (
+    *("lt", "le", "gt", "ge", "neg", "abs", "getitem", "xor", "rxor"),
+    *(f"{side}{op}" for op in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow")
+      for side in ("", "r")),
+):  # fmt: skip
+    setattr(_Value, f"__{_name}__", lambda *given: _Value())
+
+
+def _truth(x: Any) -> bool | None:
+    return x.truth if isinstance(x, _Value) else bool(x)
+
+
+class _Named:
+    """The segment at an unknown position, one of those that are possible."""
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, possible: frozenset[str], asked: set[str]) -> None:
+        self.possible, self.asked = possible, asked
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, _Named):
+            apart = not self.possible & other.possible
+            return _Value(False if apart else None)
+        if not isinstance(other, str):
+            return _Value()  # the kernels report it with the detector's name
+        if other not in SEGMENTS:
+            raise UnknownName("segment", other, SEGMENTS)
+        self.asked.add(other)
+        if other not in self.possible:
+            return _Value(False)
+        return _Value(True if self.possible == {other} else None)
+
+    def __ne__(self, other: object) -> Any:
+        return ~(self == other)
+
+
+class _Segments:
+    def __init__(self, queries: frozenset[str], keys: frozenset[str], asked: set[str]) -> None:
+        self._of, self._asked = (queries, keys), asked
+
+    def __getitem__(self, index: Any) -> _Named:
+        return _Named(self._of[1], self._asked)
+
+    @property
+    def queries(self) -> _Segments:
+        return _Segments(self._of[0], self._of[0], self._asked)
+
+    @property
+    def keys(self) -> _Segments:
+        return _Segments(self._of[1], self._of[1], self._asked)
+
+
+def lacking_segments(
+    bound: BoundAnalysis, model: Model, site: Site, inputs: Mapping[str, Any] | None = None
+) -> tuple[set[str], set[str]] | None:
+    """Return the segments that a detector names in vain at a site, and those that are possible.
+
+    None if it may have targets there.
+
+    Args:
+        bound: the detector.
+        model: the model.
+        site: the attention.
+        inputs: of the prompts, as `read_inputs` gives them; without them of any prompt.
+
+    Raises:
+        UnknownName: it names a segment that does not exist.
+    """
+    queries, keys = possible_segments(model, site, inputs)
+    asked: set[str] = set()
+    segments = _Segments(queries, keys, asked)
+    try:
+        held = bound.analysis.predicate(_Value(), _Value(), _Value(), segments, **bound.options)
+    except UnknownName:
+        raise
+    except Exception:  # an operation that unknown values do not have: its targets decide
+        return None
+    if _truth(held) is not False:
+        return None
+    return asked - (queries | keys), set(queries | keys)
+
+
+def require_segments(
+    bound: BoundAnalysis, model: Model, prompts: Prompts | Mapping[str, Any]
+) -> None:
+    """Check that a detector that names segments can have targets on these prompts.
+
+    Raises:
+        PromptError: it cannot; the message names the segments that the prompts have.
+        UnknownName: it names a segment that does not exist.
+    """
+    view = view_for(model, prompts)
+    why = _why_without(bound, view, view.sites, read_inputs(prompts))
+    if why is not None:
+        raise PromptError(why)
+
+
+def why_no_segments(bound: BoundAnalysis, model: Model) -> str | None:
+    """Return why a detector that names segments has no target on any prompt of a model, or None."""
+    if model.elsewhere is not None:
+        return f"{bound.label}: segments of prompts are not known where {model.name} runs"
+    return _why_without(bound, model, model.joint_sites or model.sites, None)
+
+
+def _why_without(
+    bound: BoundAnalysis, model: Model, sites: Iterable[Site], inputs: Mapping[str, Any] | None
+) -> str | None:
+    missing: set[str] = set()
+    there: dict[str, str] = {}
+    for site in sites:
+        if bound.analysis.sequences == ("one" if site.stack == "cross" else "two"):
+            continue
+        lacks = lacking_segments(bound, model, site, inputs)
+        if lacks is None:
+            return None
+        missing |= lacks[0]
+        there[site.stack] = ", ".join(n for n in SEGMENTS if n in lacks[1]) or "none"
+    if not there:  # no attention of these sequences: it is refused for that
+        return None
+    whose = f"{'' if inputs is None else 'the '}prompts of {model.name}"
+    have = "; ".join(f"{stack}: {names}" for stack, names in there.items())
+    named = " or ".join(repr(name) for name in SEGMENTS if name in missing)
+    if not named:
+        return f"{bound.label} names no segment that {whose} can combine so ({have})"
+    return (
+        f"{bound.label} names the segment {named}, which {whose} do not have ({have}); give "
+        "prompts that hold it to a model that reads it, or name a segment that is there"
+    )

@@ -1,0 +1,192 @@
+"""Kinds of the positions of a stack: text, pictures, sound, special or register tokens.
+
+Of a text the ids say it: placeholders of pictures and sound, and the special tokens that config and
+tokenizer name. Of a vision tower its length says it: one position per patch, before them a class
+token (two of DeiT) and registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.errors import PromptError, UnknownName
+from interp.core.protocols import PictureModel
+from interp.model.inputs import SOUNDS, holds_pictures, image_token
+from interp.model.locate.sites import Site
+from interp_kernels.segments import PromptSegments, Segments
+
+SEGMENTS = ("text", "image", "audio", "special", "register")
+TEXT, IMAGE, AUDIO, SPECIAL, REGISTER = range(len(SEGMENTS))
+_SOUND = ("audio_token_id", "audio_token_index")
+
+
+def segment(name: str) -> int:
+    """Return the number of a segment.
+
+    Raises:
+        UnknownName: there is no such segment.
+    """
+    if name not in SEGMENTS:
+        raise UnknownName("segment", name, SEGMENTS)
+    return SEGMENTS.index(name)
+
+
+def segment_labels(
+    model: PictureModel, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
+) -> Int[Tensor, "batch position"]:
+    """Return the segment of each key of an attention, as a number of `SEGMENTS`.
+
+    Args:
+        model: the model.
+        inputs: its input tensors.
+        site: the attention; of cross attention the keys are the encoder's.
+        batch: rows of the attention.
+        positions: number of keys.
+
+    Raises:
+        PromptError: a text has another number of tokens than the attention has keys.
+    """
+    if not has_tokens(inputs, site):
+        if _sounds(inputs) and not holds_pictures(inputs):
+            return torch.full((batch, positions), AUDIO)
+        return _patches(model, inputs, positions).expand(batch, -1)
+    return _of_tokens(model, stack_ids(inputs, site), site, batch, positions)
+
+
+def query_labels(
+    model: PictureModel, inputs: Mapping[str, Any], site: Site, batch: int, positions: int
+) -> Int[Tensor, "batch position"]:
+    """Return the segment of each query of cross attention, which are the decoder's tokens.
+
+    Args:
+        model: the model.
+        inputs: its input tensors.
+        site: the cross attention.
+        batch: rows of the attention.
+        positions: number of queries.
+
+    Raises:
+        PromptError: the decoder's tokens are not among the inputs.
+    """
+    return _of_tokens(model, stack_ids(inputs, site, of_decoder=True), site, batch, positions)
+
+
+def has_tokens(inputs: Mapping[str, Any], site: Site) -> bool:
+    """Return True if the keys of an attention are tokens, False if they are patches or sound."""
+    if site.of_tower:
+        return False
+    encoded = site.stack in ("encoder", "cross")
+    return not encoded or not (_sounds(inputs) or inputs.get("input_ids") is None)
+
+
+def _sounds(inputs: Mapping[str, Any]) -> bool:
+    return any(inputs.get(name) is not None for name in SOUNDS)
+
+
+def stack_ids(inputs: Mapping[str, Any], site: Site, *, of_decoder: bool = False) -> Tensor | None:
+    """Return the ids of the stack of an attention, or of the decoder; None if there are none."""
+    of_decoder = of_decoder or site.stack == "decoder"
+    ids = inputs.get("decoder_input_ids") if of_decoder else None
+    return inputs.get("input_ids") if ids is None else ids
+
+
+def _of_tokens(model: PictureModel, ids: Any, site: Site, batch: int, positions: int) -> Tensor:
+    if ids is None or tuple(ids.shape) != (batch, positions):
+        raise PromptError(
+            f"{site.name} reads {positions} positions, which are not the tokens of the prompts; "
+            "give texts, ids or the tensors of Model.inputs"
+        )
+    return segments_of_ids(model, ids.cpu())
+
+
+def special_ids(model: PictureModel) -> list[int]:
+    """Return the ids of special tokens, which tokenizer and config name."""
+    config: Any = model.config
+    special = set(getattr(model.tokenizer, "all_special_ids", None) or ())
+    for name in (*vars(config), *vars(config.get_text_config())):
+        if name.endswith(("_token_id", "_token_index")):
+            value = getattr(config, name, None)
+            value = getattr(config.get_text_config(), name, None) if value is None else value
+            special |= set(value) if isinstance(value, list) else {value}
+    return sorted(x for x in special if isinstance(x, int))
+
+
+def segments_of_ids(model: PictureModel, ids: Int[Tensor, "*at"]) -> Int[Tensor, "*at"]:
+    """Return the segment of each token id, as a number of `SEGMENTS`."""
+    config: Any = model.config
+    labels = torch.full_like(ids, TEXT)
+    labels[torch.isin(ids, torch.tensor(special_ids(model), dtype=ids.dtype))] = SPECIAL
+    pictures = [image_token(config), getattr(config, "video_token_id", None)]
+    for tokens, number in ((pictures, IMAGE), (sound_tokens(config), AUDIO)):
+        for token in tokens:
+            if token is not None:
+                labels[ids == token] = number
+    return labels
+
+
+def sound_tokens(config: Any) -> list[int]:
+    """Return the tokens that stand for parts of a sound."""
+    found = (getattr(config, name, None) for name in _SOUND)
+    return [token for token in found if token is not None]
+
+
+def _patches(model: PictureModel, inputs: Mapping[str, Any], positions: int) -> Tensor:
+    """Return the segments of a vision tower: special tokens, registers, then patches."""
+    vision: Any = getattr(model.config, "vision_config", model.config)
+    sides = []
+    for name in ("image_size", "patch_size"):
+        value = getattr(vision, name, None)
+        sides.append((value, value) if isinstance(value, int) else tuple(value or ()))
+    image, patch = sides
+    pixels = inputs.get("pixel_values")
+    if isinstance(pixels, Tensor) and pixels.dim() >= 4:  # may be of another size than trained on
+        image = tuple(pixels.shape[-2:])
+    labels = torch.full((1, positions), IMAGE)
+    if len(image) != 2 or len(patch) != 2:
+        return labels
+    before = positions - (image[0] // patch[0]) * (image[1] // patch[1])
+    if before > 0:
+        registers = min(before, int(getattr(vision, "num_register_tokens", 0) or 0))
+        labels[:, : before - registers] = SPECIAL
+        labels[:, before - registers : before] = REGISTER
+    return labels
+
+
+def call_segments(
+    model: PictureModel, inputs: Mapping[str, Any], site: Site, shape: tuple[int, int, int]
+) -> Segments:
+    """Return the segments of queries and keys of an attention, as its predicates read them.
+
+    Args:
+        model: the model.
+        inputs: its input tensors; of a null the tokens that predicates look at.
+        site: the attention.
+        shape: rows, queries and keys of the call.
+
+    Raises:
+        PromptError: queries or keys are not the positions of the inputs.
+    """
+    batch, queries, keys = shape
+    of_keys = segment_labels(model, inputs, site, batch, keys)
+    of_queries = None
+    if site.stack == "cross":
+        of_queries = query_labels(model, inputs, site, batch, queries).to(model.device)
+    return Segments(SEGMENTS, of_keys.to(model.device), of_queries)
+
+
+def prompt_segments(model: PictureModel, ids: Tensor | np.ndarray) -> PromptSegments:
+    """Return the segments of one prompt of tokens, as a tensor or an array like its ids."""
+    labels = segments_of_ids(model, torch.as_tensor(ids))
+    return PromptSegments(SEGMENTS, labels.numpy() if isinstance(ids, np.ndarray) else labels)
+
+
+def segments_of_words(words: Sequence[str]) -> PromptSegments:
+    """Return the segments of a drawn example: words that name a segment are of it, others text."""
+    numbers = [SEGMENTS.index(word) if word in SEGMENTS else TEXT for word in words]
+    return PromptSegments(SEGMENTS, np.array(numbers))

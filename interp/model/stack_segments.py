@@ -1,0 +1,103 @@
+"""Segments that the stacks of a model can have, on given prompts or on any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from interp.core.prompts import Prompts
+from interp.model.inputs import PICTURES, SOUNDS, image_token, takes
+from interp.model.locate.sites import Site
+from interp.model.segments import (
+    AUDIO,
+    IMAGE,
+    REGISTER,
+    SEGMENTS,
+    SPECIAL,
+    TEXT,
+    has_tokens,
+    segments_of_ids,
+    sound_tokens,
+    stack_ids,
+)
+
+if TYPE_CHECKING:
+    from interp.model.model import Model
+
+
+def read_inputs(prompts: Prompts | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return given tensors, or the tokens that predicates look at, one row of all prompts."""
+    if not isinstance(prompts, Prompts):
+        return prompts
+    found = {"input_ids": _distinct(prompts)}
+    return found if prompts.decoder is None else found | {
+        "decoder_input_ids": _distinct(prompts.decoder)
+    }  # fmt: skip
+
+
+def _distinct(prompts: Prompts) -> Tensor:
+    return torch.tensor([sorted({token for ids in prompts.looked_at() for token in ids})])
+
+
+def possible_segments(
+    model: Model, site: Site, inputs: Mapping[str, Any] | None = None
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the segments that queries and keys of an attention can have.
+
+    Those of tokens are read from the ids; of a tower only its positions decide whether there is a
+    class token, so that `special` is possible.
+
+    Args:
+        model: the model.
+        site: the attention.
+        inputs: tensors as `read_inputs` gives them; without them, what any prompt can hold.
+    """
+    keys = _possible(model, site, inputs)
+    if site.stack != "cross":
+        return keys, keys
+    return _of_text(model, _ids(inputs, site, of_decoder=True)), keys
+
+
+def _possible(model: Model, site: Site, inputs: Mapping[str, Any] | None) -> frozenset[str]:
+    if inputs is None:
+        named = takes(model.module)
+        encoded = site.stack in ("encoder", "cross") and "input_ids" not in named
+        of_tokens = not (site.of_tower or encoded)
+    else:
+        named = {name for name, x in inputs.items() if x is not None}
+        of_tokens = has_tokens(inputs, site)
+    if of_tokens:
+        return _of_text(model, _ids(inputs, site))
+    found: set[int] = set()
+    if named & {*PICTURES}:
+        vision: Any = getattr(model.config, "vision_config", model.config)
+        found |= {IMAGE, SPECIAL}
+        found |= {REGISTER} if getattr(vision, "num_register_tokens", 0) else set()
+    if named & {*SOUNDS}:
+        found |= {AUDIO}
+    return frozenset(SEGMENTS[n] for n in found)
+
+
+def _ids(
+    inputs: Mapping[str, Any] | None, site: Site, *, of_decoder: bool = False
+) -> Tensor | None:
+    """Return the ids of a stack that are no padding."""
+    ids = None if inputs is None else stack_ids(inputs, site, of_decoder=of_decoder)
+    if ids is None:
+        return None
+    own = ids is inputs.get("decoder_input_ids")  # pyright: ignore[reportOptionalMemberAccess]
+    mask: Any = inputs.get("decoder_attention_mask" if own else "attention_mask")  # pyright: ignore[reportOptionalMemberAccess]
+    whole = isinstance(mask, Tensor) and mask.shape == ids.shape
+    return ids[mask.to(ids.device).bool()] if whole else ids.flatten()
+
+
+def _of_text(model: Model, ids: Tensor | None) -> frozenset[str]:
+    if ids is not None:
+        return frozenset(SEGMENTS[n] for n in segments_of_ids(model, ids.cpu()).unique().tolist())
+    found = {TEXT, SPECIAL}
+    found |= set() if image_token(model.config) is None else {IMAGE}
+    found |= {AUDIO} if sound_tokens(model.config) else set()
+    return frozenset(SEGMENTS[n] for n in found)
