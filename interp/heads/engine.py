@@ -319,7 +319,7 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        cross = site.stack == "cross"
+        cross = not site.of_one_sequence
         attention = as_attention(call, real, self._tokens(site, call), cross=cross)
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))

@@ -31,7 +31,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     ]
     has = {
         "qk": site.has_qk,
-        "self": site.stack != "cross",
+        "self": site.of_one_sequence,
         "cross": site.stack == "cross",
         "heads": site.n_heads > 1,
         "previous": bool(before),

@@ -54,7 +54,7 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
 
     def visit(site: Site, call: Any, real: Tensor) -> None:
-        if site.stack in found or site.stack == "cross":
+        if site.stack in found or not site.of_one_sequence:
             return
         labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
             real.device

@@ -17,7 +17,9 @@ class Where:
     scale: float = 1.0
 
 
-TOWERS = ("vision", "image", "video", "audio")  # stacks beside one over text, by their first word
+POOLING = "pooling"  # stack of attentions with one learned query, which follow a tower's layers
+# stacks beside one over text, by their first word
+TOWERS = ("vision", "image", "video", "audio", POOLING)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Site:
     def of_tower(self) -> bool:
         """True if the stack reads pictures or sound, beside one that reads text."""
         return self.stack.partition("_")[0] in TOWERS
+
+    @property
+    def of_one_sequence(self) -> bool:
+        """True if queries and keys are positions of the same sequence."""
+        return self.stack not in ("cross", POOLING)
 
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
