@@ -20,6 +20,9 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
     detectors leave out cross attention and a pooling attention, whose query is a parameter, unless
     a detector is declared for two sequences. Predicates on tokens need a model with token input.
     """
+    if bound.analysis.kind == "weights":
+        learned = "its query is a parameter, so it has no circuits of queries and keys"
+        return learned if site.stack == POOLING else None
     if bound.analysis.kind == "measurement":
         from interp.heads.measuring import lacking
 

@@ -131,7 +131,8 @@ def rows_of(
     if beside:
         made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
     apart = [s for s in model.sites if not s.of_one_sequence and s not in found.values]
-    if apart and metric.patterned() and (why := left_out_of_two(metric, apart, model)):
+    scored = metric.patterned() or metric.analysis.kind == "weights"
+    if apart and scored and (why := left_out_of_two(metric, apart, model)):
         made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}

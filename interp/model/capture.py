@@ -18,7 +18,7 @@ from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site, Where, softmax_sites
+from interp.model.locate.sites import POOLING, Site, Where, softmax_sites
 from interp.model.locate.streams import unavailable
 
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ def requested(
                     f"so no single {name} produces them; scores and pattern can be captured"
                 )
             if name in STREAM_NAMES and name not in site.streams:
+                if site.stack == POOLING and layers is None and stack is None and len(sites) > 1:
+                    continue  # it follows the last layer; captured where there is a stream
                 raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
     return CaptureRequest(
         names, sites, chosen, _index(rows, "rows"), _index(positions, "positions")
@@ -272,6 +274,8 @@ class Recorder:
                 if site in beside and name not in site.streams:
                     continue
                 if name in STREAM_NAMES:
+                    if name not in site.streams:
+                        continue  # of a pooling attention, see `requested`
                     where = site.streams[name]
                     watched.setdefault((where.module, where.run, where.side), []).append(
                         (name, site, where)

@@ -95,7 +95,12 @@ def vision_sites(model: Model) -> list[Site]:
 def expected_size(model: Model) -> tuple[int, int, int]:
     """Return channels, height and width of the images that the config asks for."""
     config = vision_config(model)
-    size = config.image_size
+    size = getattr(config, "image_size", None)
+    if size is None:
+        raise PromptError(
+            f"{model.name} reads patches of images of any shape (its config has no image_size), so "
+            "its images have no one grid; capture, score or edit it with the tensors of its processor"
+        )
     high, wide = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
     return int(getattr(config, "num_channels", 3)), high, wide
 

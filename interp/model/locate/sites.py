@@ -72,6 +72,15 @@ def softmax_sites(sites: Iterable[Site]) -> list[Site]:
     return [site for site in sites if site.kind == "softmax"]
 
 
+def circuit_sites(sites: Iterable[Site]) -> list[Site]:
+    """Return the softmax sites whose queries, keys and values are all read from a stream.
+
+    The query of a pooling attention is a parameter, so it has no circuit of queries and keys, and
+    it follows the last layer, so nothing composes with it.
+    """
+    return [site for site in softmax_sites(sites) if site.stack != POOLING]
+
+
 def skipped_layers(sites: Iterable[Site]) -> str:
     """State in one sentence which layers were left out; empty where none was."""
     by_kind: dict[str, list[str]] = {}
