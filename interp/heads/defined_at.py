@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from interp.heads.declaration import BoundAnalysis
-from interp.model.locate.sites import POOLING, Site
+from interp.model.locate.sites import APART, POOLING, Site
 from interp_kernels.reductions import Distance
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
     a detector is declared for two sequences. Predicates on tokens need a model with token input.
     """
     if bound.analysis.kind == "weights":
-        learned = "its query is a parameter, so it has no circuits of queries and keys"
-        return learned if site.stack == POOLING else None
+        return _no_circuits(site)
     if bound.analysis.kind == "measurement":
         from interp.heads.measuring import lacking
 
@@ -33,8 +32,16 @@ def why_left_out(bound: BoundAnalysis, site: Site, model: Model) -> str | None:
     sequences = bound.analysis.sequences if bound.analysis.kind == "detector" else "any"
     if site.stack != "cross" and sequences == "two":
         return "it is about queries and keys of two sequences"
-    if site.of_one_sequence:
-        return None
+    return None if site.stack not in APART else _apart(bound, site, sequences)
+
+
+def _no_circuits(site: Site) -> str | None:
+    learned = "its query is a parameter, so it has no circuits of queries and keys"
+    return learned if site.stack == POOLING else None
+
+
+def _apart(bound: BoundAnalysis, site: Site, sequences: str) -> str | None:
+    """Return why positions of queries and keys cannot be compared as a metric does, or None."""
     apart = "queries and keys are of different sequences"
     if site.stack == POOLING:
         apart = "the query of a pooling attention is a parameter without a position"

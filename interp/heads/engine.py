@@ -25,7 +25,7 @@ from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import as_attention
 from interp.model.hooks.tap import tap_is_open
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import APART, Site
 from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.single_prompts import apart, pictured, single_prompts
@@ -319,7 +319,7 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        cross = not site.of_one_sequence
+        cross = site.stack in APART
         attention = as_attention(call, real, self._tokens(site, call), cross=cross)
         if self.masks is not None and site.name not in self.masks:
             known = isinstance(call, (ComputedCall, MapCall))

@@ -27,7 +27,7 @@ from interp.heads.defined_at import left_out_of_two
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import Site, skipped_layers
+from interp.model.locate.sites import APART, Site, skipped_layers
 from interp.model.single_prompts import pictured, single_prompts
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def rows_of(
     beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
     if beside:
         made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
-    apart = [s for s in model.sites if not s.of_one_sequence and s not in found.values]
+    apart = [s for s in model.sites if s.stack in APART and s not in found.values]
     scored = metric.patterned() or metric.analysis.kind == "weights"
     if apart and scored and (why := left_out_of_two(metric, apart, model)):
         made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))

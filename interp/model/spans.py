@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.core.errors import PromptError, UnknownName
 from interp.model.inputs import holds_pictures, image_token
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import APART, Site
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -54,7 +54,7 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
 
     def visit(site: Site, call: Any, real: Tensor) -> None:
-        if site.stack in found or not site.of_one_sequence:
+        if site.stack in found or site.stack in APART:
             return
         labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
             real.device

@@ -99,7 +99,7 @@ def expected_size(model: Model) -> tuple[int, int, int]:
     if size is None:
         raise PromptError(
             f"{model.name} reads patches of images of any shape (its config has no image_size), so "
-            "its images have no one grid; capture, score or edit it with the tensors of its processor"
+            "there is no one grid; capture, score or edit it with the tensors of its processor"
         )
     high, wide = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
     return int(getattr(config, "num_channels", 3)), high, wide

@@ -1,8 +1,8 @@
 """Attention of `torch.nn.MultiheadAttention`, which runs as one function of torch.
 
-The function projects, attends and projects back in one step, so neither its products nor its output
-projection are visible to hooks. Here the same function runs with the identity in place of the output
-matrix, which gives z, and the output projection then runs as the module that it is.
+The function projects, attends and projects back in one step, so neither its products nor its
+output projection are visible to hooks. Here the same function runs with the identity in place of
+the output matrix, which gives z, and the output projection then runs as the module that it is.
 """
 
 from __future__ import annotations
@@ -76,10 +76,9 @@ class MultiheadCall:
         return self._heads(z), weights
 
     def projected(self, z: Tensor) -> Tensor:
-        """Run the output projection on z as a module."""
-        flat = z.permute(2, 0, 1, 3).reshape(z.shape[2], z.shape[0], -1)
+        """Run the output projection on z as a module, which hooks see with the batch axis first."""
         out_proj: Any = self.module.get_submodule("out_proj")
-        return out_proj(flat.to(out_proj.weight.dtype))
+        return out_proj(z.transpose(1, 2).flatten(2).to(out_proj.weight.dtype)).transpose(0, 1)
 
     def call(self, z: Tensor) -> ComputedCall:
         """Return the call in the form that visitors read."""

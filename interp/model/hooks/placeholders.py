@@ -191,16 +191,15 @@ class PlaceholderWatch(SoftmaxWatch):
         self._seen(module, call)
         return arrange.back(_assigned(module, call, z)).to(out.dtype)
 
-    def _multihead(
-        self, module: nn.Module, given: MultiheadCall
-    ) -> tuple[Tensor, Tensor | None]:
+    def _multihead(self, module: nn.Module, given: MultiheadCall) -> tuple[Tensor, Tensor | None]:
         """Report the attention, and return the output that its visitor computed."""
         if module not in self.places:
             return super()._multihead(module, given)
         call = given.call(given.value.new_zeros(()).expand(given.shape))
         z = call.z
         self._seen(module, call)
-        weights = placeholder(given.weights_shape, z.dtype, z.device) if given.weights_shape else None
+        shape = given.weights_shape
+        weights = None if shape is None else placeholder(shape, z.dtype, z.device)
         return given.projected(_assigned(module, call, z)), weights
 
     def _in_place_of_sdpa(self, module: nn.Module, args: tuple, kwargs: Mapping) -> Tensor:

@@ -214,9 +214,7 @@ class SoftmaxWatch(TorchFunctionMode):
             call.derived, call.order = arrange.call(formula, product, out), formula.order
         return call, arrange.back
 
-    def _multihead(
-        self, module: nn.Module, given: MultiheadCall
-    ) -> tuple[Tensor, Tensor | None]:
+    def _multihead(self, module: nn.Module, given: MultiheadCall) -> tuple[Tensor, Tensor | None]:
         """Report the attention of a `torch.nn.MultiheadAttention` and return its output."""
         z, weights = given.mixed()
         call = given.call(z)

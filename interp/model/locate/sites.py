@@ -18,6 +18,7 @@ class Where:
 
 
 POOLING = "pooling"  # stack of attentions with one learned query, which follow a tower's layers
+APART = ("cross", POOLING)  # stacks whose queries are not positions of the sequence of their keys
 # stacks beside one over text, by their first word
 TOWERS = ("vision", "image", "video", "audio", POOLING)
 
@@ -56,11 +57,6 @@ class Site:
     def of_tower(self) -> bool:
         """True if the stack reads pictures or sound, beside one that reads text."""
         return self.stack.partition("_")[0] in TOWERS
-
-    @property
-    def of_one_sequence(self) -> bool:
-        """True if queries and keys are positions of the same sequence."""
-        return self.stack not in ("cross", POOLING)
 
     def kv_head(self, head: int) -> int:
         """Return the key-value head that a query head reads."""
