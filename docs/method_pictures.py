@@ -115,6 +115,26 @@ CAPTIONS = {
         "translation, with the gold links as circles. The first source word, which sets the order, "
         "has no translation."
     ),
+    "vision": (
+        "`bundled:shapes-spurious`, a vision transformer in which L2H1 was planted to read a "
+        "spurious cue: share of the votes of images that it makes wrong, minus that of right ones."
+    ),
+    "vision_language": (
+        "A planted LLaVA model: share of each head's attention to the picture that is on its "
+        "sinks. L2H2 was planted to attend to a sink."
+    ),
+    "chains": (
+        "`planted:induction` on a chain with planted dependencies: mean attention from each "
+        f"sentence to each earlier one. {_BY_ROW}"
+    ),
+    "context": (
+        "`planted:induction` on documents with known sources: how often each way finds them first, "
+        "on documents that chose no heads."
+    ),
+    "graphs": (
+        "`planted:induction` on twelve tokens and their repetition: the strongest edge of each "
+        "token in the attention of L1H0, which leads to what followed its first copy."
+    ),
     "probes": (
         "`planted:induction`: a probe of the last token tells which of two tokens followed its "
         "earlier copy. Rise of the held-out loss when the features of a head are set to their "
@@ -382,6 +402,50 @@ def _probes() -> go.Figure:
     return train_probe(output_features(model, prompts), labels, documents, permutations=0).plot(8)
 
 
+def _vision() -> go.Figure:
+    from interp.bundled.shape_images import shape_images
+    from interp.heads.vision import locate_spurious_heads
+
+    images = shape_images(0, 120, aligned=0.5)
+    model = interp.load("bundled:shapes-spurious")
+    return locate_spurious_heads(model, images, images.labels, images.cues).plot()
+
+
+def _vision_language() -> go.Figure:
+    from interp.heads.vision_language import visual_sinks
+    from interp.planted import image_text
+
+    planted = image_text()
+    model = interp.load(planted.model, name="planted picture")
+    return visual_sinks(model, planted.prompts(8)[0]).plot()
+
+
+def _chains() -> Any:
+    from interp.heads import chains
+
+    model = interp.load("planted:induction")
+    [chain] = chains.linked_chains(model, chains=1, sentences=10, length=6, anchors=1, links=3)
+    attention = chains.sentence_attention(model, chain)
+    names = [str(i) for i in range(len(attention))]
+    return _grid(attention, names, names, "attention between sentences")
+
+
+def _context() -> go.Figure:
+    from interp.heads import chains, context
+
+    model = interp.load("planted:induction")
+    documents = chains.linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
+    return context.judge_sources(model, documents, ways=["heads", "leave_one_out"], k=1).plot()
+
+
+def _graphs() -> go.Figure:
+    from interp.heads import graphs
+
+    model = interp.load("planted:induction")
+    prompt = [0, *range(1, 13), *range(1, 13)]
+    return graphs.attention_graph(model, prompt, heads=["L1H0"], threshold="row:1").plot()
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
@@ -399,6 +463,11 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "needle": _needle,
     "outliers": _sinks,
     "lens": _lens,
+    "vision": _vision,
+    "vision_language": _vision_language,
+    "chains": _chains,
+    "context": _context,
+    "graphs": _graphs,
     "probes": _probes,
 }
 
