@@ -108,6 +108,19 @@ def test_the_command(run, made: Path) -> None:
     assert len(list(out.rglob("maps.html"))) == 1
 
 
+def test_the_guide_shows_what_the_command_prints(run, made: Path, monkeypatch) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "guides" / "vision_heads.md"
+    [shown] = re.findall(r"```text\n(.*?)```", guide.read_text(encoding="utf-8"), re.DOTALL)
+    monkeypatch.chdir(made)
+    (made / "my-clip").symlink_to("clip")
+    for part in shown.split("$ interp ")[1:]:
+        command, *lines = part.splitlines()
+        printed = run(*command.split(), "-q").stdout.splitlines()
+        for mine, own in zip(lines, printed, strict=True):
+            if "residual" not in mine:  # rounding, which differs between machines
+                assert re.sub(r" ± \S+", "", mine).split() == re.sub(r" ± \S+", "", own).split()
+
+
 def test_images_without_texts_have_the_classes_of_their_folders(
     clip: interp.Model, made: Path
 ) -> None:
