@@ -58,7 +58,7 @@ def require_maps(names: Sequence[str]) -> None:
             ATTRIBUTION_METHODS.parse(name)
 
 
-def maps_of(model: Model, names: Sequence[str]) -> tuple[str, ...]:
+def maps_to_draw(model: Model, names: Sequence[str]) -> tuple[str, ...]:
     """Return the maps to draw; by default those that the model has.
 
     A model of two towers has no rollout, since an attribution explains one stack.

@@ -92,7 +92,7 @@ def vision(
     from interp.cli.vision_images import Pictures
     from interp.cli.vision_measures import (
         chosen_measures,
-        maps_of,
+        maps_to_draw,
         measures_of_images,
         require_maps,
         text_of_vision,
@@ -128,5 +128,5 @@ def vision(
         table = write_head_table(found, out, name)
         if table is not None:
             voice.note(f"{table}: all scores of heads (interp atlas {out})")
-        page = write_maps(model, pictures, maps_of(model, maps), out, name, about)
+        page = write_maps(model, pictures, maps_to_draw(model, maps), out, name, about)
         voice.note(f"{page}: maps over images")
