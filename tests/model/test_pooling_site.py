@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from heads.vision.towers import module_of, noise, tower
+from heads.vision.towers import CONFIGS, module_of, noise, tower
 from torch import Tensor, nn
 from zoo.joint import joint_model
 
 import interp
 from interp.core.errors import OptionError, UnreadableAttention
-from interp.heads.vision import describe_heads, image_direct_effects
+from interp.heads.vision import describe_heads, image_direct_effects, image_maps
 from interp.heads.vision.parts import image_parts
 from interp.model.check import check_model
 from interp.model.edits import zero
@@ -152,6 +152,19 @@ def test_a_pooling_head_is_described_by_the_text_that_it_writes() -> None:
     assert rows.loc["L2H1", "score"] > 0.99
     assert rows.loc["L2H0", "score"] < 0.7
     assert rows.loc["L2H1", "stack"] == "pooling"
+
+
+def test_attributions_follow_the_layers_before_it() -> None:
+    """A classifier on the mean of the patches: its pooling runs, and its logits do not read it."""
+    config: Any = transformers.SiglipConfig(
+        text_config={"num_hidden_layers": 1}, vision_config=CONFIGS[VISION], num_labels=3
+    )
+    model = interp.load(transformers.SiglipForImageClassification(config).eval().double())
+    assert model.stacks == ("encoder", "pooling")
+    [rollout] = image_maps(model, noise(1), ["rollout"]).maps
+    pattern = model.capture({"pixel_values": noise(1)}, stack="encoder").stack("pattern").mean(2)
+    first, second = ((x[0] + torch.eye(16)) / 2 for x in pattern)
+    np.testing.assert_allclose(rollout.ravel(), (second @ first).mean(0).numpy(), atol=1e-9)
 
 
 def test_images_of_any_shape() -> None:
