@@ -19,11 +19,6 @@ CAPTIONS = {
         "`bundled:reorder` on sentence pairs: its four cross-attention heads. The heads of layer 1 "
         f"find the translated word wherever it is, so their order is mixed. {_BY_ROW}"
     ),
-    "segments": (
-        "`image_readers`, a planted model: L1H2 attends from text to the images, L1H0 to the first "
-        "token, L0H1 among images; all others attend evenly, and score the share of image tokens. "
-        f"{_BY_ROW}"
-    ),
     "experiments": (
         "`planted:zoo`. Metrics of outliers and sinks are high for several random heads too: "
         "compare with the null. "
@@ -92,9 +87,34 @@ CAPTIONS = {
         "translation, with the gold links as circles. The first source word, which sets the order, "
         "has no translation."
     ),
+    "vision": (
+        "`bundled:shapes-spurious`, a vision transformer in which L2H1 was planted to read a "
+        "spurious cue: share of the votes of images that it makes wrong, minus that of right ones."
+    ),
+    "vision_language": (
+        "A planted LLaVA model: share of each head's attention to the picture that is on its "
+        "sinks. L2H2 was planted to attend to a sink."
+    ),
+    "chains": (
+        "`planted:induction` on a chain with planted dependencies: mean attention from each "
+        f"sentence to each earlier one. {_BY_ROW}"
+    ),
+    "context": (
+        "`planted:induction` on documents with known sources: how often each way finds them first, "
+        "on documents that chose no heads."
+    ),
+    "graphs": (
+        "`planted:induction` on twelve tokens and their repetition: the strongest edge of each "
+        "token in the attention of L1H0, which leads to what followed its first copy."
+    ),
     "probes": (
         "`planted:induction`: a probe of the last token tells which of two tokens followed its "
         "earlier copy. Rise of the held-out loss when the features of a head are set to their "
         "mean, with its 95 % interval over documents. L1H0 is the planted induction head."
+    ),
+    "segments": (
+        "`image_readers`, a planted model: L1H2 attends from text to the images, L1H0 to the first "
+        "token, L0H1 among images; all others attend evenly, and score the share of image tokens. "
+        f"{_BY_ROW}"
     ),
 }

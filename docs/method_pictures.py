@@ -303,6 +303,50 @@ def _probes() -> go.Figure:
     return train_probe(output_features(model, prompts), labels, documents, permutations=0).plot(8)
 
 
+def _vision() -> go.Figure:
+    from interp.bundled.shape_images import shape_images
+    from interp.heads.vision import locate_spurious_heads
+
+    images = shape_images(0, 120, aligned=0.5)
+    model = interp.load("bundled:shapes-spurious")
+    return locate_spurious_heads(model, images, images.labels, images.cues).plot()
+
+
+def _vision_language() -> go.Figure:
+    from interp.heads.vision_language import visual_sinks
+    from interp.planted import image_text
+
+    planted = image_text()
+    model = interp.load(planted.model, name="planted picture")
+    return visual_sinks(model, planted.prompts(8)[0]).plot()
+
+
+def _chains() -> Any:
+    from interp.heads import chains
+
+    model = interp.load("planted:induction")
+    [chain] = chains.linked_chains(model, chains=1, sentences=10, length=6, anchors=1, links=3)
+    attention = chains.sentence_attention(model, chain)
+    names = [str(i) for i in range(len(attention))]
+    return _grid(attention, names, names, "attention between sentences")
+
+
+def _context() -> go.Figure:
+    from interp.heads import chains, context
+
+    model = interp.load("planted:induction")
+    documents = chains.linked_chains(model, chains=8, sentences=10, length=6, anchors=1, links=3)
+    return context.judge_sources(model, documents, ways=["heads", "leave_one_out"], k=1).plot()
+
+
+def _graphs() -> go.Figure:
+    from interp.heads import graphs
+
+    model = interp.load("planted:induction")
+    prompt = [0, *range(1, 13), *range(1, 13)]
+    return graphs.attention_graph(model, prompt, heads=["L1H0"], threshold="row:1").plot()
+
+
 PICTURES: dict[str, Callable[[], Any]] = {
     **{group: partial(_scores, group) for group in ZOO},
     "categories": _categories,
@@ -321,6 +365,11 @@ PICTURES: dict[str, Callable[[], Any]] = {
     "needle": _needle,
     "outliers": _sinks,
     "lens": _lens,
+    "vision": _vision,
+    "vision_language": _vision_language,
+    "chains": _chains,
+    "context": _context,
+    "graphs": _graphs,
     "probes": _probes,
 }
 

@@ -125,6 +125,31 @@ SECTIONS = {
         "`interp align MODEL PAIRS.jsonl`; `interp.heads.alignment`. Heads are chosen on some pairs"
         " of sentences, or recordings, and judged on the others.",
     ),
+    "vision": (
+        "Heads that look at images",
+        "`interp vision MODEL --images DIR`; `interp.heads.vision`. For vision transformers and the"
+        " image towers of CLIP and SigLIP. What is found on some images is judged on others.",
+    ),
+    "vision_language": (
+        "Pictures inside text",
+        "`interp pictures MODEL`; `interp.heads.vision_language`. For models that read pictures "
+        "inside text, such as LLaVA.",
+    ),
+    "chains": (
+        "Sentences of a chain of thought",
+        "`interp anchors MODEL TEXT`; `interp.heads.chains`. Which sentences of a long text later "
+        "ones attend to and depend on.",
+    ),
+    "context": (
+        "Which sentences of a prompt an answer rests on",
+        "`interp sources MODEL TEXT`; `interp.heads.context`. Heads are chosen on some documents "
+        "and judged on the others.",
+    ),
+    "graphs": (
+        "Attention as a graph",
+        "`interp attention-graph MODEL`; `interp.heads.graphs`. Graphs of one prompt or network, "
+        "with their measures beside random graphs of equal degrees.",
+    ),
     "probes": (
         "What heads carry: linear probes",
         "`interp probe FILE MODEL`; `interp.probes`. Folds are of whole documents, and a probe is "
@@ -142,6 +167,11 @@ PACKAGES = {
     "outliers": "interp.heads.outliers",
     "lens": "interp.lens",
     "alignment": "interp.heads.alignment",
+    "vision": "interp.heads.vision",
+    "vision_language": "interp.heads.vision_language",
+    "chains": "interp.heads.chains",
+    "context": "interp.heads.context",
+    "graphs": "interp.heads.graphs",
     "probes": "interp.probes",
 }
 BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
@@ -186,6 +216,15 @@ NO_METHODS = {
         "made_sentence_pairs", "pair_alignment", "parse_links", "read_sentence_pairs",
         "spectrogram_attention", "token_frames", "wait_k_delays",
     },
+    "interp.heads.vision": {
+        # inputs, parts and measures that several methods share
+        "attention_iou", "image_batch", "image_parts", "image_readout", "pointing_game",
+        "read_images", "text_embeddings", "text_span",
+    },
+    "interp.heads.vision_language": set(),
+    "interp.heads.chains": {"hide_spans", "linked_chains", "sentence_spans", "vertical_scores"},
+    "interp.heads.context": {"sentence_documents"},
+    "interp.heads.graphs": {"graph_of", "kept_edges", "node_attention", "read_graph"},
     "interp.probes": {"read_probe_items", "recorded_features"},
 }  # fmt: skip
 NULLS = {"shuffled-tokens": "tokens shuffled", "random-init": "random weights"}
@@ -349,10 +388,7 @@ def table(part: str, found: list[Row]) -> str:
     if part == "importance":
         heads["definition"] = "the question it answers"
     used = [c for c in heads if any(getattr(row, c) for row in found)]
-    lines = [
-        "| " + " | ".join(heads[c] for c in used) + " |",
-        "|" + "---|" * len(used),
-    ]
+    lines = ["| " + " | ".join(heads[c] for c in used) + " |", "|" + "---|" * len(used)]
     for row in found:
         cells = {c: " ".join(getattr(row, c).split()).replace("|", "\\|") for c in used}
         cells["name"] = f"`{cells['name']}`"

@@ -25,7 +25,7 @@ from interp.model.given import takes_model
 from interp.model.load import load
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import ReadMatrix
-from interp.model.locate.sites import Site, softmax_sites
+from interp.model.locate.sites import Site, circuit_sites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,7 +124,7 @@ def tucker_loss(
     """
     if not shares or not all(0 < share <= 1 for share in shares):
         raise OptionError(f"shares={tuple(shares)}: give shares of d_model in (0, 1]")
-    sites = softmax_sites(model.sites)
+    sites = circuit_sites(model.sites)
     factors = {site: factor_of(model, site) for site in sites}
     clean, worse = _value(model, task), -task.sign
     ranks = [max(1, round(share * model.d_model)) for share in shares]

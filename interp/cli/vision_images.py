@@ -61,8 +61,8 @@ class Pictures:
             made = _drawn(model, number, seed)
             return cls(made.pixels, "drawn by the package", made.labels, made.masks, made.cues,
                        *lines)  # fmt: skip
-        found = read_images(model, images, masks=masks, resize=resize, limit=number)
-        given = None if cues is None else _cues(model, cues, found.names)
+        found = read_images(model, images, masks=masks, resize=resize, limit=number, texts=lines[0])
+        given = None if cues is None else _cues(model, cues, found.names, lines[0])
         return cls(found.pixels, str(images), found.labels, found.masks, given, *lines)
 
     @property
@@ -93,9 +93,11 @@ def _lines(path: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _cues(model: Model, path: Path, names: Sequence[str]) -> np.ndarray:
+def _cues(
+    model: Model, path: Path, names: Sequence[str], texts: Sequence[str] | None
+) -> np.ndarray:
     """Return the class each image's cue suggests, from a CSV of image and class."""
-    from interp.heads.vision.images import checked_labels
+    from interp.heads.vision.images import checked_labels, classes_by_text, has_classes
 
     with path.open(encoding="utf-8", newline="") as file:
         given = {row[0]: row[1].strip() for row in csv.reader(file) if len(row) == 2}
@@ -108,5 +110,9 @@ def _cues(model: Model, path: Path, names: Sequence[str]) -> np.ndarray:
     found = np.full(len(names), -1)
     shown = [i for i, name in enumerate(names) if given[name]]
     if shown:
-        found[shown] = checked_labels(model, [given[names[i]] for i in shown], len(shown))
+        told = [given[names[i]] for i in shown]
+        own = has_classes(model)
+        found[shown] = (
+            checked_labels(model, told, len(told)) if own else classes_by_text(told, texts)
+        )
     return found

@@ -58,6 +58,17 @@ def require_maps(names: Sequence[str]) -> None:
             ATTRIBUTION_METHODS.parse(name)
 
 
+def maps_to_draw(model: Model, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the maps to draw; by default those that the model has.
+
+    A model of two towers has no rollout, since an attribution explains one stack.
+    """
+    from interp.model.softmax_view import layers_view
+
+    alone = len(layers_view(model).stacks) == 1
+    return tuple(names) or (("class_attention", "rollout") if alone else ("class_attention",))
+
+
 def measures_of_images(
     model: Model, pictures: Pictures, asked: tuple[str, ...] | None, seed: int
 ) -> dict[str, Result]:
@@ -80,7 +91,10 @@ def measures_of_images(
         "pruning": (classes, "--texts, as the model has no classes"),
         "readouts": (labels is not None, "images in subfolders named after their class"),
         "agreement": (pictures.masks is not None, "--masks"),
-        "cue": (pictures.cues is not None and labels is not None, "--cues and labels"),
+        "cue": (
+            pictures.cues is not None and labels is not None and classes,
+            "--cues and labels, and --texts of a model without classes",
+        ),
         "texts": (pictures.bank is not None, "--bank"),
     }
     for name in asked or ():
@@ -199,6 +213,8 @@ def text_of_vision(name: str, pictures: Pictures, found: Mapping[str, Result], t
 def _result_lines(result: Result, top: int) -> list[str]:
     if type(result).__name__ == "CorrectedAccuracy":
         return [f"  {result!r}"]
+    if type(result).__name__ == "HeadDescriptions":
+        return _description_lines(result, top)
     rows: list[tuple[str, ...]] = []
     every: Any = result.to_pandas()
     for metric in dict.fromkeys(every["metric"]):
@@ -211,15 +227,30 @@ def _result_lines(result: Result, top: int) -> list[str]:
         ):
             null = float(row["null"])
             marks = [m for m in ("spurious", "target") if row.get(m) is True]
-            text = f"{row['rank']}: {row['text']}" if "text" in row else ""
             rows.append((
-                metric if at == 0 else "", str(row["part"]), text or ", ".join(marks),
+                metric if at == 0 else "", str(row["part"]), ", ".join(marks),
                 with_error(float(row["score"]), float(row["sem"])),
                 "" if math.isnan(null) else f"null {null:.3g}", str(row["unit"]) if at == 0 else "",
             ))  # fmt: skip
     notes = getattr(result, "notes", {})
     told = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]
     return [*aligned_columns(rows).splitlines(), *told]
+
+
+def _description_lines(result: Result, top: int) -> list[str]:
+    """Format one row per head: its texts in order of choice, and what the first one explains."""
+    every: Any = result.to_pandas()
+    first = every[every["rank"] == 1].sort_values("score", ascending=False, kind="stable")
+    rows = []
+    for at, row in enumerate(first.head(top).to_dict("records")):
+        texts = every[every["part"] == row["part"]].sort_values("rank")["text"]
+        rows.append((
+            "explained_variance" if at == 0 else "", str(row["part"]),
+            with_error(float(row["score"]), float(row["sem"])), f"null {row['null']:.3g}",
+            f"p {row['p']:.2g}", ", then ".join(texts),
+        ))  # fmt: skip
+    told = "  Share of the variance on held-out images that the first text explains."
+    return [*aligned_columns(rows).splitlines(), told]
 
 
 def write_maps(

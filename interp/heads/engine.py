@@ -25,7 +25,7 @@ from interp.heads.map_rows import map_statistics
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.kernel_call import LookedAt, as_attention, padded_tokens
 from interp.model.hooks.tap import tap_is_open
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import APART, Site
 from interp.model.mixers.map_call import MapCall
 from interp.model.padding import LayersDone, backing_off, prompts_in
 from interp.model.single_prompts import pictured, single_prompts
@@ -321,7 +321,7 @@ class _Reducer:
         fused = self.engine == "fused" and with_output and site.kind == "softmax"
         if not mine and not fused:
             return
-        cross = site.stack == "cross"
+        cross = site.stack in APART
         tokens = self.looked_at.tokens(site, call)
         segments = self.looked_at.segments(site, call) if self._named[site] else None
         attention = as_attention(call, real, tokens, cross=cross, segments=segments)

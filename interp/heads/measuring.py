@@ -15,7 +15,7 @@ from interp.heads.declaration import BoundAnalysis
 from interp.heads.layer import LayerCall
 from interp.heads.one_call import equal_lengths
 from interp.model.hooks.calls import Call
-from interp.model.locate.sites import Site, softmax_sites
+from interp.model.locate.sites import APART, Site, softmax_sites
 from interp.model.segments import segment_labels
 from interp.model.single_prompts import pictured, single_prompts
 from interp.model.softmax_view import softmax_view
@@ -31,7 +31,7 @@ def lacking(requires: Sequence[str], site: Site, model: Model) -> str | None:
     ]
     has = {
         "qk": site.has_qk,
-        "self": site.stack != "cross",
+        "self": site.stack not in APART,
         "cross": site.stack == "cross",
         "heads": site.n_heads > 1,
         "previous": bool(before),

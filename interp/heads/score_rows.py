@@ -23,12 +23,12 @@ from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
-from interp.heads.defined_at import left_out_cross
+from interp.heads.defined_at import left_out_of_two
 from interp.heads.engine import ROUNDING, batches, reduce_patterns
 from interp.heads.pieces import SCORING, SHUFFLED, PerMetric, Pieces
 from interp.model.content import tensors_hash
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import Site, skipped_layers
+from interp.model.locate.sites import APART, Site, skipped_layers
 from interp.model.segments import special_ids
 from interp.model.single_prompts import pictured, single_prompts
 
@@ -132,8 +132,9 @@ def rows_of(
     beside = [s for s in model.sites if s.kind != "softmax" and s not in found.values]
     if beside:
         made = {k: x for k, x in made.items() if k != "maps"} | {"skipped": skipped_layers(beside)}
-    cross = [s for s in model.sites if s.stack == "cross" and s not in found.values]
-    if cross and metric.patterned() and (why := left_out_cross(metric, cross, model)):
+    apart = [s for s in model.sites if s.stack in APART and s not in found.values]
+    scored = metric.patterned() or metric.analysis.kind == "weights"
+    if apart and scored and (why := left_out_of_two(metric, apart, model)):
         made["skipped"] = " ".join(filter(None, [made.get("skipped"), why]))
     records = _records(model, metric, found)
     provenance = {(model.name, metric.label): made}

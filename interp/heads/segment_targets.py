@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import PromptError, UnknownName
 from interp.model.joint_view import view_for
+from interp.model.locate.sites import POOLING
 from interp.model.segments import SEGMENTS
 from interp.model.stack_segments import possible_segments, read_inputs
 
@@ -166,6 +167,8 @@ def _why_without(
     missing: set[str] = set()
     there: dict[str, str] = {}
     for site in sites:
+        if site.stack == POOLING:  # its query has no segment
+            continue
         if bound.analysis.sequences == ("one" if site.stack == "cross" else "two"):
             continue
         lacks = lacking_segments(bound, model, site, inputs)

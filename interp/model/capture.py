@@ -7,19 +7,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
-from interp.model.activation_names import NAMES, SOFTMAX_NAMES, STREAM_NAMES
+from interp.model.activation_names import NAMES, STREAM_NAMES
+from interp.model.capture_request import CaptureRequest, has_activation, requested
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor, output_projection
-from interp.model.locate.sites import Site, Where, softmax_sites
-from interp.model.locate.streams import unavailable
+from interp.model.locate.sites import Site, Where
 
 if TYPE_CHECKING:
     from interp.model.transformer import Transformer
@@ -121,87 +120,6 @@ class ActivationCache(Mapping):
         return self.by_site("z")
 
 
-@dataclass
-class CaptureRequest:
-    """Requested activations, validated against the model."""
-
-    names: tuple[str, ...]
-    sites: list[Site]
-    heads: dict[tuple[str, int], tuple[int, ...]]
-    rows: Any
-    positions: Any
-
-
-def _index(x: Any, what: str) -> Any:
-    if x is None or isinstance(x, slice):
-        return slice(None) if x is None else x
-    if isinstance(x, Tensor):
-        if x.dtype.is_floating_point or x.dtype == torch.bool or x.dim() > 1:
-            raise OptionError(f"{what} are integers or a slice, not a tensor of {x.dtype}")
-        return x.reshape(-1).long()
-    x = [x] if isinstance(x, (int, np.integer)) else list(x)
-    if not all(isinstance(i, (int, np.integer)) for i in x):
-        raise OptionError(f"{what} are integers or a slice, not {x!r}")
-    return torch.tensor(x, dtype=torch.long)
-
-
-def requested(
-    model: Transformer, names: Sequence[str], layers, stack, heads, rows, positions
-) -> CaptureRequest:
-    """Validate a request for activations, or raise the reason why it is impossible.
-
-    Raises:
-        UnknownName: an activation name does not exist.
-        OptionError: layers, heads or indices do not exist.
-        UnreadableAttention: the model has no such activation.
-    """
-    names = (names,) if isinstance(names, str) else tuple(names)
-    for name in names:
-        if name not in NAMES:
-            raise UnknownName("activation", name, NAMES)
-    sites = [s for s in model.sites if stack in (None, s.stack)]
-    if layers is not None:
-        wanted = [layers] if isinstance(layers, int) else list(layers)
-        have = {s.layer for s in sites}
-        if set(wanted) - have:
-            raise OptionError(
-                f"{model.name} has no attention in layers {sorted(set(wanted) - have)}; it has "
-                f"{sorted(have)}"
-            )
-        sites = [s for s in sites if s.layer in wanted]
-    chosen = {}
-    for site in sites:
-        mine = (
-            list(range(site.n_heads))
-            if heads is None
-            else [heads]
-            if isinstance(heads, int)
-            else list(heads)
-        )
-        if mine and not all(isinstance(h, int) and -site.n_heads <= h < site.n_heads for h in mine):
-            raise OptionError(f"{site.name} has heads 0 to {site.n_heads - 1}; requested: {mine}")
-        chosen[site.stack, site.layer] = tuple(h % site.n_heads for h in mine)
-    for name in names:
-        for site in sites:
-            if name in SOFTMAX_NAMES and site.kind != "softmax":
-                if layers is None and softmax_sites(sites):
-                    continue  # captured where they exist
-                raise UnreadableAttention(
-                    f"{site.name} ({site.module}) has no {name}: its {site.kind} map is not one "
-                    "softmax; map, pattern (its absolute share), v and z can be captured"
-                )
-            if name in ("q", "k") and not site.has_qk:
-                raise UnreadableAttention(
-                    f"{site.name}: the scores of this family are a sum of several products, "
-                    f"so no single {name} produces them; scores and pattern can be captured"
-                )
-            if name in STREAM_NAMES and name not in site.streams:
-                raise UnreadableAttention(f"{site.name} has no {name}: {unavailable(site, name)}")
-    return CaptureRequest(
-        names, sites, chosen, _index(rows, "rows"), _index(positions, "positions")
-    )
-
-
 def _inside(index: Any, size: int, what: str) -> Any:
     """Convert an index to one counted from the front.
 
@@ -244,7 +162,7 @@ class Recorder:
         rows, positions = self.request.rows, self.request.positions
         kv = torch.unique(heads // (site.n_heads // site.n_kv_heads)) if len(heads) else heads
         for name in self.request.names:
-            if name in SOFTMAX_NAMES and site.kind != "softmax":
+            if not has_activation(name, site):
                 continue
             if name in ("scores", "pattern", "map"):
                 index = _inside(rows, call.z.shape[2], "rows")
@@ -270,6 +188,8 @@ class Recorder:
         for site in (*self.request.sites, *(s for s in beside if s.streams)):
             for name in self.request.names:
                 if site in beside and name not in site.streams:
+                    continue
+                if not has_activation(name, site):
                     continue
                 if name in STREAM_NAMES:
                     where = site.streams[name]
@@ -387,8 +307,7 @@ def capture(
         )
     for site in request.sites:
         for name in request.names:
-            asked = site.kind == "softmax" or name not in SOFTMAX_NAMES
-            if asked and (name, site.stack, site.layer) not in recorder.values:
+            if has_activation(name, site) and (name, site.stack, site.layer) not in recorder.values:
                 raise UnreadableAttention(
                     f"{site.name} (module {site.module}) did not run on these inputs, so it has no "
                     f"{name}; name the stack or the layers that did"

@@ -13,7 +13,8 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.model.activation_names import HEAD_NAMES
-from interp.model.capture import ActivationCache, Recorder, requested
+from interp.model.capture import ActivationCache, Recorder
+from interp.model.capture_request import requested
 from interp.model.edits import Edit
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import inference

@@ -85,9 +85,15 @@ def probe_inputs(
     towers = hasattr(config, "vision_config") and hasattr(config, "text_config")
     if "pixel_values" in names and ("input_ids" not in names or (towers and not _generates(model))):
         vision = getattr(config, "vision_config", config)
-        size = vision.image_size
-        height, width = (size, size) if isinstance(size, int) else size
-        inputs["pixel_values"] = values(getattr(vision, "num_channels", 3), height, width)
+        if "spatial_shapes" in names:  # SigLIP 2 reads patches, of images of any shape
+            side = int(vision.num_patches**0.5)
+            inputs["pixel_values"] = values(side**2, vision.num_channels * vision.patch_size**2)
+            inputs["pixel_attention_mask"] = torch.ones(PROBE_BATCH, side**2, dtype=torch.long)
+            inputs["spatial_shapes"] = torch.full((PROBE_BATCH, 2), side)
+        else:
+            size = vision.image_size
+            height, width = (size, size) if isinstance(size, int) else size
+            inputs["pixel_values"] = values(getattr(vision, "num_channels", 3), height, width)
     if "input_features" in names:
         frames = 2 * getattr(config, "max_source_positions", 50)
         inputs["input_features"] = values(getattr(config, "num_mel_bins", 80), frames)

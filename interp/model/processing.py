@@ -73,6 +73,7 @@ def processed(
     images: Any = None,
     audio: Any = None,
     sampling_rate: int | None = None,
+    videos: Any = None,
 ) -> dict[str, Tensor]:
     """Return the tensors that the model's own processor makes of prompts.
 
@@ -84,12 +85,18 @@ def processed(
             `[height, width, 3]`), one per prompt, or a list of pictures per prompt.
         audio: one sound (a path of a .wav file or a one-dimensional array), or one per prompt.
         sampling_rate: samples per second of audio given as arrays.
+        videos: not read; an error says what to give instead.
 
     Raises:
         PromptError: a picture or sound is not what the model reads, or their number is not that of
-            the prompts or placeholders.
+            the prompts or placeholders; or videos are given.
         LoadError: the model has no processor.
     """
+    if videos is not None:
+        raise PromptError(
+            f"{model.name}: videos cannot be given as prompts; give frames as images=, or run and "
+            "capture the tensors that the model's own processor makes of a video"
+        )
     texts = [text] if isinstance(text, str) else None if text is None else list(text)
     names = takes(model.module)
     given: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""View of a hybrid model that has only its softmax layers, for analyses that need scores."""
+"""Views of a model with some of its sites: its softmax layers, or all but its pooling attention."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from interp.core.errors import UnreadableAttention
-from interp.model.locate.sites import Site, softmax_sites
+from interp.model.locate.sites import POOLING, Site, softmax_sites
 from interp.model.transformer import Transformer
 
 SomeModel = TypeVar("SomeModel", bound=Transformer)
 
-_views: WeakKeyDictionary[Transformer, tuple[tuple[Site, ...], Transformer]] = WeakKeyDictionary()
+# by model and kept sites: the sites of which these were kept, and the view
+Views = dict[tuple[Site, ...], tuple[tuple[Site, ...], Transformer]]
+_views: WeakKeyDictionary[Transformer, Views] = WeakKeyDictionary()
 
 
 def softmax_view(model: SomeModel) -> SomeModel:
@@ -33,7 +35,21 @@ def softmax_view(model: SomeModel) -> SomeModel:
             f"{model.name} has no softmax attention ({first.name}: {first.kind}), which this "
             "analysis needs; detectors, entropy and other statistics of maps can be scored"
         )
-    known = _views.get(model)
+    return _view(model, kept)
+
+
+def layers_view(model: SomeModel) -> SomeModel:
+    """Return the model without its pooling attention as a site; itself where it has none.
+
+    For what follows the tokens of one stack from layer to layer.
+    """
+    kept = tuple(s for s in model.sites if s.stack != POOLING)
+    return model if len(kept) == len(model.sites) else _view(model, kept)
+
+
+def _view(model: SomeModel, kept: tuple[Site, ...]) -> SomeModel:
+    views = _views.setdefault(model, {})
+    known = views.get(kept)
     if known is not None and known[0] == model.sites:
         return known[1]  # type: ignore[return-value]
     made = copy.copy(model)
@@ -41,6 +57,6 @@ def softmax_view(model: SomeModel) -> SomeModel:
     for name in [n for n in vars(made) if n not in own]:
         del vars(made)[name]  # cached values may depend on the sites
     made.sites = kept
-    made.left_out = tuple(s for s in model.sites if s.kind != "softmax")
-    _views[model] = model.sites, made
+    made.left_out = tuple(s for s in model.sites if s not in kept)
+    views[kept] = model.sites, made
     return made

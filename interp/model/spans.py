@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from interp.model.joint_view import view_for
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import APART, Site
 from interp.model.segments import SEGMENTS, segment_labels
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def segment_spans(model: Model, prompts: Any) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
 
     def visit(site: Site, call: Any, real: Tensor) -> None:
-        if site.stack in found or site.stack == "cross":
+        if site.stack in found or site.stack in APART:
             return
         labels = segment_labels(view, inputs, site, call.z.shape[0], call.z.shape[2]).to(
             real.device

@@ -31,7 +31,7 @@ from interp.model.inputs import (
     text_config,
     vocabulary,
 )
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import POOLING, Site
 from interp.model.padding import Padding
 from interp.model.processing import processed
 from interp.model.sources.placement import Ranks
@@ -113,8 +113,9 @@ class Transformer:
 
     @property
     def n_layers(self) -> int:
-        """Layers of the largest stack, counted by the highest layer index."""
-        return 1 + max(site.layer for site in self.sites)
+        """Layers of the largest stack, counted by the highest layer index; pooling is none."""
+        layers = [site.layer for site in self.sites if site.stack != POOLING]
+        return 1 + max(layers or [site.layer for site in self.sites])
 
     @property
     def n_heads(self) -> int:

@@ -87,6 +87,16 @@ def build(name: str, **sizes: Any) -> Planted:
     return _builder(name)(**sizes)
 
 
+_ELSEWHERE = {  # modules of further names
+    "attention_only": "neuron_heads",
+    "looped": "looped_program",
+    "image_readers": "reading_images",
+    "image_text": "with_picture",
+    "spoken_words": "with_sound",
+    "Planted": "assemble",
+}
+
+
 def _builder(name: str) -> Any:
     home = {"selective_induction": "selective", "refusal": "declining"}.get(name, "builders")
     return getattr(import_module(f"interp.planted.{home}"), name)
@@ -96,28 +106,6 @@ def __getattr__(name: str) -> Any:
     # Builders are imported on first use, so that listing the names does not import torch.
     if name in PLANTED:
         return _builder(name)
-    if name == "attention_only":
-        from interp.planted.neuron_heads import attention_only
-
-        return attention_only
-    if name == "looped":
-        from interp.planted.looped_program import looped
-
-        return looped
-    if name == "image_readers":
-        from interp.planted.reading_images import image_readers
-
-        return image_readers
-    if name == "image_text":
-        from interp.planted.with_picture import image_text
-
-        return image_text
-    if name == "spoken_words":
-        from interp.planted.with_sound import spoken_words
-
-        return spoken_words
-    if name == "Planted":
-        from interp.planted.assemble import Planted
-
-        return Planted
+    if name in _ELSEWHERE:
+        return getattr(import_module(f"interp.planted.{_ELSEWHERE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

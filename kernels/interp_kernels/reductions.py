@@ -116,10 +116,9 @@ class Largest(Reduction):
 class Mass(Reduction):
     """Mass sum_key |P| over the keys where `predicate(query, key, tokens=...)` holds.
 
-    A call with segments gives it `segments=...` as well.
-
-    `runs` are the keys where it holds, if they are known: a column of these runs. They may replace
-    the predicate, and belong to calls with the same sizes, tokens, segments, offset and starts.
+    A call with segments gives it `segments=...` too. `runs` are the keys where it holds, if known:
+    a column of these runs. They may replace the predicate, and belong to calls with the same sizes,
+    tokens, segments, offset and starts.
     """
 
     name: str

@@ -33,10 +33,11 @@ def test_towers_and_text_are_the_models_own_attentions(name):
     for (stack, layer), whole in own.items():
         got, want = cache["pattern", layer, stack], whole
         if stack == "vision" and name.startswith("qwen"):  # one map per picture, of a packed row
-            blocks = [whole[0, :, i : i + 16, i : i + 16] for i in (0, 16)]
-            assert not whole[0, :, :16, 16:].any()
-            want = torch.stack(blocks)
-        assert float(want.amax(-1).mean()) > 1.5 / want.shape[-1]
+            size = 4 if name == "qwen2_5_vl" and layer != 1 else 16  # or per window of a picture
+            starts = range(0, 32, size)
+            want = torch.stack([whole[0, :, i : i + size, i : i + size] for i in starts])
+            torch.testing.assert_close(want.sum(), whole.sum())  # there is nothing outside of them
+        assert float(want.amax(-1).mean()) > 1.4 / want.shape[-1]
         torch.testing.assert_close(got, want, atol=2e-6, rtol=1e-4)
 
 

@@ -94,6 +94,12 @@ def test_a_model_of_text_takes_no_picture(loaded):
         loaded("llama").inputs()
 
 
+def test_videos_are_refused_with_what_to_give():
+    model = interp.load(JOINT["llava"].build(), name="mine")
+    with pytest.raises(PromptError, match="mine: videos cannot be given as prompts; give frames"):
+        model.inputs(text="a", videos=[picture()])
+
+
 def test_a_model_without_a_processor_is_told():
     model = interp.load(JOINT["llava"].build(), name="mine")
     with pytest.raises(LoadError, match="mine has no processor of pictures or sound"):

@@ -212,6 +212,26 @@ JOINT: dict[str, JointFamily] = {
             slots=4,
         ),
         JointFamily(
+            "qwen2_5_vl",
+            "Qwen2_5_VLForConditionalGeneration",
+            QWEN
+            | {
+                "text_config": TEXT | {"rope_parameters": _rope([1, 1, 2])},
+                "vision_config": {
+                    "depth": 3,
+                    "hidden_size": 32,
+                    "intermediate_size": 48,
+                    "num_heads": 4,
+                    "out_hidden_size": 32,
+                    "patch_size": 8,
+                    "window_size": 16,  # four windows per picture, of 2 x 2 patches
+                    "fullatt_block_indexes": [1],
+                },
+            },
+            slots=4,
+            towers=3,
+        ),
+        JointFamily(
             "qwen3_vl",
             "Qwen3VLForConditionalGeneration",
             QWEN

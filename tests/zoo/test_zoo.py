@@ -112,8 +112,9 @@ def test_sites_are_the_calls_of_the_attention_interface(family: zoo.Family):
             model(**inputs)
     finally:
         del ALL_ATTENTION_FUNCTIONS["sdpa"]
-    assert len(seen) == len(family.sites)
-    for (index, _), (_, layer) in zip(seen, family.sites, strict=True):
+    called = [s for s in family.sites if s[0] != "pooling"]  # a function of torch, not the kernel
+    assert len(seen) == len(called)
+    for (index, _), (_, layer) in zip(seen, called, strict=True):
         assert index in (None, layer)
 
 

@@ -42,10 +42,11 @@ def _vision(
 
 
 def _towers(
-    name: str, features: tuple[str, ...], model_class: str, config: dict[str, Any], **more: Any
-) -> Family:
+    name: str, features: tuple[str, ...], model_class: str, config: dict[str, Any],
+    sites: tuple[Site, ...] = TOWERS, **more: Any,
+) -> Family:  # fmt: skip
     features = ("encoder", "vision", "two-tower", *ALIKE, *features)
-    return Family(name, features, model_class, config, TOWERS, kind="two-tower", **more)
+    return Family(name, features, model_class, config, sites, kind="two-tower", **more)
 
 
 VISIONS = [
@@ -102,9 +103,11 @@ VISIONS = [
         (),
         "SiglipModel",
         {"text_config": TEXT | {"projection_size": 48}, "vision_config": VISION},
+        (*TOWERS[:2], ("pooling", 2), *TOWERS[2:]),
+        returned=TOWERS,
         gain=1.2,  # its own initialisation is wide
         conventions={
-            "pooling-head": "vision pooling by nn.MultiheadAttention (one query) is not a site",
+            "pooling-head": "one learned query pools the patches, by torch.nn.MultiheadAttention",
         },
     ),
 ]

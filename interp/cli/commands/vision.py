@@ -45,10 +45,9 @@ GROUP = "Heads"
     "default these, where there is what they need. Only when named: registers, pruning.",
 )  # fmt: skip
 @click.option(
-    "--map", "maps", multiple=True, metavar="NAME", default=("class_attention", "rollout"),
-    show_default=True,
-    help="Map to draw: class_attention, pooling (SigLIP), a head, or an attribution method. "
-    "Repeatable.",
+    "--map", "maps", multiple=True, metavar="NAME",
+    help="Map to draw: class_attention, pooling (SigLIP), a head, or an attribution method; by "
+    "default class_attention, and rollout of a vision transformer alone. Repeatable.",
 )  # fmt: skip
 @click.option(
     "-n", "--number", default=200, show_default=True, type=click.IntRange(4),
@@ -93,6 +92,7 @@ def vision(
     from interp.cli.vision_images import Pictures
     from interp.cli.vision_measures import (
         chosen_measures,
+        maps_to_draw,
         measures_of_images,
         require_maps,
         text_of_vision,
@@ -128,4 +128,5 @@ def vision(
         table = write_head_table(found, out, name)
         if table is not None:
             voice.note(f"{table}: all scores of heads (interp atlas {out})")
-        voice.note(f"{write_maps(model, pictures, maps, out, name, about)}: maps over images")
+        page = write_maps(model, pictures, maps_to_draw(model, maps), out, name, about)
+        voice.note(f"{page}: maps over images")

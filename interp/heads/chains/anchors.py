@@ -84,6 +84,8 @@ def thought_anchors(
     has no effect.
 
     Reference: Bogdan et al. 2025, "Thought Anchors: Which LLM Reasoning Steps Matter?".
+
+    Cost: One forward pass per hidden sentence, and the rollouts of `rollout_effects`.
     """
     answered = bool(chains) and all(c.answer for c in chains)
     wanted = ways or WAYS[: 3 if answered else 2]

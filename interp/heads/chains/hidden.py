@@ -159,6 +159,10 @@ def suppression_effects(
 
     Reference: Bogdan et al. 2025, "Thought Anchors"; there, the divergence is over the union of
     the nuclei of probability .9999, here over the vocabulary.
+
+    Not for: sentences that repeat one another: each is missed only if all are hidden.
+
+    Null: none; compare with the other sentences.
     """
     chosen = tuple(range(len(chain)) if sentences is None else map(int, sentences))
     if temperature <= 0 or batch_size < 1:

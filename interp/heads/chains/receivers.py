@@ -166,6 +166,8 @@ def receiver_heads(
     Cost: One forward pass per chain, two with the null; memory linear in the tokens.
 
     Reference: Bogdan et al. 2025, "Thought Anchors: Which LLM Reasoning Steps Matter?".
+
+    Not for: texts of few sentences: the kurtosis of a handful of numbers says little.
     """
     if not chains:
         raise OptionError("no chains given; give at least one Chain")

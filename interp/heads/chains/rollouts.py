@@ -109,6 +109,11 @@ def rollout_effects(
     Reference: Bogdan et al. 2025, "Thought Anchors": resampling importance is the accuracy from
     after the sentence minus that from before it. The published counterfactual importance has the
     opposite sign of the one here, which is positive where a sentence makes the answer more likely.
+
+    Not for: models that do not continue text sensibly; the effect is then noise of the
+    sampling.
+
+    Null: none; compare with the other sentences.
     """
     require_answer(chain)
     if rollouts < 2 or temperature <= 0 or (tokens is not None and tokens < 1):

@@ -120,6 +120,15 @@ def sentence_attention(
         OptionError: a head does not exist, or the model has no causal attention over tokens.
 
     Unit: attention weight per pair of tokens.
+
+    Cost: One forward pass.
+
+    Not for: what a sentence depends on: attention to it is not use of it; see
+    `suppression_effects`.
+
+    Null: none; compare with the other sentences.
+
+    Reference: Bogdan et al. 2025, "Thought Anchors: Which LLM Reasoning Steps Matter?".
     """
     chosen: dict[tuple[str, int], list[int]] = {}
     for site in cached_sites(model):

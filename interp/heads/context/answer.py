@@ -136,6 +136,8 @@ def answer_sources(
     missed alone.
 
     Reference: Cohen-Wang et al. 2024, "ContextCite: Attributing Model Generation to Context".
+
+    Null: none of its own; `judge_sources` compares with a random order and with `position`.
     """
     if judged is None and heads is None and "heads" in ways and tuple(ways) == FOUND_BY:
         ways = tuple(w for w in FOUND_BY if w != "heads")

@@ -77,6 +77,11 @@ def judge_sources(
 
     Reference: Cohen-Wang et al. 2024, "ContextCite: Attributing Model Generation to Context";
     Chuang et al. 2024, "Lookback Lens"; the choice of heads and the calibration: this project.
+
+    Not for: documents unlike those on which a way is used later: heads and confidence are of
+    these.
+
+    Cost: That of `answer_sources`, for every document.
     """
     check_ways(ways)
     if (k is not None and k < 1) or not 0 < held_out < 1:

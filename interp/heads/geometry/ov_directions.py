@@ -1,7 +1,7 @@
 """Spectrum of OV circuits."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 
 @weights(unit="directions", low=0.0, requires=("ov",), end="low")
@@ -21,6 +21,6 @@ def ov_directions(model, *, share: float = 0.9):
     """
     from interp.heads.geometry._spectra import rank_at
 
-    circuits = {site: model.weights_of(site).OV for site in softmax_sites(model.sites)}
+    circuits = {site: model.weights_of(site).OV for site in circuit_sites(model.sites)}
     found = {site: rank_at(c.singular_values(), share) for site, c in circuits.items()}
     return {site: x.nan_to_num(0.0) for site, x in found.items()}

@@ -1,7 +1,7 @@
 """Tucker rank of the heads of a layer."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 
 @weights(unit="directions", low=0.0, requires=("qk", "ov"), end="low")
@@ -27,7 +27,7 @@ def tucker_rank(model, *, share: float = 0.9):
     from interp.heads.geometry._spectra import rank_at
 
     found = {}
-    for site in softmax_sites(model.sites):
+    for site in circuit_sites(model.sites):
         w = model.weights_of(site).folded
         shared = [site.kv_head(h) for h in range(site.n_heads)]
         read = torch.cat([w.W_Q, w.W_K[shared], w.W_V[shared], w.W_O.mT], -1).double()

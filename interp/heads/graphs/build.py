@@ -101,6 +101,14 @@ def over_layers(
 
     Reference: El, Choudhury, Lio and Joshi 2025, "Towards Mechanistic Interpretability of Graph
     Transformers via Attention Graphs"; with the residual, Abnar and Zuidema 2020.
+
+    Unit: attention weight.
+
+    Not for: what reaches a node: values and residual streams are left out; see attribution.
+
+    Cost: One product of square matrices per layer.
+
+    Null: none; measures of its graph are compared with random graphs.
     """
     if over not in OVER or not 0 <= residual < 1 or not len(patterns):
         raise OptionError(
@@ -144,6 +152,16 @@ def attention_graph(
         OptionError: the prompt is too long, a head does not exist, or an option is out of range.
 
     Unit: attention weight.
+
+    Cost: One forward pass.
+
+    Not for: the flow of information: values and the paths around attention are no part of the
+    graph.
+
+    Null: random graphs of the same degrees, in the graph's own measures.
+
+    Reference: El, Choudhury, Lio and Joshi 2025, "Towards Mechanistic Interpretability of Graph
+    Transformers via Attention Graphs"; for prompts: this project.
     """
     prompts = Prompts.of(prompt, model)
     prompts.check(model)

@@ -127,6 +127,14 @@ def static_layers(
         OptionError: no two nodes have three neighbours in common.
 
     Reference: Brody et al. 2022, "How Attentive are Graph Attention Networks?": GAT is static.
+
+    Unit: Spearman's correlation.
+
+    Null: 0, independent rankings.
+
+    Not for: attention that underflows to zero, which hides the ranking; give scores.
+
+    Cost: Rank correlations of pairs of rows; no forward pass.
     """
     arrays = [np.asarray(x, dtype=np.float64) for x in layers]
     n = arrays[0].shape[1]
@@ -170,6 +178,10 @@ def static_heads(model: Model, prompts: Any, *, rows: int = ROWS) -> StaticAtten
 
     Reference: Brody et al. 2022, "How Attentive are Graph Attention Networks?"; for heads of
     transformers: this project.
+
+    Cost: One forward pass.
+
+    Not for: heads whose keys differ between rows for lack of a common history, as with windows.
     """
     from interp.heads.kv_cache.windows import cached_sites
 

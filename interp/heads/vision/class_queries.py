@@ -141,6 +141,8 @@ def query_maps(
     Null: uniform attention, 1 / patches.
 
     Not for: models whose classes share one class token; use `image_maps`.
+
+    Cost: One forward pass.
     """
     if tokens.dim() != 3 or tokens.shape[1] != grid[0] * grid[1]:
         raise OptionError(

@@ -185,6 +185,8 @@ def correct_spurious_heads(
     Cost: One forward pass; with how="forward" one for each draw.
 
     Null: the same correction of random other heads.
+
+    Not for: a cue that nobody named, or one that always goes with the class.
     """
     if repair not in REPAIRS or how not in ("direct", "forward"):
         raise OptionError(

@@ -114,7 +114,8 @@ def describe_heads(
         images: images; see `interp.heads.vision.image_batch`.
         bank: embeddings of the texts, in the space of the image embedding.
         texts: the texts.
-        heads: heads to describe, such as L3H1; those of the last four layers by default.
+        heads: heads to describe, such as L3H1, also of a pooling attention; those of the last four
+            layers by default.
         ranks: number of texts per head.
         banks: number of random banks: as many Gaussian directions, treated in the same way.
         span: project texts to the span of the contributions first, as published.
@@ -161,13 +162,15 @@ def describe_heads(
         if heads is None
         else [str(Head.parse(h)) for h in heads]
     )
-    unknown = set(asked) - set(parts.labels)
+    known = dict(zip(parts.labels, parts.places, strict=True))
+    known |= zip(parts.pooling_labels, parts.pooling_places, strict=True)
+    unknown = set(asked) - set(known)
     if unknown:
         raise OptionError(f"{model.name} has no head {', '.join(sorted(unknown))}")
     chosen, explained = [], []
     null: list[list[Array]] = []
     for name in asked:
-        written = parts.heads[:, parts.find(name)]
+        written = parts.written(name)
         mine, shares = text_span(written[learn], given, ranks, written[judge], span=span)
         chosen.append(tuple(names[i] for i in mine))
         explained.append(shares)
@@ -176,7 +179,7 @@ def describe_heads(
             x = rng.standard_normal(given.shape)
             shares = text_span(written[learn], x, ranks, written[judge], span=span)[1]
             null[-1].append(shares.mean(1).cumsum())
-    places = tuple(parts.places[parts.find(h)] for h in asked)
+    places = tuple(known[h] for h in asked)
     return HeadDescriptions(
         tuple(asked), places, tuple(chosen), np.array(explained),
         np.array(null).reshape(len(asked), banks, ranks),

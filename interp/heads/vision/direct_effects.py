@@ -36,7 +36,9 @@ def image_direct_effects(
     classes. For an image tower it is the cosine of the image embedding with a text embedding,
     minus the mean over the other texts. The parts (heads, MLPs, embedding, biases) sum to the
     target; what makes the output nonlinear in the stream is held at its value on the image, the
-    norm of the embedding included. The null is the same effect on a class (or text) drawn at random
+    norm of the embedding included. Where an attention with one learned query pools the patches
+    (SigLIP), its heads, its MLP and its bias split the same target once more: these rows have the
+    metric `direct_pooling_effect`. The null is the same effect on a class (or text) drawn at random
     from the others. Effects through later layers are not included.
 
     Args:
@@ -81,13 +83,20 @@ def image_direct_effects(
     random = (targets + rng.integers(1, number, len(targets))) % number
     every = np.concatenate([parts.heads, parts.others], 1) * scale[:, None, None]
     towards = directions if against == "none" else _against(directions)
-    found, null = (np.einsum("ipo,io->pi", every, towards[x]) for x in (targets, random))
     others = tuple(_place(parts, name) for name in parts.names)
-    names = (*parts.labels, *parts.names)
+    names, places = (*parts.labels, *parts.names), (*parts.places, *others)
+    metrics = ("direct_image_effect",) * len(names)
+    if parts.pooling is not None:
+        every = np.concatenate([every, parts.pooling * scale[:, None, None]], 1)
+        stack, layer, _ = parts.pooling_places[0]
+        names += (*parts.pooling_labels, "pooling MLP", "pooling bias")
+        places += (*parts.pooling_places, *((stack, layer, -1),) * 2)
+        metrics += ("direct_pooling_effect",) * (len(names) - len(metrics))
+    found, null = (np.einsum("ipo,io->pi", every, towards[x]) for x in (targets, random))
     return ImageScores(
         names,
-        (*parts.places, *others),
-        ("direct_image_effect",) * len(names),
+        places,
+        metrics,
         (unit,) * len(names),
         found,
         null.mean(1),

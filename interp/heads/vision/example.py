@@ -13,6 +13,7 @@ from interp.attribution.example import Example
 from interp.attribution.target import Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.heads.vision.images import PatchGrid, image_batch, patch_grid, vision_sites
+from interp.model.softmax_view import layers_view
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -36,6 +37,7 @@ class ImageExample(Example):
     """
 
     def __init__(self, model: Model, image: Any, target: Target | str | None = None) -> None:
+        model = layers_view(model)
         pixels = image_batch(model, image)
         if len(pixels) != 1:
             raise PromptError("an attribution explains one image; call it once per image")

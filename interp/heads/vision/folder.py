@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import OptionError, PromptError
-from interp.heads.vision.images import checked_labels, expected_size
+from interp.heads.vision.images import checked_labels, classes_by_text, expected_size, has_classes
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -50,13 +51,14 @@ def read_images(
     masks: str | Path | None = None,
     resize: bool = False,
     limit: int | None = None,
+    texts: Sequence[str] | None = None,
 ) -> LabelledImages:
     """Read the images of a folder for a model, with labels from subfolders and masks.
 
     Images lie in the folder, or in subfolders named after their class, as for torchvision's
     ImageFolder. They are scaled to 0 to 1 and normalised with mean and deviation of the model's
-    `preprocessor_config.json` (0.5 and 0.5 without one). A mask is a picture of the same name in
-    another folder; its pixels above the middle are the object.
+    `preprocessor_config.json` or `processor_config.json` (0.5 and 0.5 without one). A mask is a
+    picture of the same name in another folder; its pixels above the middle are the object.
 
     Args:
         model: a model that reads images.
@@ -64,6 +66,9 @@ def read_images(
         masks: folder of masks.
         resize: resize images and masks to the size of the config; otherwise other sizes are errors.
         limit: largest number of images, evenly spaced in the order of their names.
+        texts: texts of the classes, for a model without classes. A subfolder is named after one
+            text, or by words that only that text has; without texts, the sorted subfolders are the
+            classes.
 
     Raises:
         PromptError: there are no images, a file is not an image, or it has another size or mode.
@@ -85,7 +90,7 @@ def read_images(
     ]
     names = tuple(p.relative_to(root).as_posix() for p in files)
     return LabelledImages(
-        np.stack(pixels).astype(np.float32), names, _labels(model, names),
+        np.stack(pixels).astype(np.float32), names, _labels(model, names, texts),
         None if masks is None else _masks(model, Path(masks), names, (high, wide), resize),
     )  # fmt: skip
 
@@ -124,10 +129,12 @@ def _picture(
 
 def _normalisation(model: Model, channels: int) -> tuple[Array, Array]:
     """Return mean and deviation of the model's preprocessor, per channel."""
-    file = Path(str(getattr(model.config, "name_or_path", "") or "")) / "preprocessor_config.json"
+    folder = Path(str(getattr(model.config, "name_or_path", "") or ""))
     known: dict[str, Any] = {}
-    if file.is_file():
-        known = json.loads(file.read_text(encoding="utf-8"))
+    for name in ("processor_config.json", "preprocessor_config.json"):
+        if (folder / name).is_file():
+            known = json.loads((folder / name).read_text(encoding="utf-8"))
+            known = known.get("image_processor", known)  # of a processor of images and text
     found = [
         np.resize(np.array(known.get(key, [0.5]), dtype=float), channels)[:, None, None]
         for key in ("image_mean", "image_std")
@@ -135,15 +142,19 @@ def _normalisation(model: Model, channels: int) -> tuple[Array, Array]:
     return found[0], found[1]
 
 
-def _labels(model: Model, names: tuple[str, ...]) -> Int[Array, " image"] | None:
-    folders = [name.split("/")[0] if "/" in name else None for name in names]
-    if not any(folders):
+def _labels(
+    model: Model, names: tuple[str, ...], texts: Sequence[str] | None
+) -> Int[Array, " image"] | None:
+    folders = [name.split("/")[0] for name in names if "/" in name]
+    if not folders:
         return None
-    if not all(folders):
+    if len(folders) < len(names):
         raise OptionError(
             "some images lie in subfolders and some do not; put each into a subfolder named after "
             "its class, or none"
         )
+    if not has_classes(model):
+        return classes_by_text(folders, texts)
     return checked_labels(model, folders, len(names))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,12 @@ def vision_sites(model: Model) -> list[Site]:
 def expected_size(model: Model) -> tuple[int, int, int]:
     """Return channels, height and width of the images that the config asks for."""
     config = vision_config(model)
-    size = config.image_size
+    size = getattr(config, "image_size", None)
+    if size is None:
+        raise PromptError(
+            f"{model.name} reads patches of images of any shape (its config has no image_size), so "
+            "there is no one grid; capture, score or edit it with the tensors of its processor"
+        )
     high, wide = (size, size) if isinstance(size, int) else (int(size[0]), int(size[1]))
     return int(getattr(config, "num_channels", 3)), high, wide
 
@@ -173,6 +179,38 @@ def patch_grid(model: Model, tokens: int) -> PatchGrid:
             "patches; models that merge patches have no grid of one token per patch"
         )
     return PatchGrid(rows, columns, prefix, prefix > registers, patch)
+
+
+def has_classes(model: Model) -> bool:
+    """Return True for a classifier; the towers of CLIP and SigLIP have an embedding instead."""
+    named = (getattr(model.config, "id2label", None) or {}).values()
+    own = any(not str(name).startswith("LABEL_") for name in named)  # not those of every config
+    return own or "ImageClassification" in type(model.module).__name__
+
+
+def classes_by_text(names: Sequence[str], texts: Sequence[str] | None) -> Int[Array, " image"]:
+    """Return the class of each name: the index of its text, or of the name among all names.
+
+    A name stands for the text that equals it, else for the only text that holds it as words.
+
+    Raises:
+        OptionError: a name is in no text, or in several.
+    """
+    if texts is None:
+        known = sorted(set(names))
+        return np.array([known.index(name) for name in names], dtype=int)
+    found = {}
+    for name in dict.fromkeys(names):
+        fits = [i for i, text in enumerate(texts) if text == name]
+        words = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+        fits = fits or [i for i, text in enumerate(texts) if words.search(text)]
+        if len(fits) != 1:
+            raise OptionError(
+                f"the class {name!r} is in {len(fits)} of the texts ({', '.join(texts[:6])}); name "
+                "it after one text, or by words that only that text has"
+            )
+        found[name] = fits[0]
+    return np.array([found[name] for name in names], dtype=int)
 
 
 def checked_labels(model: Model, labels: Any, number: int) -> Int[Array, " image"]:

@@ -127,6 +127,8 @@ def image_maps(
     Null: none; `map_agreement` compares maps with masks beside a null.
 
     Not for: proof that a region matters; rollout ignores values and MLPs.
+
+    Cost: One forward pass for maps of attention; attribution methods as their own table says.
     """
     pixels = image_batch(model, images)
     names = (methods,) if isinstance(methods, str) else tuple(methods)

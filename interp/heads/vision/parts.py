@@ -15,6 +15,7 @@ from interp.heads.vision.images import batches_of, image_batch, vision_sites
 from interp.heads.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
 from interp.lens.finish import frozen_scale
 from interp.model.locate.norms import read_norm
+from interp.model.locate.sites import POOLING
 
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
@@ -39,6 +40,9 @@ class ImageParts:
         kind: "logits" or "embedding".
         readout: how the output is read from the stream.
         residual: largest difference between the output and the sum of its parts.
+        pooling: contributions of the heads of a pooling attention, of its MLP and of its bias: the
+            same output once more, split where the patches are pooled; None without one.
+        pooling_places: stack, layer and head of the heads of the pooling attention.
     """
 
     heads: Float[Array, "image head out"]
@@ -49,6 +53,19 @@ class ImageParts:
     kind: str
     readout: str
     residual: float
+    pooling: Float[Array, "image part out"] | None = None
+    pooling_places: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def pooling_labels(self) -> tuple[str, ...]:
+        """Names of the heads of the pooling attention."""
+        return tuple(f"L{layer}H{head}" for _, layer, head in self.pooling_places)
+
+    def written(self, name: str) -> Float[Array, "image out"]:
+        """Return what a head of the tower or of its pooling attention adds to the output."""
+        if self.pooling is not None and name in self.pooling_labels:
+            return self.pooling[:, self.pooling_labels.index(name)]
+        return self.heads[:, self.find(name)]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -83,11 +100,13 @@ def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImagePart
     """
     pixels, readout = image_batch(model, images), image_readout(model)
     sites = vision_sites(model)
+    pools = [s for s in model.sites if s.stack == POOLING and readout.pools_by(s)]
     found = [
-        _of_batch(model, sites, readout, inputs)
+        _of_batch(model, sites, readout, inputs, pools)
         for inputs in batches_of(model, pixels, size=batch_size)
     ]
     heads, others, output = (torch.cat([x[i] for x in found]).cpu().numpy() for i in range(3))
+    pooling = torch.cat([x[3] for x in found]).cpu().numpy() if pools else None
     apart = np.abs(output - heads.sum(1) - others.sum(1)).max(1)
     size = np.abs(heads).sum(1).max(1) + np.abs(others).sum(1).max(1)
     if bool((apart > _RESIDUAL * size).any()):
@@ -100,13 +119,15 @@ def image_parts(model: Model, images: Any, *, batch_size: int = 64) -> ImagePart
     places = [(s.stack, s.layer, h) for s in sites for h in range(s.n_heads)]
     return ImageParts(
         heads, others, tuple(names), tuple(places), output, readout.kind, readout.pooled_by,
-        float(apart.max()),
+        float(apart.max()), pooling, tuple((s.stack, s.layer, h) for s in pools
+                                           for h in range(s.n_heads)),
     )  # fmt: skip
 
 
 def _of_batch(
-    model: Model, sites: list[Site], readout: ImageReadout, inputs: dict[str, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+    model: Model, sites: list[Site], readout: ImageReadout, inputs: dict[str, Tensor],
+    pools: list[Site],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     stack, last = sites[-1].stack, sites[-1].layer
     names = ("resid_pre", "resid_post", "result", "attn_out", "mlp_out")
     own = model.capture(inputs, names, stack=stack)
@@ -123,7 +144,13 @@ def _of_batch(
     constant, beside = frozen.rest()
     others = [*mlps, embedding, biases + constant]
     others += [beside] if readout.pooled_by not in ("", readout.pool) else []
-    return torch.cat(heads, 1), torch.stack(others, 1), output
+    pooling = torch.zeros_like(output[:, None])[:, :0]
+    for site in pools:
+        results = model.capture(inputs, ("result",), layers=site.layer, stack=site.stack)
+        of_heads, mlp = frozen.of_pooling(results["result", site.layer][:, 0])
+        rest = output - of_heads.sum(1) - mlp
+        pooling = torch.cat([of_heads, mlp[:, None], rest[:, None]], 1)
+    return torch.cat(heads, 1), torch.stack(others, 1), output, pooling
 
 
 def _whole(frozen: FrozenReadout, written: Tensor) -> Tensor:

@@ -42,6 +42,8 @@ def pooling_attention(model: Model, images: Any, *, batch_size: int = 16) -> Ima
     Null: none; uniform attention is 1 / number of patches.
 
     Not for: showing that a patch is used; its values may be small where attention is large.
+
+    Cost: One forward pass.
     """
     vision_config(model)
     name, pixels = pooling_of(model), image_batch(model, images)

@@ -24,6 +24,7 @@ from interp.model.locate.linear import linear_map
 from interp.model.locate.norms import Norm, read_norm
 
 if TYPE_CHECKING:
+    from interp.model.locate.sites import Site
     from interp.model.model import Model
 
 POOLS = ("class token", "mean of patches", "mean of tokens", "class token and mean of patches")
@@ -61,6 +62,10 @@ class ImageReadout:
     def pooled_by(self) -> str:
         """Description of the pooling of tokens into one vector."""
         return self.pool if self.pool in POOLS else f"attention of {self.pool}"
+
+    def pools_by(self, site: Site) -> bool:
+        """Return True if this attention pools the tokens."""
+        return self.pool not in POOLS and site.module.startswith(f"{self.pool}.")
 
     @property
     def only_class_token(self) -> bool:
@@ -167,6 +172,15 @@ class FrozenReadout:
         if read.norm is not None and not read.norm_first:
             x = self._centred(x) * self.scale[:, None]
         return self._through_ends(x)
+
+    def of_pooling(
+        self, results: Float[Tensor, "image head d"]
+    ) -> tuple[Float[Tensor, "image head out"], Float[Tensor, "image out"]]:
+        """Return what the heads of the pooling attention add to the output, and its MLP."""
+        x, beside = results.double(), self.beside.double()[:, None]
+        if self.readout.norm is not None and not self.readout.norm_first:
+            x, beside = (self._centred(each) * self.scale[:, None] for each in (x, beside))
+        return self._through_ends(x), self._through_ends(beside)[:, 0]
 
     def _through_ends(self, x: Tensor) -> Tensor:
         for name, ratio in zip(self.readout.ends, self.ratios, strict=True):

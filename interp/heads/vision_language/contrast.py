@@ -84,6 +84,14 @@ def contrast_pictures(
 
     Reference: Woo et al. 2024 (AvisC, arXiv 2405.17820); Gong et al. 2024 (DAMRO, arXiv
     2410.04514); combination as in both.
+
+    Unit: change of the probability of the answer.
+
+    Cost: One run on the prompts, and one per branch and random set.
+
+    Null: random sets of as many tokens of the picture.
+
+    Not for: answers that the first run already gives for sure: nothing is left to gain.
     """
     for branch in branches:
         if branch not in BRANCHES:

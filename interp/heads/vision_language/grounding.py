@@ -117,6 +117,16 @@ def grounding_heads(
         OptionError: k is not between 1 and the number of heads.
         PromptError: the inputs hold no pictures, or are too few.
         UnreadableAttention: the model does not read pictures inside text.
+
+    Unit: share of attention; nats of loss for the ablation.
+
+    Cost: One forward pass, and one more per ablated head.
+
+    Null: the same ablation of other heads of the layer.
+
+    Not for: heads that write what a picture shows without attending to it in the last row.
+
+    Reference: this project.
     """
     view, prompts = prompts_with_pictures(model, inputs, answers)
     sites = text_sites(view)

@@ -139,6 +139,14 @@ def visual_sinks(
 
     Reference: Kang et al. 2025, "See What You Are Told: Visual Attention Sink in Large Multimodal
     Models" (arXiv 2503.03321).
+
+    Unit: share of attention.
+
+    Cost: One forward pass per prompt.
+
+    Null: as many random tokens of the picture.
+
+    Not for: towers: the streams are those of the text; for a tower see `high_norm_tokens`.
     """
     view, prompts = prompts_with_pictures(model, inputs)
     sites = [s for s in text_sites(view) if s.layer >= first_layer]

@@ -12,7 +12,7 @@ from interp.core.head import Head
 from interp.core.result import Result
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def strongest(model: Model, kind: ComposedInput, subtract_baseline: bool) -> dic
         here = found.of(earlier, later) if subtract_baseline else score
         here = here.amax(0)
         best[later] = torch.maximum(best[later], here) if later in best else here
-    zeros = {s: torch.zeros(s.n_heads, dtype=torch.float64) for s in softmax_sites(model.sites)}
+    zeros = {s: torch.zeros(s.n_heads, dtype=torch.float64) for s in circuit_sites(model.sites)}
     return zeros | best
 
 

@@ -1,7 +1,7 @@
 """Size of OV circuits."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 
 @weights(unit="written per unit of stream", low=0.0, high=None, requires=("ov",))
@@ -17,4 +17,4 @@ def ov_norm(model):
 
     Reference: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
     """
-    return {site: model.weights_of(site).OV.norm() for site in softmax_sites(model.sites)}
+    return {site: model.weights_of(site).OV.norm() for site in circuit_sites(model.sites)}

@@ -1,7 +1,7 @@
 """Effective rank of QK circuits."""
 
 from interp.heads.declaration import weights
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 
 @weights(unit="directions", low=0.0, high=None, requires=("qk",))
@@ -23,5 +23,5 @@ def qk_rank(model, *, by_entropy: bool = False):
     """
     from interp.heads.weights._rank import effective_rank
 
-    circuits = {site: model.weights_of(site).QK for site in softmax_sites(model.sites)}
+    circuits = {site: model.weights_of(site).QK for site in circuit_sites(model.sites)}
     return {site: effective_rank(c.singular_values(), by_entropy) for site, c in circuits.items()}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import OptionError
 from interp.model.hooks.calls import Call
+from interp.model.hooks.multihead import MultiheadCall
 from interp.model.hooks.score_formula import (
     IN_PLACE,
     RESHAPING,
@@ -189,6 +190,17 @@ class PlaceholderWatch(SoftmaxWatch):
         z = call.z
         self._seen(module, call)
         return arrange.back(_assigned(module, call, z)).to(out.dtype)
+
+    def _multihead(self, module: nn.Module, given: MultiheadCall) -> tuple[Tensor, Tensor | None]:
+        """Report the attention, and return the output that its visitor computed."""
+        if module not in self.places:
+            return super()._multihead(module, given)
+        call = given.call(given.value.new_zeros(()).expand(given.shape))
+        z = call.z
+        self._seen(module, call)
+        shape = given.weights_shape
+        weights = None if shape is None else placeholder(shape, z.dtype, z.device)
+        return given.projected(_assigned(module, call, z)), weights
 
     def _in_place_of_sdpa(self, module: nn.Module, args: tuple, kwargs: Mapping) -> Tensor:
         out = args[0] if args else kwargs["query"]

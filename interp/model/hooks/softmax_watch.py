@@ -29,6 +29,7 @@ from interp.core.errors import UnreadableAttention
 from interp.model.hooks.calls import Call, ComputedCall, RecordedCall
 from interp.model.hooks.formula_call import call_of
 from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.multihead import MULTIHEAD, MultiheadCall
 from interp.model.hooks.score_formula import (
     Formula,
     Formulas,
@@ -123,6 +124,10 @@ class SoftmaxWatch(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if func is MULTIHEAD and self.stack and not inside_interface.get():
+            given = MultiheadCall.of(self.stack[-1][0], args, kwargs)
+            if given is not None:
+                return self._multihead(self.stack[-1][0], given)
         out = func(*args, **kwargs)
         if not self.stack or inside_interface.get() or not isinstance(out, Tensor):
             return out
@@ -208,6 +213,13 @@ class SoftmaxWatch(TorchFunctionMode):
         if self.derive and single and formula is not None:
             call.derived, call.order = arrange.call(formula, product, out), formula.order
         return call, arrange.back
+
+    def _multihead(self, module: nn.Module, given: MultiheadCall) -> tuple[Tensor, Tensor | None]:
+        """Report the attention of a `torch.nn.MultiheadAttention` and return its output."""
+        z, weights = given.mixed()
+        call = given.call(z)
+        self._seen(module, call)
+        return given.projected(call.z), weights
 
     def _fused(self, module: nn.Module, args, kwargs, out: Tensor) -> Tensor:
         call = sdpa_call(args, kwargs, out)

@@ -24,7 +24,7 @@ from interp.model.content import whole_parameter
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import POOLING, Site
 from interp.model.mixers.map_call import MapCall
 
 _MOST_ROUNDING = 5e-2  # of a weight, from scores of any size in a type of 16 bits
@@ -143,12 +143,15 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
     """
     modules = dict(model.named_modules())
     calls = [(i, e, e.call) for i, e in enumerate(events) if e.call is not None]
+    pools = [target_length is None and _has_one_learned_query(call) for _, _, call in calls]
+    own = [each for each, pooling in zip(calls, pools, strict=True) if not pooling]
     stacks, layers = stacks_and_layers(
-        [e.name for _, e, _ in calls],
-        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in calls],
+        [e.name for _, e, _ in own],
+        [(call.z.shape[2], call.v.shape[2], _is_causal(call)) for _, _, call in own],
         target_length,
     )
-    stacks, layers = _beside_each_other(stacks, layers, calls)
+    stacks, layers = _beside_each_other(stacks, layers, own)
+    stacks, layers = _with_pooling(stacks, layers, pools)
     sites = []
     for (index, event, call), stack, layer in zip(calls, stacks, layers, strict=True):
         projection, gated = _projection(modules, events, index, event.name, call)
@@ -176,6 +179,29 @@ def find_sites(model: nn.Module, events: list[Event], target_length: int | None)
             )
         )
     return sites
+
+
+def _has_one_learned_query(call: Call) -> bool:
+    """Return True for one query per item that is equal for all items, over several keys.
+
+    Such a query is a parameter: SigLIP pools the patches of an image with it.
+    """
+    q = call.q
+    if q is None or q.shape[2] != 1 or q.shape[0] < 2 or call.v.shape[2] < 2:
+        return False
+    return torch.equal(q, q[:1].expand_as(q))
+
+
+def _with_pooling(
+    stacks: Sequence[str], layers: Sequence[int], pools: Sequence[bool]
+) -> tuple[list[str], list[int]]:
+    """Insert pooling attentions, each as the layer after the call before it."""
+    own = iter(zip(stacks, layers, strict=True))
+    found: list[tuple[str, int]] = []
+    for pooling in pools:
+        after = 1 + found[-1][1] if found else 0
+        found.append((POOLING, after) if pooling else next(own))
+    return [stack for stack, _ in found], [layer for _, layer in found]
 
 
 def _beside_each_other(

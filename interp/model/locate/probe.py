@@ -23,7 +23,7 @@ from interp.model.locate.find_sites import (
     numbered_layers,
     recorded,
 )
-from interp.model.locate.sites import Site
+from interp.model.locate.sites import POOLING, Site
 from interp.model.locate.streams import find_streams
 from interp.model.locate.streams_on_request import with_streams
 from interp.model.model import Model
@@ -139,6 +139,8 @@ def _joint_sites(module: nn.Module, own: Sequence[Site]) -> tuple[tuple[Site, ..
         _, events = probe_run(module, joint=True)
         sites = find_sites(module, events, None)
         _require_known_layout(module, sites, events)
+        # the text reads the patches; what pools them for an embedding does not reach it
+        sites = [site for site in sites if site.stack != POOLING]
     except (LoadError, UnreadableAttention) as error:
         return (), str(error)
     known = {(site.module, site.run): site for site in own}

@@ -17,7 +17,10 @@ class Where:
     scale: float = 1.0
 
 
-TOWERS = ("vision", "image", "video", "audio")  # stacks beside one over text, by their first word
+POOLING = "pooling"  # stack of attentions with one learned query, which follow a tower's layers
+APART = ("cross", POOLING)  # stacks whose queries are not positions of the sequence of their keys
+# stacks beside one over text, by their first word
+TOWERS = ("vision", "image", "video", "audio", POOLING)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,15 @@ class Site:
 def softmax_sites(sites: Iterable[Site]) -> list[Site]:
     """Return the sites whose heads are one softmax; others have no weights of queries and keys."""
     return [site for site in sites if site.kind == "softmax"]
+
+
+def circuit_sites(sites: Iterable[Site]) -> list[Site]:
+    """Return the softmax sites whose queries, keys and values are all read from a stream.
+
+    The query of a pooling attention is a parameter, so it has no circuit of queries and keys, and
+    it follows the last layer, so nothing composes with it.
+    """
+    return [site for site in softmax_sites(sites) if site.stack != POOLING]
 
 
 def skipped_layers(sites: Iterable[Site]) -> str:

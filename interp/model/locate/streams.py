@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, Ran, first_tensor, outline
-from interp.model.locate.sites import Site, Where
+from interp.model.locate.sites import POOLING, Site, Where
 
 _TOLERANCE = (
     1e-4  # relative to the largest entry; random activations do not agree this closely by chance
@@ -243,6 +243,8 @@ def _of(event: Event) -> Tensor:
 def unavailable(site: Site, name: str) -> str:
     """Explain why a stream tensor of a site is not available."""
     have: Mapping[str, Where] = site.streams
+    if site.stack == POOLING:
+        return "a pooling attention follows the last layer and writes to no stream"
     if name == "mlp_out" and "resid_post" in have and "attn_out" in have:
         return "this block has no MLP whose output is added to the stream"
     if name == "resid_mid" and "mlp_out" in have:

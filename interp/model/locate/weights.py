@@ -34,7 +34,7 @@ from interp.model.locate.layout import (
 from interp.model.locate.linear import linear_map
 from interp.model.locate.lowrank import LowRank
 from interp.model.locate.norms import Norm, norm_at, read_norm
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 
 if TYPE_CHECKING:
     from interp.model.locate.sites import Site
@@ -299,7 +299,7 @@ def predicting_sites(model: Transformer) -> list[Site]:
         raise UnreadableAttention(vocabulary.leaving)
     last = "decoder" if "decoder" in model.stacks else model.sites[-1].stack
     entering = {
-        site: vocabulary.entering.get(stream_read(site, "v")) for site in softmax_sites(model.sites)
+        site: vocabulary.entering.get(stream_read(site, "v")) for site in circuit_sites(model.sites)
     }
     found = [
         site
@@ -318,7 +318,7 @@ def composed_pairs(model: Transformer, part: str) -> list[tuple[Site, Site]]:
     Raises:
         UnreadableAttention: there is no such pair.
     """
-    sites = softmax_sites(model.sites)
+    sites = circuit_sites(model.sites)
     found = [
         (first, later)
         for j, later in enumerate(sites)
@@ -347,7 +347,7 @@ def why_unreadable(model: Transformer, parts: Iterable[str]) -> str | None:
         return None
     found = layouts(model)
     try:
-        sites = softmax_sites(model.sites)
+        sites = circuit_sites(model.sites)
         if not sites:
             raise UnreadableAttention(
                 f"{model.name} has no softmax attention ({model.sites[0].kind}), so its heads have "

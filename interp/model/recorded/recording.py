@@ -17,7 +17,7 @@ from interp.core.files import cannot_write, clear_abandoned, require_writable, w
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.model.activation_names import NAMES
-from interp.model.capture import requested
+from interp.model.capture_request import requested
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
 from interp.model.model import Model

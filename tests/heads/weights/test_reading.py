@@ -14,7 +14,7 @@ from torch import Tensor
 import interp
 from interp.core.errors import UnreadableAttention
 from interp.model.locate.layout import stream_read
-from interp.model.locate.sites import softmax_sites
+from interp.model.locate.sites import circuit_sites
 from interp.model.locate.weights import HeadWeights, embeddings, head_weights, why_unreadable
 
 
@@ -47,7 +47,7 @@ def made(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def runs(model: interp.Model, part: str):
     """Each readable attention: its weights, what the run made of them, and what they read."""
-    every = {s: head_weights(model, s) for s in softmax_sites(model.sites)}
+    every = {s: head_weights(model, s) for s in circuit_sites(model.sites)}
     found = {s: w for s, w in every.items() if not isinstance(getattr(w.layout, part), str)}
     if not found:
         return
@@ -83,14 +83,14 @@ def test_matrices_make_the_tensors_of_the_call(name, part, perturbed):
             torch.testing.assert_close(got, target, rtol=0, atol=1e-5 * float(target.abs().max()))
         seen += 1
     refused = UNREAD.get(name, {})
-    assert seen == (0 if part in refused else len(softmax_sites(model.sites)))
+    assert seen == (0 if part in refused else len(circuit_sites(model.sites)))
 
 
 @pytest.mark.parametrize("name", READ)
 def test_what_is_refused_is_refused_with_its_reason(name, perturbed):
     model = perturbed(name)
     refused = UNREAD.get(name, {})
-    for site in softmax_sites(model.sites):
+    for site in circuit_sites(model.sites):
         w = head_weights(model, site)
         for part in "qkvo":
             letter = f"W_{part.upper()}"
@@ -164,7 +164,7 @@ def test_what_heads_read_by_is_named_stream(name, perturbed):
 @pytest.mark.parametrize("name", NORMED)
 def test_a_norm_of_queries_and_keys_is_flagged(name, perturbed):
     model = perturbed(name)
-    flags = [head_weights(model, s).qk_normed for s in softmax_sites(model.sites)]
+    flags = [head_weights(model, s).qk_normed for s in circuit_sites(model.sites)]
     # the third layer of Llama 4 has no rotary embedding, and then no norm either
     assert flags == ([True, True, False] if name == "llama4_text" else [True] * len(flags))
 
@@ -181,7 +181,7 @@ def test_the_scale_gives_the_scores_of_the_call(name, perturbed):
     softcap = "softcap" in zoo.FAMILIES[name].features
     with torch.no_grad():
         cache = model.capture(single_tokens(name), ("q", "k", "scores"))
-    for site in softmax_sites(model.sites):
+    for site in circuit_sites(model.sites):
         q, k, scores = (cache[n, site.layer, site.stack] for n in ("q", "k", "scores"))
         own = [site.kv_head(h) for h in range(site.n_heads)]
         product = (q @ k[:, own].mT)[..., 0, 0]
@@ -202,7 +202,7 @@ def test_folded_output_writes_what_reaches_the_stream(name, perturbed):
     model.capture(inputs, ("attn_out",))  # the first capture locates streams in runs of its own
     with torch.no_grad(), reading(model, names) as given:
         cache = model.capture(inputs, ("attn_out",))
-    for site in model.sites:
+    for site in circuit_sites(model.sites):
         w = head_weights(model, site)
         assert site.projection is not None
         out = cache["attn_out", site.layer, site.stack].flatten(0, 1)

@@ -15,6 +15,7 @@ from interp.core.registry import METRICS
 from interp.heads.declaration import Analysis
 from interp.heads.scoring import score, why_not
 from interp.heads.weights import composition_scores
+from interp.model.locate.sites import circuit_sites
 from interp.model.random_weights import RandomWeights
 
 # --- an implementation of its own: whole matrices in float64
@@ -222,7 +223,7 @@ def test_every_metric_is_finite_or_refused_on_every_family(name):
             assert x.isfinite().all()
             assert entry.low is None or float(x.min()) >= entry.low - 1e-6
             assert entry.high is None or float(x.max()) <= entry.high + 1e-6
-        left_out = {s.stack for s in model.sites} - {s.stack for s in found}
+        left_out = {s.stack for s in circuit_sites(model.sites)} - {s.stack for s in found}
         copies = metric in ("ov_copying", "copying_score")
         translates = "encoder-decoder" in zoo.FAMILIES[name].features
         assert left_out <= ({"encoder", "cross"} if copies and translates else set())
