@@ -213,8 +213,8 @@ NO_METHODS = {
         # input, combination and drawing of alignments, and latency of outputs rather than heads
         "alignment_error_rate", "average_lagging", "average_proportion", "both_directions",
         "differentiable_average_lagging", "encode_pairs", "length_adaptive_average_lagging",
-        "made_sentence_pairs", "pair_alignment", "parse_links", "read_sentence_pairs",
-        "spectrogram_attention", "token_frames", "wait_k_delays",
+        "made_sentence_pairs", "pair_alignment", "parse_links", "read_recordings",
+        "read_sentence_pairs", "spectrogram_attention", "token_frames", "wait_k_delays",
     },
     "interp.heads.vision": {
         # inputs, parts and measures that several methods share

@@ -10,9 +10,7 @@ except for the "signed" activation; statistics of the *amount* of attention use 
 
 Positions in `Mass`, `Targets`, `KeySetMass` and `PairMass` are prompt positions: counted from
 `Attention.start`. Everything else (`Rows`, `Tile`, `Diagonal`'s queries, keys returned by `Largest`
-and `TopK`, labels) counts along the tensors' own axes.
-
-Unused so far: SegmentMass, KeySetMass, Diagonal, Moments, ResultNorm.
+and `TopK`, labels) counts along the tensors' own axes. Unused so far: KeySetMass, ResultNorm.
 """
 
 from __future__ import annotations

@@ -265,6 +265,8 @@ def word_time_errors(
 
     Null: the token rows of the attention in random order. The error of tokens that are spaced
     evenly over the sound stands beside it (`even`).
+
+    Not for: the ends of words, or a text that is not what is said.
     """
     [row] = _one_row(rows)
     given = heard_recordings(model, recordings, language=language)
