@@ -270,6 +270,15 @@ def embedding_modules(model: Model) -> list[nn.Module]:
 
 
 def embedded(model: Model, ids: Tensor) -> Tensor:
-    """Embed token ids by the embedding module of the sources."""
+    """Embed token ids by the embedding module of the sources.
+
+    Raises:
+        UnreadableAttention: the model reads no token ids, as vision and speech models do.
+    """
+    if not model.takes_text:
+        raise UnreadableAttention(
+            f"{model.name} embeds no token ids, from which this method starts; choose one that "
+            "reads attention, such as rollout or alti"
+        )
     with torch.no_grad():
         return embedding_modules(model)[0](ids)

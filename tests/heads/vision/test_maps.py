@@ -8,7 +8,7 @@ import torch
 from heads.vision.towers import attentions, drawn, noise, shapes, tower
 
 from interp.attribution import chefer, rollout
-from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.core.errors import InterpError, OptionError, UnknownName, UnreadableAttention
 from interp.heads.vision import (
     ImageExample,
     attention_iou,
@@ -121,3 +121,9 @@ def test_bad_input() -> None:
         image_maps(shapes(), images, ("rollout",), labels=["oval"] * 8)
     with pytest.raises(InterpError, match="once per image"):
         ImageExample(shapes(), images)
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "deeplift", "input_norm"])
+def test_methods_that_start_from_token_ids_are_refused(method) -> None:
+    with pytest.raises(UnreadableAttention, match="embeds no token ids"):
+        image_maps(shapes(), drawn(number=2), method)
