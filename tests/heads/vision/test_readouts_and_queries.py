@@ -26,6 +26,8 @@ def test_the_encoder_reads_what_no_single_head_does() -> None:
     assert found.notes["single heads that reach it"] == 0
     assert found.notes["heads that reach the encoder"] == "more than 4"
     assert set(rows["n"]) == {120}
+    assert rows.loc["encoder", "p"] == 1 / 200  # above all shuffles
+    assert (rows["p_holm"] >= rows["p"]).all()
 
 
 def test_labels_without_a_relation_score_at_chance() -> None:
@@ -33,6 +35,8 @@ def test_labels_without_a_relation_score_at_chance() -> None:
     labels = np.random.default_rng(0).permutation(images.labels)
     rows = head_readouts(shapes(), images, labels, most=1).to_pandas().set_index("part")
     assert rows.loc["encoder", "low"] < 0.25 < rows.loc["encoder", "high"]
+    assert rows["null"].between(0.22, 0.28).all()  # the mean of 199 shuffles is near chance
+    assert rows["p_holm"].min() > 0.05
 
 
 def test_ridge_against_scikit_learn() -> None:
@@ -47,6 +51,9 @@ def test_ridge_against_scikit_learn() -> None:
     ridge = RidgeClassifier(alpha=1e-2 * learn.sum()).fit(scale.transform(x[learn]), labels[learn])
     expected = ridge.predict(scale.transform(x[~learn])) == labels[~learn]
     assert _right(x, labels, labels, learn).astype(bool).tolist() == expected.tolist()
+    both = _right(x, np.stack([labels, np.roll(labels, 1)]), labels, learn)  # of each draw alone
+    assert both[0].tolist() == expected.astype(float).tolist()
+    assert both[1].tolist() == _right(x, np.roll(labels, 1), labels, learn).tolist()
 
 
 def test_a_tower_without_class_token_has_readouts() -> None:
