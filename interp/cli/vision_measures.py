@@ -225,12 +225,13 @@ def _result_lines(result: Result, top: int) -> list[str]:
                 "records"
             )
         ):
-            null = float(row["null"])
+            null, p = float(row["null"]), float(row.get("p_holm", math.nan))
             marks = [m for m in ("spurious", "target") if row.get(m) is True]
             rows.append((
                 metric if at == 0 else "", str(row["part"]), ", ".join(marks),
                 with_error(float(row["score"]), float(row["sem"])),
-                "" if math.isnan(null) else f"null {null:.3g}", str(row["unit"]) if at == 0 else "",
+                "" if math.isnan(null) else f"null {null:.3g}",
+                "" if math.isnan(p) else f"p {p:.2g}", str(row["unit"]) if at == 0 else "",
             ))  # fmt: skip
     notes = getattr(result, "notes", {})
     told = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]

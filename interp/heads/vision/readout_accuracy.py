@@ -36,7 +36,7 @@ def head_readouts(
     labels: Any,
     *,
     most: int = 16,
-    shuffles: int = 199,
+    shuffles: int = 999,
     seed: int = 0,
     batch_size: int = 64,
 ) -> ImageScores:
@@ -55,7 +55,8 @@ def head_readouts(
         images: images; see `interp.heads.vision.image_batch`.
         labels: class of each image, as numbers; it need not be a class of the model.
         most: largest number of joined heads.
-        shuffles: number of shuffles of the training labels.
+        shuffles: number of shuffles of the training labels; with fewer than 20 times the number of
+            rows no `p_holm` can be below 0.05.
         seed: seed of the halves and of the shuffling.
         batch_size: images that run together.
 
