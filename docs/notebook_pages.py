@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+_TITLE = re.compile(rb"<title>.*?</title>", re.DOTALL)
 _STYLE = re.compile(r"<style.*?</style>", re.DOTALL)
 
 
@@ -25,7 +26,12 @@ def page(path: Path) -> tuple[str, dict[str, bytes]]:
     text = re.sub(r"!\[(?:png|svg)\]", "![Figure drawn by the cell above]", text)
     note = f"As a notebook: `notebooks/{path.name}`.\n\n"
     title, _, rest = text.partition("\n")
-    return f"{title}\n\n{note}{rest}", resources["outputs"]
+    # a page shows them as images, whose cells tell nothing under the pointer
+    pictures = {
+        name: _TITLE.sub(b"", content) if name.endswith(".svg") else content
+        for name, content in resources["outputs"].items()
+    }
+    return f"{title}\n\n{note}{rest}", pictures
 
 
 def _kept(output: Any) -> None:

@@ -110,6 +110,20 @@ def generated() -> Iterator[tuple[str, str]]:
         yield f"docs/methods/{name}.md", method_pages.page(name)
 
 
+def on_page_content(html: str, page: Any, config: MkDocsConfig, files: Files) -> str:
+    """Leave out of the search what finds nothing new.
+
+    These are the tables of benchmarks, those of methods that have pages of their own, and the
+    changelog.
+    """
+    uri = page.file.src_uri
+    if uri == "CHANGELOG.md":
+        page.meta["search"] = {"exclude": True}
+    if uri.startswith("benchmarks/") or uri == "docs/methods.md":
+        return html.replace("<table>", "<table data-search-exclude>")
+    return html
+
+
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
     """Remove the indentation of a page's HTML, a fifth of its size, outside code and scripts."""
     whole = "pre|textarea|script|style"
