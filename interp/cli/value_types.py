@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,20 @@ DEVICE = DeviceName()
 OUT_FOLDER = OutFolder()
 IMPORT = ImportName()
 HEADS = HeadList()
+
+
+class ItemFile(click.ParamType):
+    """Parameter type of a file of items, read before any model is loaded.
+
+    Args:
+        read: reads the file at a path; raises PromptError with the line that is wrong.
+    """
+
+    name = "path"
+
+    def __init__(self, read: Callable[[str], list[Any]]) -> None:
+        self._read = read
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[Any]:
+        """Read the items."""
+        return value if isinstance(value, list) else self._read(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from interp.core.errors import PromptError
 
 _FIELDS = {"prompt", "tokens", "cluster"}
+Item = TypeVar("Item")
 
 
 class FilePrompts(list):
@@ -72,6 +73,30 @@ def read_prompt_file(path: Path) -> FilePrompts:
             "cluster of every prompt, or of none"
         )
     return FilePrompts(prompts, tuple(str(row["cluster"]) for row in rows))
+
+
+def read_objects(path: str | Path, like: str, make: Callable[[dict[str, Any]], Item]) -> list[Item]:
+    """Read a `.jsonl` file, one object a line; empty lines are passed over.
+
+    Args:
+        path: the file.
+        like: an object as it is expected.
+        make: turns an object into an item; its PromptError gets file and line.
+
+    Raises:
+        PromptError: the file is missing or empty, or a line is wrong; the line is named.
+    """
+    found = []
+    for line, text in enumerate(prompt_text(Path(path)).splitlines(), 1):
+        if not text.strip():
+            continue
+        where = f"{path}, line {line}"
+        row = object_of_line(where, text, like)
+        try:
+            found.append(make(row))
+        except PromptError as error:
+            raise PromptError(f"{where}: {error}") from error
+    return found
 
 
 def object_of_line(where: str, text: str, like: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.traced_prompts import aligned_table, saved_in
-from interp.cli.value_types import OUT_FOLDER
+from interp.cli.value_types import OUT_FOLDER, ItemFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
@@ -26,23 +26,15 @@ OWN = "bundled:reorder"
 FILES = {"words": "alignment", "heads": "translation_heads", "decoder-lens": "decoder_lens"}
 
 
-class PairFile(click.ParamType):
-    """Parameter type of a file of sentence pairs, read before any model is loaded."""
+def _pairs(path: str) -> list[SentencePair]:
+    from interp.heads.alignment.pair_file import read_sentence_pairs
 
-    name = "path"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[SentencePair]:
-        """Read the pairs; raises PromptError with the line that is wrong."""
-        if isinstance(value, list):
-            return value
-        from interp.heads.alignment.pair_file import read_sentence_pairs
-
-        return read_sentence_pairs(value)
+    return read_sentence_pairs(path)
 
 
 @click.command(epilog="Example: interp align bundled:reorder --pair 0 --picture alignment.html")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("pairs", metavar="[PAIRS.jsonl]", required=False, type=PairFile())
+@click.argument("pairs", metavar="[PAIRS.jsonl]", required=False, type=ItemFile(_pairs))
 @click.option(
     "-m", "--measure", default="words", show_default=True,
     type=click.Choice(["words", "heads", "decoder-lens"]),

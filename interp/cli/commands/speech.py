@@ -13,7 +13,7 @@ from interp.cli.loading import Loading, import_first, loading_options, source_la
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.traced_prompts import aligned_table, saved_in
-from interp.cli.value_types import OUT_FOLDER
+from interp.cli.value_types import OUT_FOLDER, ItemFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 from interp.core.head import Head
@@ -26,23 +26,15 @@ GROUP = "Heads"
 SOUND = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-class RecordingFile(click.ParamType):
-    """Parameter type of a file of recordings, read before any model is loaded."""
+def _recordings(path: str) -> list[Utterance]:
+    from interp.heads.alignment.recordings import read_recordings
 
-    name = "path"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> list[Utterance]:
-        """Read the recordings; raises PromptError with the line that is wrong."""
-        if isinstance(value, list):
-            return value
-        from interp.heads.alignment.recordings import read_recordings
-
-        return read_recordings(value)
+    return read_recordings(path)
 
 
 @click.command(epilog="Example: interp speech openai/whisper-tiny --audio a.wav --text 'the cat'")
 @click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("listed", metavar="[RECORDINGS.jsonl]", required=False, type=RecordingFile())
+@click.argument("listed", metavar="[RECORDINGS.jsonl]", required=False, type=ItemFile(_recordings))
 @click.option("--audio", multiple=True, type=SOUND,
               metavar="FILE", help="A .wav file (16 bits, one channel). Repeatable.")  # fmt: skip
 @click.option("--text", multiple=True, metavar="TEXT",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import PromptError
-from interp.core.prompt_file import object_of_line, prompt_text
+from interp.core.prompt_file import read_objects
 
 WordLink = tuple[int, int]
 SentenceSide = str | tuple[int, ...]
@@ -121,13 +121,4 @@ def read_sentence_pairs(path: str | Path) -> list[SentencePair]:
     Raises:
         PromptError: the file is missing or empty, or a line is not a pair; the line is named.
     """
-    path, pairs = Path(path), []
-    for line, text in enumerate(prompt_text(path).splitlines(), 1):
-        if not text.strip():
-            continue
-        row = object_of_line(f"{path}, line {line}", text, _LIKE)
-        try:
-            pairs.append(sentence_pair(row))
-        except PromptError as error:
-            raise PromptError(f"{path}, line {line}: {error}") from error
-    return pairs
+    return read_objects(path, _LIKE, sentence_pair)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import PromptError
-from interp.core.prompt_file import object_of_line, prompt_text
+from interp.core.prompt_file import read_objects
 
 _FIELDS = ("audio", "text", "words")
 _LIKE = '{"audio": "a.wav", "text": "the cat", "words": [["the", 0.12], ["cat", 0.34]]}'
@@ -105,16 +105,7 @@ def read_recordings(path: str | Path) -> list[Utterance]:
     Raises:
         PromptError: the file is missing or empty, or a line is not a recording; the line is named.
     """
-    path, found = Path(path), []
-    for line, text in enumerate(prompt_text(path).splitlines(), 1):
-        if not text.strip():
-            continue
-        row = object_of_line(f"{path}, line {line}", text, _LIKE)
-        try:
-            found.append(recording_of(row, path.parent))
-        except PromptError as error:
-            raise PromptError(f"{path}, line {line}: {error}") from error
-    return found
+    return read_objects(path, _LIKE, lambda row: recording_of(row, Path(path).parent))
 
 
 def given_recordings(recordings: Any) -> list[Utterance]:
