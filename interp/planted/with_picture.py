@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from interp.planted.blank_llava import blank_llava
+
 if TYPE_CHECKING:
     import torch
     from jaxtyping import Float
@@ -81,27 +83,12 @@ def image_text(*, prior: float = 0.0, looks_early: bool = True) -> ImageText:
         looks_early: the head of layer 1 attends to the object; otherwise it attends evenly.
     """
     import torch
-    from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig
-    from transformers import LlavaForConditionalGeneration as Llava
 
-    vision = CLIPVisionConfig(
-        hidden_size=_TOWER, intermediate_size=4, num_hidden_layers=1, num_attention_heads=2,
-        image_size=SIDE * PATCH, patch_size=PATCH,
+    model = blank_llava(
+        tower=_TOWER, side=SIDE, patch=PATCH, width=WIDTH, layers=LAYERS, heads=HEADS,
+        d_head=D_HEAD, vocabulary=VOCABULARY, image=IMAGE, begin=None,
     )  # fmt: skip
-    text = LlamaConfig(
-        hidden_size=WIDTH, intermediate_size=4, num_hidden_layers=LAYERS, head_dim=D_HEAD,
-        num_attention_heads=HEADS, num_key_value_heads=HEADS, vocab_size=VOCABULARY,
-        max_position_embeddings=64, tie_word_embeddings=False, pad_token_id=0, bos_token_id=None,
-        eos_token_id=None, rope_parameters={"rope_type": "default", "rope_theta": 1e30},
-    )  # fmt: skip
-    config = LlavaConfig(
-        vision_config=vision, text_config=text, image_token_index=IMAGE, vision_feature_layer=-1
-    )
-    with torch.random.fork_rng(devices=[]):
-        model = Llava._from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.fill_(float("norm" in name and name.endswith("weight")))
         _tower(model)
         _text(model, prior, looks_early)
     return ImageText(model)
