@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import zoo
 from attribution import toy
+from beside import real
 from torch import nn
 
 import interp
@@ -195,14 +195,10 @@ def test_integrated_gradients_by_default_over_every_family(name: str) -> None:
     assert found.incomplete == (found.residual_share > 0.1)  # type: ignore[operator]
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "models"
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not SHARED.exists(), reason="../shared is not here")
-@pytest.mark.parametrize("name", ["stories260k", "tinystories-instruct-3m"])
-def test_integrated_gradients_are_complete_by_default_on_story_models(name: str) -> None:
-    example = Example(interp.load(str(SHARED / name)), TEXT)
+@pytest.mark.parametrize("source", [real("stories260k"), real("tinystories-instruct-3m")])
+def test_integrated_gradients_are_complete_by_default_on_story_models(source: str) -> None:
+    example = Example(interp.load(source), TEXT)
     assert method("integrated_gradients").of(example).residual_share < 0.025  # type: ignore[operator]
 
 

@@ -1,4 +1,4 @@
-"""Indirect object identification in a story model and in a fine-tune of it: the same circuit."""
+"""A circuit in a trained model and in a fine-tune of it: the same."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from beside import STORIES, needs
+from torch.nn.functional import cross_entropy
 
 import interp
 from interp.circuits.contrast import ContrastTask
@@ -15,12 +17,7 @@ from interp.circuits.find import find_circuit
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast
 
-STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"
-FIRST = 10  # heads that are compared
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not STORIES.exists(), reason="needs a trained model of stories"),
-]
+pytestmark = pytest.mark.slow
 
 
 def found_in(model: interp.Model, task: ContrastTask, folder: Path) -> Circuit:
@@ -30,11 +27,47 @@ def found_in(model: interp.Model, task: ContrastTask, folder: Path) -> Circuit:
     return Circuit.load(folder / f"{model.name}.json")
 
 
-def first_heads(circuit: Circuit) -> set[str]:
+def first_heads(circuit: Circuit, first: int) -> set[str]:
     names = set(circuit.head_names)
-    return set([name for name in circuit.ranking if name in names][:FIRST])
+    return set([name for name in circuit.ranking if name in names][:first])
 
 
+def check_alike(base: Circuit, other: Circuit, first: int) -> None:
+    """The same first heads within the stability of one model; few effects differ."""
+    stability = base.stability(first)
+    assert stability is not None
+    _, low, _ = stability
+    both = first_heads(base, first), first_heads(other, first)
+    assert len(both[0] & both[1]) / len(both[0] | both[1]) >= low
+    changed = base.compare(other).to_pandas().set_index("node")
+    assert (changed["p_holm"] < 0.05).mean() < 0.25
+    # a null: the same weights in another order of heads are another circuit
+    heads = [name for name in base.ranking if name in set(base.head_names)]
+    shuffled = np.random.default_rng(0).permutation(heads)[:first]
+    assert len(both[0] & set(shuffled)) / len(both[0] | set(shuffled)) < low
+
+
+def test_text_leaves_the_heads_of_copying_as_they_are(tmp_path) -> None:
+    model = interp.load("bundled:induction", name="induction")
+    task = make_contrast(model, "induction", n=32, seed=0)
+    texts = (Path(__file__).parents[2] / "data" / "prompts.txt").read_text().splitlines()
+    rows = torch.tensor([model.tokenizer(text).input_ids[:40] for text in texts])
+    module = copy.deepcopy(model.module).train()
+    optimiser = torch.optim.AdamW(module.parameters(), lr=1e-4)
+    losses = []
+    for _ in range(4):
+        logits = module(rows).logits[:, :-1]
+        loss = cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
+        losses.append(float(loss))
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+    assert losses[-1] < losses[0] - 0.02
+    tuned = interp.load(module.eval(), name="tuned", tokenizer=model.tokenizer)
+    check_alike(found_in(model, task, tmp_path), found_in(tuned, task, tmp_path), 4)
+
+
+@needs(STORIES)
 def test_a_fine_tune_keeps_the_circuit_within_its_stability(tmp_path) -> None:
     model = interp.load(STORIES, name="stories")
     task = make_contrast(model, "ioi", n=32, seed=0)
@@ -49,16 +82,4 @@ def test_a_fine_tune_keeps_the_circuit_within_its_stability(tmp_path) -> None:
             optimiser.zero_grad()
     tuned = interp.load(module.eval(), name="tuned", tokenizer=model.tokenizer)
     assert np.mean(lessons.values(tuned)[0]) > np.mean(lessons.values(model)[0]) + 0.1
-    base, other = found_in(model, task, tmp_path), found_in(tuned, task, tmp_path)
-    stability = base.stability(FIRST)
-    assert stability is not None
-    _, low, _ = stability
-    both = first_heads(base), first_heads(other)
-    overlap = len(both[0] & both[1]) / len(both[0] | both[1])
-    assert overlap >= low
-    changed = base.compare(other).to_pandas().set_index("node")
-    assert (changed["p_holm"] < 0.05).mean() < 0.25
-    # a null: the same weights in another order of heads are another circuit
-    heads = [name for name in base.ranking if name in set(base.head_names)]
-    shuffled = np.random.default_rng(0).permutation(heads)[:FIRST]
-    assert len(both[0] & set(shuffled)) / len(both[0] | set(shuffled)) < low
+    check_alike(found_in(model, task, tmp_path), found_in(tuned, task, tmp_path), 10)

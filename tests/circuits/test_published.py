@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import FOLDER, needs
 from circuits.test_circuit_result import made
 
 import interp
 from interp.circuits.published import published, published_names, read_published
 from interp.core.errors import OptionError, StoreError, UnknownName
 
-FACTS = Path(__file__).parents[3] / "shared" / "facts" / "circuits_ground_truth.json"
+FACTS = FOLDER / "facts" / "circuits_ground_truth.json"
 
 
 @pytest.mark.parametrize("name", published_names())
@@ -37,7 +37,7 @@ def test_every_file_is_a_circuit(name) -> None:
         assert isinstance(claim["value"], (int, float))
 
 
-@pytest.mark.skipif(not FACTS.exists(), reason="needs the facts that the files were made from")
+@needs(FACTS)
 def test_the_files_say_what_the_facts_say() -> None:
     facts = json.loads(FACTS.read_text())
     ioi, told = published("ioi_gpt2_small"), facts["ioi_gpt2_small"]

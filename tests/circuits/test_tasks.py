@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 import zoo
+from beside import STORIES, real
 
 import interp
 from interp.circuits.tasks import TASKS, make_contrast
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.circuits.tasks import subject_verb_pairs as verbs
 from interp.core.errors import OptionError, PromptError, UnknownName
-
-STORIES = Path(__file__).parents[3] / "shared" / "models" / "tinystories-instruct-3m"
 
 
 def words(model, ids):
@@ -116,10 +113,12 @@ def test_tokenizers_that_do_not_fit(worded_gpt2) -> None:
     assert len(make_contrast(short, "induction", n=3)) == 3
 
 
-@pytest.mark.skipif(not STORIES.exists(), reason="needs a trained model of stories")
-def test_a_model_of_stories_does_some_of_it() -> None:
-    model = interp.load(STORIES)
-    task = make_contrast(model, "ioi", n=64)
+@pytest.mark.parametrize(
+    ("source", "name"), [("bundled:induction", "induction"), real(STORIES.name, "ioi")]
+)
+def test_a_trained_model_does_some_of_it(source: str, name: str) -> None:
+    model = interp.load(source)
+    task = make_contrast(model, name, n=64)
     clean, corrupted = task.values(model)
     assert (clean > 0).mean() > 0.6
     mean, sem = task.gap(model)

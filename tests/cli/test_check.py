@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
+from beside import FOLDER, needs
 
 import interp
+from interp import bundled
 from interp.model import self_check as checking
 
-SHARED = Path(__file__).parents[3] / "shared" / "models"
+SHARED = FOLDER / "models"
 
 
 def test_every_layer_is_listed_with_its_errors(run, llama_folder) -> None:
@@ -92,14 +93,20 @@ def test_an_import_that_fails_is_one_line(errors, llama_folder, tmp_path, name, 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no folder of real models beside the repository")
-def test_every_real_model_in_one_command_with_every_metric(run, tmp_path) -> None:
-    # importing the classes of the toy models leaves a __pycache__ beside them
-    sources = sorted(p for p in SHARED.glob("*") if p.name != "__pycache__")
-    classes = [
-        x for name in ("toy_transformer", "toy_vit") for x in ("--import", SHARED / f"{name}.py")
-    ]
-    folders = [s.name for s in sources if (s / "config.json").is_file()]
+@pytest.mark.parametrize("where", ["bundled", pytest.param("beside", marks=needs(SHARED))])
+def test_every_trained_model_in_one_command_with_every_metric(run, tmp_path, where) -> None:
+    if where == "bundled":
+        sources = folders = [f"bundled:{name}" for name in bundled.names("all")]
+        classes = []
+    else:
+        # importing the classes of the toy models leaves a __pycache__ beside them
+        sources = sorted(p for p in SHARED.glob("*") if p.name != "__pycache__")
+        classes = [
+            x
+            for name in ("toy_transformer", "toy_vit")
+            for x in ("--import", SHARED / f"{name}.py")
+        ]
+        folders = [s.name for s in sources if (s / "config.json").is_file()]
     result = run("score", *sources, *classes, "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     table = interp.HeadTable.read(tmp_path / "table.parquet")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from beside import FOLDER, needs, real
 from torch import Tensor
 
 import interp
@@ -19,7 +20,7 @@ from interp.model.edits import set_pattern, uniform, zero
 from interp.model.hooks.tap import tapped
 
 HERE = Path(__file__).parent
-SHARED = HERE.parents[2] / "shared" / "models"
+SHARED = FOLDER / "models"
 IDS = torch.tensor([[3, 7, 1, 12, 7, 19], [0, 5, 5, 2, 18, 9]])
 WAYS = ("softmax", "module", "einsum", "fused")
 
@@ -147,30 +148,31 @@ def test_a_file_with_two_eager_functions_runs_the_one_it_passes():
     assert torch.equal(plain, open_tap)
 
 
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="../shared/models is not here")
-
-
-@needs_shared
 @pytest.mark.parametrize(
-    ("name", "kind", "layers", "heads"),
+    ("source", "kind", "layers", "heads"),
     [
-        ("toy-induction-2l1h", "causal", 2, 1),
-        ("toy-induction-2l4h", "causal", 2, 4),
-        ("toy-no-induction-1l4h", "causal", 1, 4),
-        ("tracr-dyck1", "encoder", 6, 2),
-        ("tracr-reverse", "encoder", 4, 1),
-        ("vit-mnist", "vision", 6, 8),
-        ("stories260k", "causal", 5, 8),
-        ("nano-sort", "causal", 3, 3),
-        ("tinystories-instruct-3m", "causal", 8, 16),
+        ("bundled:induction", "causal", 2, 8),
+        ("bundled:deceive", "causal", 2, 4),
+        ("bundled:one-layer", "causal", 1, 8),
+        ("bundled:shapes", "vision", 3, 4),
+        real("toy-induction-2l1h", "causal", 2, 1),
+        real("toy-induction-2l4h", "causal", 2, 4),
+        real("toy-no-induction-1l4h", "causal", 1, 4),
+        real("tracr-dyck1", "encoder", 6, 2),
+        real("tracr-reverse", "encoder", 4, 1),
+        real("vit-mnist", "vision", 6, 8),
+        real("stories260k", "causal", 5, 8),
+        real("nano-sort", "causal", 3, 3),
+        real("tinystories-instruct-3m", "causal", 8, 16),
     ],
 )
-def test_real_small_models(name, kind, layers, heads):
+def test_trained_small_models(source, kind, layers, heads):
     """Patterns are those the models return themselves."""
-    imported(SHARED / "toy_transformer.py")
-    imported(SHARED / "toy_vit.py")
-    attention = None if name.startswith(("t", "v")) else "eager"
-    model = interp.load(SHARED / name, attention=attention if "toy" not in name else None)
+    name = source.rpartition("/")[2]
+    if name != source:
+        imported(SHARED / "toy_transformer.py")
+        imported(SHARED / "toy_vit.py")
+    model = interp.load(source, attention=None if name.startswith(("t", "v")) else "eager")
     assert (model.kind, model.n_layers, model.n_heads) == (kind, layers, heads)
     draw = torch.Generator().manual_seed(0)
     if kind == "vision":
@@ -191,7 +193,7 @@ def test_real_small_models(name, kind, layers, heads):
         torch.testing.assert_close(total, cache["attn_out", site.layer], atol=2e-5, rtol=1e-4)
 
 
-@needs_shared
+@needs(SHARED / "tracr-reverse")
 def test_layers_of_a_compiled_model_that_write_nothing_have_streams_too():
     """tracr leaves some attentions and MLPs without weights; their places are their like's."""
     imported(SHARED / "toy_transformer.py")
@@ -206,7 +208,7 @@ def test_layers_of_a_compiled_model_that_write_nothing_have_streams_too():
                 torch.testing.assert_close(mid + mlp, post)
 
 
-@needs_shared
+@needs(SHARED / "tracr-reverse")
 def test_ablating_a_compiled_model_breaks_what_its_program_uses():
     """The compiler says which heads the program has: zeroing one breaks it, others nothing."""
     imported(SHARED / "toy_transformer.py")

@@ -6,13 +6,13 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from beside import TREEBANK, needs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.core.errors import OptionError, PromptError
 from interp.syntax.conllu import read_conllu
 
-DEV = Path(__file__).parents[3] / "shared" / "data" / "ud" / "en_ewt-ud-dev.conllu"
 DOGS = "# text = Dogs bark.\n1 Dogs _ NOUN _ _ 2 nsubj\n2 bark _ VERB _ _ 0 root _ SpaceAfter=No\n"
 DOGS += "3 . _ PUNCT _ _ 2 punct\n"
 
@@ -238,9 +238,9 @@ def test_exactly_the_trees_are_read(tmp_path_factory, heads: list[int]) -> None:
             read(folder, content)
 
 
-@pytest.mark.skipif(not DEV.exists(), reason=f"needs {DEV}")
+@needs(TREEBANK)
 def test_the_english_web_treebank() -> None:
-    bank = read_conllu(DEV)
+    bank = read_conllu(TREEBANK)
     assert bank.counts == {
         "sentences": 2001,
         "words": 25147,

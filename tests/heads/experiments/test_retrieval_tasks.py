@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from beside import STORIES, needs
 
 import interp
 from interp import planted
@@ -20,7 +21,6 @@ from interp.heads.needle.sentences import FRAMES, NAMES, sentence_instances
 from interp.model.random_weights import DRAWS
 
 IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
-STORIES = Path(__file__).parents[4] / "shared" / "models" / "tinystories-instruct-3m"
 
 
 def made_of(table: interp.HeadTable) -> dict:
@@ -179,7 +179,7 @@ def test_questions_are_asked_in_the_task_answered_best(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not STORIES.exists(), reason="../shared is not here")
+@needs(STORIES)
 def test_the_copy_heads_of_a_story_model_are_found() -> None:
     """Needles of ids are answered 0 times in 8 and score no head above 0.12."""
     model = interp.load(str(STORIES))

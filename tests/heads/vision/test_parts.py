@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import copy
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from beside import FOLDER, needs
 from heads.vision.towers import CONFIGS, drawn, module_of, noise, shapes, tower
 
 import interp
@@ -126,19 +128,22 @@ def test_a_class_that_is_not_the_right_one_scores_as_its_null() -> None:
     assert frame.loc["L2H2", "score"] < 0
 
 
-def test_a_nonlinear_classifier_head_is_held_at_its_value() -> None:
-    folder = next(
-        (p / "shared" / "models" for p in Path(interp.__file__).parents
-         if (p / "shared" / "models" / "vit-mnist").is_dir()), None,
-    )  # fmt: skip
-    if folder is None:
-        pytest.skip("the real MNIST transformer is not on this machine")
-    import sys
+def test_a_classifier_of_two_layers_is_held_at_its_value() -> None:
+    module: Any = copy.deepcopy(shapes().module)
+    module.classifier = torch.nn.Sequential(
+        torch.nn.Linear(module.config.hidden_size, 9), torch.nn.GELU(), torch.nn.Linear(9, 4)
+    )
+    found = image_parts(interp.load(module.eval()), torch.from_numpy(drawn().pixels[:4]))
+    assert found.heads.shape == (4, 12, 4)
+    assert found.residual < 1e-4
 
-    sys.path.insert(0, str(folder))
+
+@needs(FOLDER / "models" / "vit-mnist")
+def test_a_nonlinear_classifier_head_is_held_at_its_value() -> None:
+    sys.path.insert(0, str(FOLDER / "models"))
     import toy_vit  # noqa: F401
 
-    model = interp.load(folder / "vit-mnist")
+    model = interp.load(FOLDER / "models" / "vit-mnist")
     found = image_parts(model, torch.rand(4, 1, 28, 28))
     assert found.heads.shape == (4, 48, 10)
     assert found.residual < 1e-4
