@@ -58,7 +58,7 @@ def test_text_leaves_the_heads_of_copying_as_they_are(tmp_path) -> None:
     for _ in range(4):
         logits = module(rows).logits[:, :-1]
         loss = cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
-        losses.append(float(loss))
+        losses.append(loss.item())
         loss.backward()
         optimiser.step()
         optimiser.zero_grad()
