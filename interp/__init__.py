@@ -26,10 +26,6 @@ imports neither torch nor transformers.
 
 import lazy_loader
 
-from interp.core import moved
-
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-
-moved.explain()

@@ -1,4 +1,4 @@
-"""The page of `interp report` and `interp atlas`: options, scoring of models, and writing."""
+"""The page of `interp atlas`: options, scoring of models, and writing."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from typing import Any
 import click
 
 from interp.cli.context import COMMAND
-from interp.core.earlier import refuse_steps
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 
@@ -28,12 +27,7 @@ def model_folder(out: Path, name: str) -> Path:
 
 
 def kept_folder(out: Path) -> Path:
-    """Return the folder of the run store among the results.
-
-    Raises:
-        StoreError: the results contain steps in the format of version 0.1.0.
-    """
-    refuse_steps(out / "ledger")
+    """Return the folder of the run store among the results."""
     return out / "kept"
 
 

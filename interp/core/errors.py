@@ -54,13 +54,6 @@ class NotKept(KeptWarning):
     """Result that could not be kept for a later run, which computes it again."""
 
 
-_RENAMED = {  # kind and name in version 0.1.0
-    ("circuit method", "gim"): "gim_patching",
-    ("importance", "attribution_patching"): "patching_gradient",
-    ("importance", "integrated_gradients"): "aumann_shapley",
-}
-
-
 class DamagedResult(StoreError):
     """Stored result that cannot be read back, with its name and the remedy."""
 
@@ -84,8 +77,5 @@ class UnknownName(InterpError):
         known = list(known)
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         listed = f"known: {', '.join(sorted(known))}"
-        if now := _RENAMED.get((kind, name.replace("-", "_"))):
-            super().__init__(f"{kind} {name!r} is now called {now}")
-            return
         hint = f"did you mean {' or '.join(close)}?" if close else listed
         super().__init__(f"unknown {kind} {name!r}; {hint}")

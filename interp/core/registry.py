@@ -36,7 +36,6 @@ class Registry(Mapping[str, Entry]):
         reader: "module:function" that turns a user-supplied object into a declaration; the module
             defines the decorators.
         usual: groups that are used where none is named; all unless given.
-        renamed: earlier name of a group -> the present one.
         also: group -> entries of other groups that belong to it too.
     """
 
@@ -48,12 +47,11 @@ class Registry(Mapping[str, Entry]):
         reader: str,
         *,
         usual: tuple[str, ...] = (),
-        renamed: Mapping[str, str] | None = None,
         also: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         self.noun, self.groups, self.kinds = noun, groups, kinds
         self.module, _, self._reader = reader.partition(":")
-        self._usual, self._renamed = usual or tuple(groups), renamed or {}
+        self._usual = usual or tuple(groups)
         self.also = also or {}
 
     @cached_property
@@ -68,12 +66,6 @@ class Registry(Mapping[str, Entry]):
         return found
 
     def __getitem__(self, name: str) -> Entry:
-        if name in self._renamed:
-            new = self._renamed[name]
-            raise OptionError(
-                f"unknown {self.noun} {name!r}; the group of this name is now called {new!r}: "
-                f"give {new} in its place"
-            )
         if name not in self._entries:
             raise UnknownName(self.noun, name, self._entries)
         return self._entries[name]
@@ -220,7 +212,6 @@ METRICS = Registry(
     },
     "interp.heads.declaration:declared_metric",
     usual=("detectors", "weights"),
-    renamed={"heads": "detectors", "special": "experiments"},
     also={"roles": ("matching_bracket", "delimiters", "refusal_projection")},
 )
 ATTRIBUTION_METHODS = Registry(

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from interp.core import files
-from interp.core.earlier import refuse_steps
 from interp.core.errors import DamagedKept, StoreError
 
 UNFINISHED = "unfinished.sqlite"
@@ -39,7 +38,7 @@ class Steps:
     rows and files are reported (DamagedKept) and recomputed.
 
     Raises:
-        StoreError: the folder cannot be written, or holds steps in the format of version 0.1.0.
+        StoreError: the folder cannot be written.
     """
 
     def __init__(self, finished: Path, notes: Mapping[str, str]) -> None:
@@ -48,7 +47,6 @@ class Steps:
         self._run = finished.name.split(".")[2]
         self._held: dict[str, bytes] = {}  # rows of the Parquet file at the time of `_stamp`
         self._stamp: tuple[int, ...] = ()
-        refuse_steps(finished.parent)
         if not os.path.exists(finished):  # false in a folder without search permission
             files.require_writable(finished.parent)
         if (opened := _open.get()) is not None:

@@ -260,7 +260,7 @@ class HeadTable(WithPromptValues, Result):
         return behind("Result.heatmap")(self, metric or self.metrics[0], **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
-        """Write the page of `interp report`, whole or not at all; raises StoreError, OptionError.
+        """Write the page of `interp atlas`, whole or not at all; raises StoreError, OptionError.
 
         Colour scales span the scores; `interp.report.write_report` accepts the ranges of metrics.
         """

@@ -178,10 +178,6 @@ class Dictionary:
         """Compute the reconstruction of activations."""
         return self.decode(self.encode(x), x)
 
-    def feature_sizes(self) -> Float[Tensor, " d_sae"]:
-        """Return the norm of what one unit of each code writes."""
-        return torch.ones(self.d_sae) if self.rescale else self.W_dec.norm(dim=1)
-
     def written(self) -> Float[Tensor, "d_sae d_out"]:
         """Return what one unit of each code writes."""
         return self.W_dec / self.W_dec.norm(dim=1, keepdim=True) if self.rescale else self.W_dec

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from interp.planted.variants.language_model import VariantForCausalLM
 
 SHARP = 60.0  # nats by which the named position is preferred
-READ, ERASE = 0, 1  # heads of every layer
+READ = 0  # the head of every layer that reads; the other erases
 
 
 def looped(loops: int = 3, *, size: int = 12) -> VariantForCausalLM:

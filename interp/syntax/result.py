@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from interp.core.head import Head
 from interp.core.result import Result
 
 if TYPE_CHECKING:
@@ -136,11 +135,6 @@ class TreeScores(Result):
 
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": "accuracy of the best head", "unit": "share of dependents"}
-
-    def best_heads(self) -> tuple[Head, ...]:
-        """Best head of each relation, each listed once, with its stack."""
-        found = [r.head.rpartition(" ") for r in self.relations]
-        return tuple(dict.fromkeys(Head(*Head.parse(h), stack or None) for stack, _, h in found))
 
     def relation(self, name: str) -> Relation:
         """Return one relation.

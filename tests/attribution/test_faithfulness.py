@@ -299,10 +299,6 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(deceive_model, tmp_path) 
     )
     assert other.rows == alone.rows, "rows of another run are not used"
     assert len(list(keep.glob("*.faithfulness.*.parquet"))) == 2
-    earlier = tmp_path / "rows.jsonl"
-    earlier.write_text('{"format": "interp faithfulness 2", "hash": ""}\n')
-    with pytest.raises(StoreError, match=r"rows of interp 0\.1\.0, .*; remove it, or choose"):
-        faithfulness(deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], **options)
     with pytest.raises(StoreError, match="is a file, not a folder"):
         faithfulness(
             deceive_model,

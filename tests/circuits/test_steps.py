@@ -240,16 +240,6 @@ def test_a_file_of_something_else_is_set_aside(tmp_path) -> None:
         Kept(tmp_path / "file", {})
 
 
-@pytest.mark.parametrize("name", [f"{'0f' * 16}.ledger", f"{'0f' * 16}.steps", f"{'0f' * 16}.json"])
-def test_steps_of_version_0_1_0_are_refused_with_what_to_do(tmp_path, name) -> None:
-    (tmp_path / name).write_bytes(b'{"format": "interp steps 1", "of": {}}\n')
-    with pytest.raises(
-        StoreError, match=rf"steps of interp 0\.1\.0 \({name}\), .*; remove them, or"
-    ):
-        Kept(tmp_path, {})
-    assert (tmp_path / name).exists()
-
-
 def test_counts_are_told_and_never_fall(tmp_path) -> None:
     told: list[tuple[str, int, int]] = []
 

@@ -96,17 +96,11 @@ def test_the_help_lists_commands_by_group() -> None:
     assert text.index("\nPages:") < text.index("\n  atlas ") < text.index("\nResults:")
 
 
-def test_atlas_and_report_write_the_same_page(scored: tuple[Path, str], tmp_path: Path) -> None:
-    for name in ("atlas", "report"):
-        done = run(name, str(scored[0]), "-o", str(tmp_path / f"{name}.html"))
-        assert done.exit_code == 0, done.output
-        assert f"{name}.csv and {name}.json" in done.output
-    pages = [
-        (tmp_path / f"{name}.html").read_text(encoding="utf-8").replace(f"{name}", "NAME")
-        for name in ("atlas", "report")
-    ]
-    assert "No induction head" in pages[0]
-    assert len(pages[0]) == pytest.approx(len(pages[1]), abs=200)
+def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_path: Path) -> None:
+    done = run("atlas", str(scored[0]), "-o", str(tmp_path / "atlas.html"))
+    assert done.exit_code == 0, done.output
+    assert "atlas.csv and atlas.json" in done.output
+    assert "No induction head" in (tmp_path / "atlas.html").read_text(encoding="utf-8")
     assert len(HeadTable.load(tmp_path / "atlas.csv")) == 24
 
 

@@ -132,15 +132,6 @@ def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:
     assert f"it is set aside as {steps.name}.damaged-2, and computed again" in result.stderr
 
 
-def test_a_folder_of_version_0_1_0_is_refused(run, tmp_path) -> None:
-    (tmp_path / "ledger").mkdir()
-    (tmp_path / "ledger" / f"{'a0' * 16}.steps").write_text('{"format": "interp steps 1"}\n')
-    result = run(*QUICK, "-o", tmp_path)
-    assert result.exit_code == 1
-    assert "ledger holds steps of interp 0.1.0" in result.stderr
-    assert "remove them, or choose another folder" in result.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:

@@ -42,7 +42,7 @@ def test_tables_and_pages_hold_what_two_commands_scored(run, tmp_path) -> None:
     assert set(found.where(model="bundled:one-layer").metrics) == {"ov_norm", "qk_norm"}
     page = (out / "heads.html").read_text()
     assert all(name in page for name in ("planted:induction", "bundled:one-layer", "qk_norm"))
-    run("report", out, "-o", tmp_path / "page.html")
+    run("atlas", out, "-o", tmp_path / "page.html")
     assert set(HeadTable.from_csv(tmp_path / "page.csv").models) == set(found.models)
 
 
@@ -58,7 +58,7 @@ def test_other_settings_are_kept_and_the_ones_asked_for_last_are_shown(run, tmp_
     assert "already in" in again.stderr
     assert table(tmp_path / "out").provenance["bundled:one-layer", "ov_norm"]["seed"] == 0
     assert len(list((tmp_path / "out").glob("bundled-one-layer.ov-norm.*.parquet"))) == 2
-    report = run("report", tmp_path / "out", "-o", tmp_path / "page.html")
+    report = run("atlas", tmp_path / "out", "-o", tmp_path / "page.html")
     assert report.exit_code == 0
     assert "its latest settings" in report.stderr
 
@@ -82,7 +82,7 @@ def test_a_report_of_two_folders_with_models_of_one_name(run, models, tmp_path, 
     for at, model in zip("xy", models, strict=True):
         run("score", model, "-m", "ov_norm", "-o", tmp_path / at)
         sources.append(tmp_path / at / ("table.csv" if kept == "tables" else ""))
-    result = run("report", *sources, "-o", tmp_path / "page.html")
+    result = run("atlas", *sources, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.stderr
     names = HeadTable.from_csv(tmp_path / "page.csv").models
     assert len(names) == 2
@@ -97,7 +97,7 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
     rotary_base(model)
     run("score", model, "-m", "induction", "-o", tmp_path / "z")
     folders = [tmp_path / at for at in "xyz"]
-    result = run("report", *folders, "-o", tmp_path / "page.html")
+    result = run("atlas", *folders, "-o", tmp_path / "page.html")
     assert result.exit_code == 0, result.stderr
     assert (
         "model: scored with different settings, so each name includes its source" in result.stderr
@@ -105,7 +105,7 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
     found = HeadTable.from_csv(tmp_path / "page.csv")
     assert found.models == tuple(f"model ({folder})" for folder in folders)
     shutil.copytree(folders[0], tmp_path / "copy")
-    run("report", folders[0], tmp_path / "copy", "-o", tmp_path / "page.html")
+    run("atlas", folders[0], tmp_path / "copy", "-o", tmp_path / "page.html")
     assert HeadTable.from_csv(tmp_path / "page.csv").models == ("model",)
 
 

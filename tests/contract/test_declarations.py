@@ -84,13 +84,6 @@ def test_a_package_lists_what_its_files_declare(package: str) -> None:
     assert found == sorted(name for name, e in known.items() if e.package == package)
 
 
-def test_an_earlier_name_of_a_group_is_refused_with_the_present_one() -> None:
-    with pytest.raises(OptionError, match="now called 'experiments'"):
-        METRICS.parse("special")
-    with pytest.raises(OptionError, match="now called 'detectors'"):
-        METRICS.parse("heads")
-
-
 def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
     for known in REGISTRIES:
         path = tmp_path / "nothing.py"

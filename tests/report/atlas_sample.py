@@ -135,7 +135,7 @@ def difference(a: Model, b: Model) -> Any:
 def document(*models: Model, comparisons: Any = (), **more: Any) -> Atlas:
     return {
         "version": 1, "title": "Attention heads", "models": list(models),
-        "comparisons": list(comparisons), "pages": [], "command": "interp report results",
+        "comparisons": list(comparisons), "pages": [], "command": "interp atlas results",
         "notes": [], **more,
     }  # type: ignore[typeddict-item] # fmt: skip
 

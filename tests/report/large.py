@@ -62,7 +62,7 @@ def table(model: str = "large", metrics: int = 12) -> HeadTable:
 def heads(path: Path) -> None:
     both = HeadTable.concat([table(), table("other", 4)])
     ranges = {f"metric_{i}": (-1.0, 1.0) if i == 1 else (0.0, 1.0) for i in range(12)}
-    write_report(both, path, ranges=ranges, title="Attention heads", command="interp report large")
+    write_report(both, path, ranges=ranges, title="Attention heads", command="interp atlas large")
 
 
 def attribution(path: Path) -> None:

@@ -30,7 +30,7 @@ def report_page(tmp_path_factory):
                       unit="share of the usual norm of values", provenance={"seed": 0})
             )  # fmt: skip
     path = tmp_path_factory.mktemp("page") / "page.html"
-    write_report(HeadTable.concat(tables), path, command="interp report results -o page.html")
+    write_report(HeadTable.concat(tables), path, command="interp atlas results -o page.html")
     return path
 
 

@@ -199,18 +199,6 @@ def test_a_damaged_file_is_set_aside_and_made_again(
     assert rows_from_parquet(kept.read_bytes()) == rows_from_parquet(content)
 
 
-def test_trees_of_version_0_1_0_are_refused_with_what_to_do(
-    run_trees: Run, bert_folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / f"{'0c' * 16}.json").write_text('{"format": "interp kept trees 1"}')
-    result = run_trees(bert_folder, *FEW, "--no-controls", "-o", tmp_path)
-    assert result.exit_code == 1
-    [told] = errors(result)
-    assert "kept holds steps of interp 0.1.0" in told
-    assert "remove them, or choose another folder" in told
-
-
 def test_two_commands_leave_the_trees_of_both(
     run_trees: Run, bert_folder: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interp.core.earlier import refuse_rows
 from interp.core.store import Store
 
 
@@ -22,14 +21,13 @@ class EvaluationRows:
         about: the model, texts and settings, which identify the run.
 
     Raises:
-        StoreError: the folder cannot be written, or lies beside rows of version 0.1.0.
+        StoreError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path | None, about: Mapping[str, Any]) -> None:
         self._rows: dict[tuple[int, str], dict[str, Any]] = {}
         self._steps = None
         if folder is not None:
-            refuse_rows(folder.with_name("rows.jsonl"))
             plain = json.loads(json.dumps(about, default=str))
             self._steps = Store(folder).steps("faithfulness", str(about["content_hash"]), plain)
 

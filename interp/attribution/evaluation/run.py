@@ -132,7 +132,7 @@ def faithfulness(
     Raises:
         PromptError: there are no texts, or a text has too few tokens.
         UnknownName, OptionError: a method, option or target does not exist.
-        StoreError: `keep` cannot be written, or was written by an earlier version.
+        StoreError: `keep` cannot be written.
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)

@@ -27,8 +27,6 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-SEARCHES = ("greedy", "gates", "pairs")
-"""Searches beside the importances of `interp.causal.methods`."""
 MOST_PAIRS = 20_000
 PENALTIES = (0.02, 0.06, 0.2, 0.6, 2.0, 6.0)
 """Penalties of the gates of a search, from few removed heads to all."""

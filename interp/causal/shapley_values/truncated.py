@@ -17,8 +17,6 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-PERMUTATIONS = 32
-
 
 @takes_model
 @finishing()

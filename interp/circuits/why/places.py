@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 STRONGEST = "strongest"
-AtPositions = str | Callable[..., Any] | Sequence[tuple[int, int]]
 
 
 class Places:

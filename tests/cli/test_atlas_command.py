@@ -1,4 +1,4 @@
-"""`interp report`, `--dry-run`, `--config` and `interp completion`."""
+"""`interp atlas`, `--dry-run`, `--config` and `interp completion`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interp.core.table import HeadTable
 def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
     run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
     page = tmp_path / "page.html"
-    result = run("report", tmp_path / "r", "-o", page, "--title", "My heads")
+    result = run("atlas", tmp_path / "r", "-o", page, "--title", "My heads")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "its numbers in page.csv and page.json" in result.stderr
@@ -33,7 +33,7 @@ def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
 
 
 def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_folder) -> None:
-    args = ("report", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
+    args = ("atlas", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
     first = run(*args, "--keep", tmp_path / "k")
     assert first.exit_code == 0
     again = run(*args, "--keep", tmp_path / "k")
@@ -43,7 +43,7 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
 
 def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> None:
     run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    run("report", tmp_path / "r", llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
+    run("atlas", tmp_path / "r", llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
         "--keep", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
@@ -52,23 +52,23 @@ def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> N
 
 def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:
     run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
-    run("report", tmp_path / "r" / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
+    run("atlas", tmp_path / "r" / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
-    code, told = errors("report", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "p.html")
+    code, told = errors("atlas", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "p.html")
     assert code == 2
     assert "did you mean entropy" in told[0]
 
 
 def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    code, told = errors("report", tmp_path / "notes.txt")
+    code, told = errors("atlas", tmp_path / "notes.txt")
     assert (code, len(told)) == (2, 1)
     assert "neither a table of scores" in told[0]
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
-    code, told = errors("report", tmp_path / "bad.csv")
+    code, told = errors("atlas", tmp_path / "bad.csv")
     assert code == 1
     assert "bad.csv" in told[0]
-    code, told = errors("report", tmp_path / "absent", "-o", tmp_path / "p.html",
+    code, told = errors("atlas", tmp_path / "absent", "-o", tmp_path / "p.html",
                         "--keep", tmp_path / "k")  # fmt: skip
     assert code == 1
     assert not (tmp_path / "p.html").exists()
@@ -76,7 +76,7 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
 
 def test_a_budget_that_cannot_be_kept(run, errors, tmp_path) -> None:
     run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    code, told = errors("report", tmp_path / "r", "-o", tmp_path / "p.html", "--budget", 0.001)
+    code, told = errors("atlas", tmp_path / "r", "-o", tmp_path / "p.html", "--budget", 0.001)
     assert code == 2
     assert "larger budget" in told[0]
 
@@ -177,14 +177,14 @@ def test_the_script_completes_commands_and_options(monkeypatch) -> None:
         ("rep", "rep.html", "rep.csv"),
         ("page.v2", "page.v2.html", "page.v2.csv"),
         ("a.b.HTML", "a.b.HTML", "a.b.csv"),
-        ("folder", "folder/report.html", "folder/report.csv"),
+        ("folder", "folder/atlas.html", "folder/atlas.csv"),
     ],
 )
 def test_the_page_has_a_name_that_a_browser_opens(run, tmp_path, given, page, numbers) -> None:
     results, out = tmp_path / "r", tmp_path / "out"
     run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
     (out / "folder").mkdir(parents=True)
-    shown = run("report", results, "-o", out / given)
+    shown = run("atlas", results, "-o", out / given)
     assert shown.exit_code == 0
     assert str(out / page) in shown.stderr
     made = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
@@ -200,11 +200,11 @@ def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
     run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
     before = {p: p.read_bytes() for p in results.iterdir() if p.is_file()}
     for name in ("x.csv", "x.json", "x.parquet"):
-        code, [told] = errors("report", results, "-o", tmp_path / name)
+        code, [told] = errors("atlas", results, "-o", tmp_path / name)
         assert code == 2
         assert told.endswith("give a name that ends in .html")
     for source in (results, results / "table.csv"):
-        code, [told] = errors("report", source, "-o", results / "table.html")
+        code, [told] = errors("atlas", source, "-o", results / "table.html")
         assert code == 2
         assert "would overwrite" in told
     assert {p: p.read_bytes() for p in results.iterdir() if p.is_file()} == before
