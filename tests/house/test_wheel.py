@@ -37,7 +37,7 @@ def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
 
 def test_it_holds_data_stubs_and_templates(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    needed = {"interp/py.typed", "interp/__init__.pyi", "interp/core/moved.json"}
+    needed = {"interp/py.typed", "interp/__init__.pyi"}
     needed |= {"interp/_repository/data/prompts.txt"}
     kinds = (".pyi", ".json", ".js", ".css", ".jinja2", ".safetensors", ".toml")
     for path in (ROOT / "interp").rglob("*"):
