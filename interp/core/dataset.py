@@ -24,7 +24,7 @@ LISTED = (
     "bytes", "result", "file",
 )  # fmt: skip
 """Columns of the list of results: `weights` and `prompts` are hashes, `result` the key's digest."""
-_CLOSED = {
+_CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",

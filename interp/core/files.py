@@ -19,7 +19,7 @@ import warnings
 from array import array
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from interp.core.columns import COLUMNS, Provenance
 from interp.core.errors import DamagedKept, StoreError
@@ -247,7 +247,7 @@ def set_aside(path: Path, why: object) -> None:
     )
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file; OSError for anything else, such as a FIFO, which would wait for ever."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from interp.causal.checkpoint.certificate import (
     CERTIFICATE,
+    TEXT,
     Judged,
     certificate_of,
     certificate_text,
@@ -184,7 +187,7 @@ def save_pruned(
         )  # fmt: skip
         write_atomically(temporary / CERTIFICATE, json_document(certificate))
         text = certificate_text(certificate).encode()
-        write_atomically(temporary / "certificate.txt", text + b"\n")
+        write_atomically(temporary / TEXT, text + b"\n")
         os.rename(temporary, path)
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
@@ -195,9 +198,31 @@ def save_pruned(
 
 
 @dataclass(frozen=True, eq=False)
-class _Means:
+class Means:
+    """Mean outputs of heads and MLPs, which biases can hold."""
+
     heads: FoldedMeans
     mlps: MlpMeans
+
+
+def no_means(model: Model, mlps: Sequence[RemovedMlp]) -> Means:
+    """Return means of zero, to find what a form does with means."""
+    heads = {(s.stack, s.layer): torch.zeros(s.n_heads, s.d_v) for s in model.sites}
+    return Means(heads, {mlp.label: torch.zeros(model.d_model) for mlp in mlps})
+
+
+def without_parts(
+    model: Model, removed: Removed, mlps: Sequence[RemovedMlp], means: Means | None, form: str
+) -> tuple[Slimmed, str]:
+    """Return the module without heads and MLPs, and what became of the means of the MLPs.
+
+    Raises:
+        OptionError: the form cannot express the removal.
+    """
+    slim = Slimmed(copy.deepcopy(model.module), "none")
+    if any(removed.values()):
+        slim = _MAKE[form](model, removed, None if means is None else means.heads)
+    return without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
 
 
 def _removed(
@@ -222,7 +247,7 @@ def _removed(
 
 def _means(
     model: Model, judged: Sequence[Judged], reference: Any, mlps: Sequence[RemovedMlp]
-) -> _Means:
+) -> Means:
     gated = [site.name for site in model.sites if site.gated]
     if gated:
         raise OptionError(
@@ -234,7 +259,7 @@ def _means(
     prompts = judged[0].other_prompts if reference is None else reference
     if mlps and not isinstance(prompts, Prompts):
         prompts = Prompts.of(prompts, model)
-    return _Means(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
+    return Means(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +276,7 @@ def _first_that_fits(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: _Means | None,
+    means: Means | None,
     form: str,
     folder: Path,
     name: str,
@@ -272,7 +297,7 @@ def _written(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: _Means | None,
+    means: Means | None,
     form: str,
     folder: Path,
     name: str,
@@ -282,11 +307,7 @@ def _written(
 
     cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
-        slim = Slimmed(copy.deepcopy(model.module), "none")
-        if any(removed.values()):
-            slim = _MAKE[form](model, removed, None if means is None else means.heads)
-        of_mlps = None if means is None else means.mlps
-        slim, told = without_mlps(model, slim, mlps, of_mlps, form)
+        slim, told = without_parts(model, removed, mlps, means, form)
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
     except (
@@ -295,7 +316,7 @@ def _written(
         why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
     folded = means.heads if means is not None and slim.means == "folded" else None
-    of_mlps = of_mlps if told == "folded" else None
+    of_mlps = means.mlps if means is not None and told == "folded" else None
     difference = output_difference(model, after, probe, gated_edits(removed, folded), mlps, of_mlps)
     if not difference <= tolerance(model):
         raise CheckError(
