@@ -42,10 +42,19 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return plain(json.loads(json.dumps(rows, default=_python)))
 
 
-def rows_json(frame: pd.DataFrame, *, indent: int | None = None) -> str:
-    """Return the rows of a frame as one JSON list, in one line or indented."""
+def rows_text(frame: pd.DataFrame, form: str) -> str:
+    """Return the rows of a frame for another program.
+
+    Args:
+        frame: the rows.
+        form: "csv", "json" (one list, a row per line) or "jsonl".
+    """
+    if form == "csv":
+        return frame.to_csv(index=False, lineterminator="\n")
     rows = plain_rows(frame)
-    return json.dumps(rows, allow_nan=False, ensure_ascii=False, indent=indent) + "\n"
+    lines = [json.dumps(row, allow_nan=False, ensure_ascii=False) for row in rows]
+    text = "\n".join(lines) if form == "jsonl" else "[" + ",\n ".join(lines) + "]"
+    return text + "\n"
 
 
 def _python(value: Any) -> Any:

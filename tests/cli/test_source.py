@@ -33,7 +33,7 @@ def test_scores_and_the_check_are_the_same_through_each(source, run) -> None:
         "score", "bundled:induction", "-m", "induction,ov_norm", "--csv", "-q", "--source", source
     )
     assert got.exit_code == plain.exit_code == 0
-    tables = [pd.read_csv(io.StringIO(r.stdout), comment="#") for r in (got, plain)]
+    tables = [pd.read_csv(io.StringIO(r.stdout)) for r in (got, plain)]
     pd.testing.assert_frame_equal(*tables, rtol=0, atol=1e-7)
     assert source in got.stdout.partition('"source": "')[2][:40]
     checked = run("check", "bundled:induction", "--source", source)
@@ -86,7 +86,7 @@ def test_a_remote_model_is_scored_and_ablated_from_the_command_line(run) -> None
         plain = run(name, "bundled:induction", *options)
         got = run(name, "bundled:induction", *options, "--remote", "local")
         assert got.exit_code == plain.exit_code == 0, got.stderr
-        tables = [pd.read_csv(io.StringIO(r.stdout), comment="#") for r in (got, plain)]
+        tables = [pd.read_csv(io.StringIO(r.stdout)) for r in (got, plain)]
         pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)
         assert "nnsight, at remote='local'" in got.stdout
 
@@ -117,6 +117,6 @@ def test_two_processes_print_one_table(run, tmp_path) -> None:
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    tables = [pd.read_csv(io.StringIO(x), comment="#") for x in (done.stdout, run(*options).stdout)]
+    tables = [pd.read_csv(io.StringIO(x)) for x in (done.stdout, run(*options).stdout)]
     assert len(tables[0]) == len(tables[1])
     pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)

@@ -10,6 +10,7 @@ import click
 
 from interp.cli.loading import debug_option
 from interp.core.errors import OptionError
+from interp.core.json_document import rows_text
 from interp.core.order import BY
 
 if TYPE_CHECKING:
@@ -230,13 +231,7 @@ def _content(frame: pd.DataFrame, suffix: str) -> bytes:
         out = io.BytesIO()
         frame.to_parquet(out, index=False)
         return out.getvalue()
-    return (frame.to_csv(index=False) if suffix == ".csv" else _json(frame)).encode()
-
-
-def _json(frame: pd.DataFrame) -> str:
-    from interp.core.json_document import rows_json
-
-    return rows_json(frame)
+    return rows_text(frame, suffix[1:]).encode()
 
 
 def _store(folder: Path) -> Store:
@@ -297,10 +292,8 @@ def _among(values: pd.DataFrame, rows: pd.DataFrame, columns: list[str]) -> Any:
 
 
 def _print(frame: pd.DataFrame, form: str | None) -> None:
-    if form == "json":
-        click.echo(_json(frame), nl=False)
-    elif form == "csv":
-        click.echo(frame.to_csv(index=False), nl=False)
+    if form is not None:
+        click.echo(rows_text(frame, form), nl=False)
     elif len(frame):
         click.echo(frame.to_string(index=False, float_format=lambda x: f"{x:.4g}", na_rep=""))
     else:
