@@ -13,7 +13,7 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -222,7 +222,12 @@ def without_parts(
     slim = Slimmed(copy.deepcopy(model.module), "none")
     if any(removed.values()):
         slim = _MAKE[form](model, removed, None if means is None else means.heads)
-    return without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
+    slim, told = without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
+    old, new = (sum(p.numel() for p in m.parameters()) for m in (model.module, slim.module))
+    if form == "compact" and new >= old:
+        note = f"compact has {new:,} parameters where the original has {old:,}; zeroed has no more"
+        slim = replace(slim, notes=(*slim.notes, note))
+    return slim, told
 
 
 def _removed(
