@@ -131,7 +131,8 @@ def save_pruned(
         tasks: tasks for the certificate, judged on held-out prompts: the second half, as in
             `learn_gates`, or those named by a `Judged`.
         inputs: prompts or input tensors for the comparison of outputs; random tokens by default.
-        n_random: number of random sets with as many heads in every layer, for the certificate.
+        n_random: number of random sets for the certificate, which lose as many parts of the same
+            unit: heads or whole kv groups in every layer, or whole layers.
         seed: seed of random sets, halves and random tokens.
         made_with: how the heads were chosen, for the certificate.
         source: where the original can be loaded from, by default its name.
@@ -147,7 +148,7 @@ def save_pruned(
 
     Cost: One forward pass per prompt for the model, the checkpoint and every random set.
 
-    Null: random sets with as many heads in every layer.
+    Null: random sets that lose as many heads, or whole kv groups, in every layer.
 
     Not for: choosing the heads: the certificate says what their removal costs on held-out prompts.
     """
@@ -198,21 +199,21 @@ def save_pruned(
 
 
 @dataclass(frozen=True, eq=False)
-class Means:
+class PartMeans:
     """Mean outputs of heads and MLPs, which biases can hold."""
 
     heads: FoldedMeans
     mlps: MlpMeans
 
 
-def no_means(model: Model, mlps: Sequence[RemovedMlp]) -> Means:
+def no_means(model: Model, mlps: Sequence[RemovedMlp]) -> PartMeans:
     """Return means of zero, to find what a form does with means."""
     heads = {(s.stack, s.layer): torch.zeros(s.n_heads, s.d_v) for s in model.sites}
-    return Means(heads, {mlp.label: torch.zeros(model.d_model) for mlp in mlps})
+    return PartMeans(heads, {mlp.label: torch.zeros(model.d_model) for mlp in mlps})
 
 
 def without_parts(
-    model: Model, removed: Removed, mlps: Sequence[RemovedMlp], means: Means | None, form: str
+    model: Model, removed: Removed, mlps: Sequence[RemovedMlp], means: PartMeans | None, form: str
 ) -> tuple[Slimmed, str]:
     """Return the module without heads and MLPs, and what became of the means of the MLPs.
 
@@ -252,7 +253,7 @@ def _removed(
 
 def _means(
     model: Model, judged: Sequence[Judged], reference: Any, mlps: Sequence[RemovedMlp]
-) -> Means:
+) -> PartMeans:
     gated = [site.name for site in model.sites if site.gated]
     if gated:
         raise OptionError(
@@ -264,7 +265,7 @@ def _means(
     prompts = judged[0].other_prompts if reference is None else reference
     if mlps and not isinstance(prompts, Prompts):
         prompts = Prompts.of(prompts, model)
-    return Means(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
+    return PartMeans(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +282,7 @@ def _first_that_fits(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: Means | None,
+    means: PartMeans | None,
     form: str,
     folder: Path,
     name: str,
@@ -302,7 +303,7 @@ def _written(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: Means | None,
+    means: PartMeans | None,
     form: str,
     folder: Path,
     name: str,

@@ -127,6 +127,8 @@ def verify_certificate(
     checking = _Checking(told, path, after, before)
     found = checking.computed(tasks, original is not None, trust_remote_code)
     differences, missing = checking.differences, []
+    if not told["tasks"]:
+        missing.append("tasks: none is stated, so nothing says what the removal costs")
     counted = _compare(told, found, "", differences, missing)
     pace = (
         {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
