@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _FORMAT = "interp HeadTable 1"
 _ROWS_FORMAT = "interp steps 1"
+RECORD = ".provenance.json"
+"""End of the name of the file beside a CSV, which holds what a plain table cannot."""
 _ABANDONED_S = 24 * 3600  # a temporary file this old belongs to a process that was killed
 _OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
     (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
@@ -167,7 +169,7 @@ def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]
 
 def record_of(table: Path) -> Path:
     """Return the file beside a CSV that holds what a plain table cannot: how it was made."""
-    return table.with_name(f"{table.name}.provenance.json")
+    return table.with_name(table.name + RECORD)
 
 
 def read_record(table: Path) -> str:
