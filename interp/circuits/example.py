@@ -62,5 +62,5 @@ def _attends(model: Model, ids: tuple[int, ...], queries: list[int]) -> dict[str
                 key = queries[key]
             else:
                 at, key = len(queries) - 1, int(row[-1].argmax())
-            found[str(Head(layer, head))] = [queries[at], key, round(float(row[at, key]), 4)]
+            found[str(Head(layer, head))] = [queries[at], key, float(row[at, key])]
     return found

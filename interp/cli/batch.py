@@ -18,6 +18,7 @@ from interp.cli.printing import scored_text
 from interp.cli.progress import Voice
 from interp.cli.score_keys import score_keys
 from interp.cli.segment_metrics import with_their_segments
+from interp.cli.verdict import models_text
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.locks import locked
@@ -134,13 +135,16 @@ class ScoreRun:
         table = HeadTable.concat(self.done)
         if form is not None:
             click.echo(table.to_json() if form == "json" else table.to_csv(), nl=False)
+        elif said := models_text(table):
+            click.echo(said)
         if code == 130:
             self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
             from interp.cli.summary import FILES, write_summary
 
             write_summary(self.store)
-            self.voice.note(f"{self.store.folder}: {', '.join(FILES)} (open it in a browser)")
+            files = ["roles.csv"] * (len(table.models) > 1) + [*FILES]
+            self.voice.note(f"{self.store.folder}: {', '.join(files)} (open it in a browser)")
             if len(sources) > 2:  # the fewest checkpoints of a curve
                 self._curves(self.store, sources, table)
         if self.failed:

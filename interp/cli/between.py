@@ -11,6 +11,7 @@ import click
 from interp.cli.loading import Loading, source_labels
 from interp.cli.progress import Voice
 from interp.cli.written import folder_for
+from interp.core.json_document import rows_text
 from interp.core.prompt_file import FilePrompts, read_prompt_file
 
 if TYPE_CHECKING:
@@ -87,11 +88,7 @@ def loaded_models(sources: Sequence[str], loading: Loading, voice: Voice) -> lis
 
 def printed_rows(result: Result, form: str) -> None:
     """Print all rows of a result, as JSON or CSV."""
-    frame = result.to_pandas()
-    text = (
-        frame.to_json(orient="records", indent=1) if form == "json" else frame.to_csv(index=False)
-    )
-    click.echo(str(text).rstrip("\n"))
+    click.echo(rows_text(result.to_pandas(), form), nl=False)
 
 
 def write_files(

@@ -30,6 +30,7 @@ from interp.cli.reference import reference_option, reference_prompts, require_re
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import folder_for, kept_folder, model_folder
 from interp.core.errors import StoreError
+from interp.core.json_document import rows_text
 from interp.core.steps import finishing
 
 if TYPE_CHECKING:
@@ -162,13 +163,7 @@ class Causal:
         if self.form is not None and frames:
             import pandas as pd
 
-            frame = pd.concat(frames, ignore_index=True)
-            asked = (
-                frame.to_json(orient="records")
-                if self.form == "json"
-                else frame.to_csv(index=False)
-            )
-            click.echo(asked, nl=self.form == "json")
+            click.echo(rows_text(pd.concat(frames, ignore_index=True), self.form), nl=False)
         elif self.form is not None:
             table = HeadTable.concat(tables)
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)

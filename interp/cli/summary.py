@@ -19,6 +19,8 @@ FILES = ("table.parquet", "table.csv", "heads.html")
 def write_summary(store: Store) -> HeadTable:
     """Write the tables and the atlas of a results folder, and return the table of its scores.
 
+    `roles.csv` has a row per model with its heads of each role, where there are several models.
+
     Models are in the order of their names and metrics in that of `interp metrics`, so the files
     depend on the stored results only. Damaged results are set aside with a warning. Commands that
     share the folder write one after another; the last one sees the results of all.
@@ -32,6 +34,7 @@ def write_summary(store: Store) -> HeadTable:
     Warns PageOmitted where a page of all results exceeds its budget with the least detail.
     """
     from interp.core.files import write_atomically
+    from interp.heads.roles.decide import roles as decided
     from interp.report.atlas.build import build_atlas
     from interp.report.atlas.page import atlas_page
 
@@ -46,6 +49,9 @@ def write_summary(store: Store) -> HeadTable:
         table = ordered(table, list(METRICS))
         for name in FILES[:2]:
             table.save(folder / name)
+        if len(table.models) > 1:
+            roles = decided(table).by_model().to_csv(index=False, lineterminator="\n")
+            write_atomically(folder / "roles.csv", roles.encode())
         if len(table):
             command = shlex.join(["interp", "atlas", str(folder)])
             atlas = build_atlas(folder, command=command)

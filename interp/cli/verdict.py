@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from interp.core.table import HeadTable
 
 LINES = 10  # of one model, its name included
+WIDTH = 78  # of the table of models and roles, without its indent
 _VERBOSE = "--verbose lists the heads of every metric"
 
 
@@ -46,6 +47,26 @@ def _of_model(table: HeadTable, hint: bool) -> str:
     shown = _cut(lines, LINES - 1)
     header = f"{table.models[0]}: {about}" + (f" ({_VERBOSE})" if hint else "")
     return "\n".join([header, *(f"  {line}" for line in shown), ""])
+
+
+def models_text(table: HeadTable) -> str:
+    """Return one table of models and roles, or nothing for one model or where no head has a role.
+
+    Models are rows, or columns where rows are too wide.
+    """
+    from interp.heads.roles.decide import roles
+
+    frame = roles(table).by_model().set_index("model")
+    if len(frame) < 2 or len(frame.columns) < 3:
+        return ""
+    forms = frame.to_string(), frame.T.to_string()
+    shown = forms[0] if _width(forms[0]) <= WIDTH else min(forms, key=_width)
+    lines = [line.rstrip() for line in shown.splitlines() if line.strip() != "model"]
+    return "\n".join(["Heads of each role, by model:", *(f"  {line}" for line in lines), ""])
+
+
+def _width(text: str) -> int:
+    return max(map(len, text.splitlines()))
 
 
 def _unjudged(said: list) -> list[str]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from interp.core import files
 from interp.core.columns import COLUMNS as SCORES
 from interp.core.errors import OptionError, StoreError
-from interp.core.prompt_values import COLUMNS, values_file, values_from_parquet
+from interp.core.prompt_values import COLUMNS, SUFFIX, read_values, values_file
 from interp.core.shards import PIECES, shard_problems
-from interp.core.store import Key, Store
+from interp.core.store import STEPS, Key, Store
 from interp.core.table import HeadTable
 
 if TYPE_CHECKING:
@@ -25,10 +24,16 @@ LISTED = (
     "bytes", "result", "file",
 )  # fmt: skip
 """Columns of the list of results: `weights` and `prompts` are hashes, `result` the key's digest."""
-_NO_ROW = "SELECT * FROM (SELECT {columns}) WHERE false"
-_TYPES = {"prompt": "INTEGER", "value": "FLOAT"} | {
-    name: {str: "VARCHAR", int: "BIGINT", float: "DOUBLE"}[kind] for name, kind in SCORES.items()
+_CLOSED: dict[str, Any] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "allow_persistent_secrets": "false",
+    "temp_directory": "",
 }
+"""Settings of a connection that reaches no file and no variable of this program."""
+_READING = ("SELECT", "EXPLAIN", "MULTI")  # MULTI: PIVOT
 
 
 @dataclass(frozen=True)
@@ -74,18 +79,21 @@ def listing(store: Store) -> pd.DataFrame:
 def _heads(path: Path) -> int:
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(path).num_rows
+    with files.open_file(path) as content:
+        return pq.read_metadata(content).num_rows
 
 
 def run_query(store: Store, sql: str) -> pd.DataFrame:
-    """Run an SQL query on the results with DuckDB and return its rows.
+    """Run one SQL query on the results with DuckDB and return its rows.
 
     Three tables can be read: `results` (the columns `LISTED`, one row per result), `scores` (the
     columns of the summary table, with `weights` and `result`; all settings of a metric) and
-    `prompts` (the values per prompt, the columns of `interp.core.prompt_values`).
+    `prompts` (the values per prompt, the columns of `interp.core.prompt_values`). The query can
+    read and write nothing else: DuckDB has no access to files, extensions or settings, and gets the
+    tables from Arrow.
 
     Raises:
-        OptionError: DuckDB is not installed, or the query is wrong.
+        OptionError: DuckDB is not installed, or the text is not one correct query.
         StoreError: a file is damaged.
     """
     try:
@@ -96,41 +104,62 @@ def run_query(store: Store, sql: str) -> pd.DataFrame:
             " read the same tables without it"
         ) from None
     results = listing(store)
-    with duckdb.connect(
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-    ) as db:
-        db.register("results", results)
-        folder = store.folder
-        paths = [folder / name for name in results["file"]]
-        join = (
-            "SELECT r.weights, r.result, s.* EXCLUDE (file, filename) FROM (SELECT *, "
-            "parse_filename(filename) AS file FROM read_parquet({files}, filename = true)) s "
-            "JOIN results r USING (file)"
-        )
-        db.execute(f"CREATE VIEW scores AS {_of_files(join, paths)}")
-        values = [path for path in map(values_file, paths) if path.exists()]
-        # files of an earlier version have no column null
-        plain = "SELECT * FROM read_parquet({files}, union_by_name = true)"
-        db.execute(f"CREATE VIEW prompts AS {_of_files(plain, values)}")
+    prompts = _prompts(store, checked="prompts" in sql.lower())
+    tables = {"results": results, "scores": _scores(store, results), "prompts": prompts}
+    with duckdb.connect(config=_CLOSED) as db:
+        for name, table in tables.items():
+            db.register(name, table)
         try:
-            found = db.execute(sql)
-            return found.df() if found.description else results.head(0)
-        except duckdb.IOException as error:
-            raise StoreError(f"cannot read {folder}: {_first_line(error)}") from error
+            db.execute("SET lock_configuration = true")
+            statements = db.extract_statements(sql)
+            if [each.type.name in _READING for each in statements] != [True]:
+                raise OptionError(
+                    "give one query that reads, such as SELECT * FROM scores; it cannot write:"
+                    " `interp results export` writes tables to files"
+                )
+            return db.execute(statements[0]).df()
         except duckdb.Error as error:
             raise OptionError(
                 f"{_first_line(error)}; the tables are results, scores and prompts"
             ) from error
 
 
-def _of_files(select: str, paths: Sequence[Path]) -> str:
-    """Return a query over files, or one with the same columns and no row where there are none."""
-    if paths:
-        quoted = ", ".join("'" + str(path).replace("'", "''") + "'" for path in paths)
-        return select.format(files=f"[{quoted}]")
-    names = COLUMNS if "JOIN" not in select else ("weights", "result", *SCORES)
-    columns = ", ".join(f'NULL::{_TYPES.get(name, "VARCHAR")} AS "{name}"' for name in names)
-    return _NO_ROW.format(columns=columns)
+def _scores(store: Store, results: pd.DataFrame) -> Any:
+    """Return the rows of all results, with the weights and the digest of each."""
+    import pyarrow as pa
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
+    names = {"weights": str, "result": str, **SCORES}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in names.items()])
+    parts = [schema.empty_table()]
+    for file, *named in results[["file", "weights", "result"]].itertuples(index=False):
+        frame = HeadTable.from_parquet(store.folder / file).wide()
+        for at, name in enumerate(("weights", "result")):
+            frame.insert(at, name, named[at])
+        parts.append(pa.Table.from_pandas(frame, schema=schema, preserve_index=False))
+    return pa.concat_tables(parts)
+
+
+def _prompts(store: Store, checked: bool) -> Any:
+    """Return the values per prompt as a dataset, which is read page by page as a query needs it.
+
+    Args:
+        store: the results.
+        checked: read every file first, and refuse damaged ones.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    kinds = {"layer": pa.int32(), "head": pa.int32(), "prompt": pa.int32()}
+    kinds |= {"value": pa.float32(), "null": pa.float32()}
+    schema = pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
+    paths = [path for path in store.paths().values() if values_file(path).exists()]
+    if checked:
+        for path in paths:
+            read_values(values_file(path), store.notes_of(path).get("values", ""))
+    if not (checked and paths):
+        return schema.empty_table()
+    return ds.dataset([str(values_file(path)) for path in paths], schema=schema, format="parquet")
 
 
 def _first_line(error: Exception) -> str:
@@ -177,7 +206,7 @@ def merge_results(into: Store, sources: Iterable[Store]) -> dict[str, int]:
 
 
 def _same(one: Path, other: Path) -> bool:
-    if one.read_bytes() == other.read_bytes():
+    if files.read_bytes(one) == files.read_bytes(other):
         return True
     a, b = HeadTable.from_parquet(one), HeadTable.from_parquet(other)
     return a.wide().equals(b.wide())
@@ -207,12 +236,20 @@ def problems(store: Store) -> list[Problem]:
         text = f"{len(pieces)} pieces of long lists of prompts are not put together yet; run the"
         text += " command, or each job of the array, again: what is there is not computed again"
         found.append(Problem(PIECES, "unfinished", text))
-    known = {values_file(path).name for path in store.result_files()}
     for path in files.listed(store.folder):
-        if path.name.endswith(".prompts.parquet") and path.name not in known:
-            text = "values per prompt without a result, of a process that was killed"
-            found.append(Problem(path.name, "orphan", text))
-    return found
+        if path.name.endswith(STEPS):
+            try:
+                files.rows_from_parquet(files.read_bytes(path))
+            except (StoreError, ValueError) as error:
+                found.append(Problem(path.name, "damaged", f"finished steps: {_reason(error)}"))
+    text = "values per prompt without a result, of a process that was killed"
+    return found + [Problem(path.name, "orphan", text) for path in _orphans(store)]
+
+
+def _orphans(store: Store) -> list[Path]:
+    known = {values_file(path).name for path in store.result_files()}
+    there = files.listed(store.folder)
+    return [path for path in there if path.name.endswith(SUFFIX) and path.name not in known]
 
 
 def _reason(error: BaseException) -> str:
@@ -221,20 +258,14 @@ def _reason(error: BaseException) -> str:
 
 def _wrong_values(path: Path, notes: Mapping[str, str], table: HeadTable) -> Problem | None:
     recorded, values = notes.get("values", ""), values_file(path)
-    size, _, checksum = recorded.partition(":")
-    if not checksum:
+    if not recorded.partition(":")[2]:
         return None
+    if not files.exists(values):
+        return Problem(values.name, "missing", "values per prompt: the file is gone")
     try:
-        content = values.read_bytes()
-    except OSError as error:
-        return Problem(values.name, "missing", f"values per prompt: {error.strerror}")
-    try:
-        if len(content) != int(size) or hashlib.sha256(content).hexdigest() != checksum:
-            values_from_parquet(content)  # a clearer reason where it is cut off
-            raise ValueError("its checksum is another")
-        apart = _apart(table, Key(**json.loads(notes["key"])), values_from_parquet(content))
-    except ValueError as error:
-        return Problem(values.name, "damaged", " ".join(str(error).split()))
+        apart = _apart(table, Key(**json.loads(notes["key"])), read_values(values, recorded))
+    except StoreError as error:
+        return Problem(values.name, "damaged", _reason(error))
     if apart > 1e-4:
         text = f"the mean over prompts differs from the score by {apart:.2g} of the scale"
         return Problem(values.name, "damaged", text)
@@ -264,7 +295,9 @@ def _apart(table: HeadTable, key: Key, values: Any) -> float:
 def repair_results(store: Store) -> list[Problem]:
     """Set aside every damaged file, so that the command that made it computes it again.
 
-    Values per prompt without a result are removed, and so are temporary files of killed processes.
+    A result whose values per prompt are damaged or gone stays, and states that it has none. Values
+    without a result are removed, and so are temporary files of killed processes. Afterwards
+    `problems` finds only work that was never finished: jobs of an array, and pieces of prompts.
 
     Returns:
         What was wrong, as from `problems`.
@@ -275,9 +308,11 @@ def repair_results(store: Store) -> list[Problem]:
     found = problems(store)
     for problem in found:
         path = store.folder / problem.file
-        if problem.kind == "damaged" and path.exists():
+        if problem.kind == "damaged":
             files.set_aside(path, problem.text)
-        elif problem.kind == "orphan":
-            path.unlink(missing_ok=True)
+        if problem.kind in ("damaged", "missing") and path.name.endswith(SUFFIX):
+            store.forget_values(path.with_name(path.name.removesuffix(SUFFIX) + ".parquet"))
+    for path in _orphans(store):
+        path.unlink()
     files.clear_abandoned(store.folder)
     return found

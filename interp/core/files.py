@@ -5,117 +5,103 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import hashlib
 import io
 import json
 import math
 import os
 import secrets
 import sqlite3
+import stat
 import time
 import tomllib
 import warnings
+from array import array
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.columns import ADDED, COLUMNS, Provenance
+from interp.core.columns import COLUMNS, Provenance
 from interp.core.errors import DamagedKept, StoreError
+from interp.core.json_document import plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FORMAT = "interp HeadTable 1"
 _ROWS_FORMAT = "interp steps 1"
+RECORD = ".provenance.json"
+"""End of the name of the file beside a CSV, which holds what a plain table cannot."""
 _ABANDONED_S = 24 * 3600  # a temporary file this old belongs to a process that was killed
 _OF_SQLITE = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY} | dict.fromkeys(
     (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), errno.EACCES
 )
-_INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
-def to_csv(frame: pd.DataFrame, provenance: Provenance) -> str:
-    """Format the table as CSV; provenance comes first, one JSON object per `# ` line."""
+def to_csv(frame: pd.DataFrame) -> str:
+    """Format the table as plain CSV; `csv_heading` gives what stands in the file beside it."""
     out = io.StringIO(newline="")
-    out.write(f"# {_FORMAT}; rows {len(frame)}\n")
-    for entry in _listed(provenance):
-        out.write(f"# {json.dumps(entry)}\n")  # ASCII: a newline in a name is escaped
     # All text is quoted: by default Python 3.11 does not quote a lone carriage return.
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(COLUMNS)
     # The repr of a float is the shortest text that reads back to the same 64 bits.
-    writer.writerows(zip(*(frame[name].tolist() for name in COLUMNS), strict=True))
+    writer.writerows(zip(*_columns(frame).values(), strict=True))
     return out.getvalue()
 
 
-def from_csv(text: str) -> tuple[dict[str, list], Provenance]:
-    """Read columns and provenance from the text of `to_csv`; ValueError for any other text."""
-    comments, start = [], 0
-    while text.startswith("# ", start):
-        end = text.index("\n", start) + 1
-        comments.append(text[start + 2 : end].strip())
-        start = end
-    if not comments or not comments[0].startswith(_FORMAT):
-        raise ValueError(f"it does not begin with the line '# {_FORMAT}'")
+def csv_heading(frame: pd.DataFrame, provenance: Provenance) -> str:
+    """Format provenance and checksum of a table as JSON, for the file beside its CSV."""
+    return json.dumps(_heading(_columns(frame), provenance), indent=1) + "\n"
+
+
+def from_csv(text: str, heading: str) -> tuple[dict[str, list], Provenance]:
+    """Read columns and provenance from the texts of `to_csv` and `csv_heading`; else ValueError."""
     try:
-        header, *rows = csv.reader(io.StringIO(text[start:], newline=""), strict=True)
+        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        columns = {name: [] for name in _known(header)}
+        for row in rows:
+            for (name, kind), cell in zip(COLUMNS.items(), row, strict=True):
+                columns[name].append(kind(cell))
     except csv.Error as error:
         raise ValueError(str(error)) from error
-    known = _known(header)
-    if known is None:
-        raise ValueError(f"its header is {header}")
-    promised = int(comments[0].rpartition(" ")[2])
-    if len(rows) != promised or not text.endswith("\n"):  # cut off in the last row
-        raise ValueError(f"it holds {len(rows)} of the {promised} rows that its first line states")
-    columns = {name: [] for name in known}
-    for row in rows:
-        for (name, kind), cell in zip(known.items(), row, strict=True):
-            columns[name].append(kind(cell))
-    return columns, _keyed(json.loads(line) for line in comments[1:])
+    return _checked(columns, json.loads(heading))
 
 
 def to_json(frame: pd.DataFrame, provenance: Provenance) -> str:
     """Format the table as standard JSON: NaN is null, an infinity is a string."""
-    columns = [frame[name].tolist() for name in COLUMNS]
-    for at, kind in enumerate(COLUMNS.values()):
-        if kind is float:
-            columns[at] = [None if math.isnan(x) else _INFINITE.get(x, x) for x in columns[at]]
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*columns, strict=True)]
-    head = {"format": _FORMAT, "provenance": _listed(provenance), "rows": rows}
+    columns = _columns(frame)
+    head = _heading(columns, provenance)
+    head["rows"] = plain(_rows(columns))
     return json.dumps(head, allow_nan=False, indent=None) + "\n"
 
 
 def from_json(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_json`; ValueError for any other text."""
     whole = json.loads(text)
-    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
-        raise ValueError(f"its 'format' is not '{_FORMAT}'")
-    known = _known([*whole["rows"][0]] if whole["rows"] else [*COLUMNS]) or COLUMNS
-    columns = {name: [row[name] for row in whole["rows"]] for name in known}
-    for name, kind in known.items():
+    columns = _of_rows(whole)
+    for name, kind in COLUMNS.items():
         if kind is float:
             columns[name] = [math.nan if x is None else float(x) for x in columns[name]]
-    return columns, _keyed(whole["provenance"])
+    return _checked(columns, whole)
 
 
 def to_toml(frame: pd.DataFrame, provenance: Provenance) -> str:
     """Format the table as TOML: one array of tables for the rows, provenance as JSON text."""
     import tomli_w
 
-    columns = zip(*(frame[name].tolist() for name in COLUMNS), strict=True)
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in columns]
-    told = {"format": _FORMAT, "provenance": json.dumps(_listed(provenance)), "rows": rows}
-    return tomli_w.dumps(told)
+    columns = _columns(frame)
+    head = _heading(columns, provenance)
+    head["provenance"] = json.dumps(head["provenance"])
+    head["rows"] = [
+        dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+    ]
+    return tomli_w.dumps(head)
 
 
 def from_toml(text: str) -> tuple[dict[str, list], Provenance]:
     """Read columns and provenance from the text of `to_toml`; ValueError for any other text."""
     whole = tomllib.loads(text)
-    if whole.get("format") != _FORMAT:
-        raise ValueError(f"its 'format' is not '{_FORMAT}'")
-    rows = whole.get("rows", [])
-    known = (_known([*rows[0]]) if rows else None) or COLUMNS
-    columns = {name: [row[name] for row in rows] for name in known}
-    return columns, _keyed(json.loads(whole["provenance"]))
+    return _checked(_of_rows(whole), whole | {"provenance": json.loads(whole["provenance"])})
 
 
 def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> bytes:
@@ -124,10 +110,12 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
     import pyarrow.parquet as pq
 
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
-    notes = {"interp": _FORMAT, "interp.provenance": json.dumps(_listed(provenance))}
-    notes |= {f"interp.{name}": text for name, text in extra.items()}
+    columns = _columns(frame)
+    head = _heading(columns, provenance)
+    notes = {"interp": head["format"], "interp.provenance": json.dumps(head["provenance"])}
+    notes |= {f"interp.{name}": text for name, text in (extra | {"sha256": head["sha256"]}).items()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()], metadata=notes)
-    arrays = [pa.array(frame[name].tolist(), kinds[kind]) for name, kind in COLUMNS.items()]
+    arrays = [pa.array(columns[name], kinds[kind]) for name, kind in COLUMNS.items()]
     sink = pa.BufferOutputStream()
     # With checksums, a flipped bit on disk is an error instead of a slightly different score.
     pq.write_table(pa.table(arrays, schema=schema), sink, write_page_checksum=True)
@@ -136,13 +124,12 @@ def to_parquet(frame: pd.DataFrame, provenance: Provenance, **extra: str) -> byt
 
 def from_parquet(content: bytes) -> tuple[dict[str, list], Provenance, dict[str, str]]:
     """Read columns, provenance and extra texts from Parquet bytes; ValueError when damaged."""
-    table = _checked_table(content)
+    table = checked_parquet(content)
     notes = _notes(table.schema.metadata)
-    known = _known(table.column_names)
-    if known is None:
-        raise ValueError("it is a Parquet file with other contents")
-    columns = {name: table[name].to_pylist() for name in known}
-    return columns, _keyed(json.loads(notes.pop("provenance"))), notes
+    columns = {name: table[name].to_pylist() for name in _known(table.column_names)}
+    head = {"format": _FORMAT, "sha256": notes.pop("sha256")}
+    head["provenance"] = json.loads(notes.pop("provenance"))
+    return *_checked(columns, head), notes
 
 
 def parquet_notes(path: Path) -> dict[str, str]:
@@ -150,7 +137,7 @@ def parquet_notes(path: Path) -> dict[str, str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with path.open("rb") as content:
+    with open_file(path) as content:
         try:
             return _notes(pq.read_metadata(content).metadata)
         except (pa.ArrowException, OSError) as error:
@@ -174,10 +161,26 @@ def rows_to_parquet(rows: Mapping[str, bytes], notes: Mapping[str, str]) -> byte
 
 def rows_from_parquet(content: bytes) -> tuple[dict[str, bytes], dict[str, str]]:
     """Read rows and texts from the bytes of `rows_to_parquet`; ValueError when damaged."""
-    table = _checked_table(content)
+    table = checked_parquet(content)
     notes = _notes(table.schema.metadata, _ROWS_FORMAT)
     columns = (table[name].to_pylist() for name in ("name", "value"))
     return dict(zip(*columns, strict=True)), notes
+
+
+def record_of(table: Path) -> Path:
+    """Return the file beside a CSV that holds what a plain table cannot: how it was made."""
+    return table.with_name(table.name + RECORD)
+
+
+def read_record(table: Path) -> str:
+    """Read the file beside a CSV; StoreError when it is missing."""
+    record = record_of(table)
+    if not exists(record):
+        raise StoreError(
+            f"{table} has no {record.name} beside it, which states how it was made; copy both"
+            " files, or read the plain numbers with pandas.read_csv"
+        )
+    return read_bytes(record).decode(errors="replace")
 
 
 def require_writable(folder: Path) -> None:
@@ -246,10 +249,20 @@ def set_aside(path: Path, why: object) -> None:
     )
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a regular file; OSError for anything else, such as a FIFO, which would wait for ever."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a regular file (a folder, a FIFO or a device)")
+    return open(handle, "rb")
+
+
 def read_bytes(path: Path) -> bytes:
-    """Read the bytes of a file; StoreError when it is missing or cannot be opened."""
+    """Read the bytes of a file; StoreError when it is missing, cannot be opened or is no file."""
     try:
-        return path.read_bytes()
+        with open_file(path) as content:
+            return content.read()
     except OSError as error:
         raise StoreError(cannot_read(path, error)) from error
 
@@ -301,25 +314,60 @@ def cannot_write(path: Path, error: OSError | sqlite3.Error) -> str:
     return f"cannot write {path}: {error.strerror or error}"
 
 
-def _known(names: list[str]) -> dict[str, type] | None:
-    """Return the columns of a file of this or an earlier version; None for other columns."""
-    first = {name: kind for name, kind in COLUMNS.items() if name not in ADDED}
-    before = {name: kind for name, kind in COLUMNS.items() if name != "kind"}
-    return next((known for known in (COLUMNS, before, first) if names == list(known)), None)
+def _columns(frame: pd.DataFrame) -> dict[str, list]:
+    return {name: frame[name].tolist() for name in COLUMNS}
 
 
-def _listed(provenance: Provenance) -> list[dict[str, Any]]:
-    return [
+def _known(names: Iterable[str]) -> list[str]:
+    if list(names) != list(COLUMNS):
+        raise ValueError(f"its columns are {list(names)}, not {list(COLUMNS)}")
+    return list(COLUMNS)
+
+
+def _rows(columns: Mapping[str, list]) -> list[dict[str, Any]]:
+    cells = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in cells]
+
+
+def _of_rows(whole: Any) -> dict[str, list]:
+    if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
+        raise ValueError(f"its 'format' is not '{_FORMAT}'")
+    rows = whole.get("rows", [])
+    return {name: [row[name] for row in rows] for name in _known(rows[0] if rows else COLUMNS)}
+
+
+def _heading(columns: Mapping[str, list], provenance: Provenance) -> dict[str, Any]:
+    """Return what stands beside the rows in every format."""
+    listed = [
         {"model": model, "metric": metric, "provenance": made}
         for (model, metric), made in provenance.items()
     ]
+    return {"format": _FORMAT, "sha256": _digest(columns), "provenance": listed}
 
 
-def _keyed(entries: Any) -> Provenance:
-    return {(entry["model"], entry["metric"]): entry["provenance"] for entry in entries}
+def _digest(columns: Mapping[str, list]) -> str:
+    """Return the checksum of all cells, equal for equal tables in any format."""
+    digest = hashlib.sha256()
+    for name, kind in COLUMNS.items():
+        cells = columns[name]
+        packed = array("d", cells).tobytes() if kind is float else json.dumps(cells).encode()
+        digest.update(f"{name} {len(packed)}\n".encode() + packed)
+    return digest.hexdigest()
 
 
-def _checked_table(content: bytes) -> Any:
+def _checked(
+    columns: dict[str, list], head: Mapping[str, Any]
+) -> tuple[dict[str, list], Provenance]:
+    if head.get("format") != _FORMAT:
+        raise ValueError(f"its 'format' is not '{_FORMAT}'")
+    if head["sha256"] != _digest(columns):
+        raise ValueError("its rows are not those that were written: some are missing or changed")
+    entries = head["provenance"]
+    return columns, {(each["model"], each["metric"]): each["provenance"] for each in entries}
+
+
+def checked_parquet(content: bytes) -> Any:
+    """Read an Arrow table from Parquet bytes with all checksums; ValueError when damaged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -8,6 +8,7 @@ are independent. `interp.core.read_values` reads those of a results folder, and
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -109,20 +110,41 @@ def _named(index: np.ndarray, names: list[str]) -> Any:
 
 def values_from_parquet(content: bytes) -> Any:
     """Read the bytes of `values_to_parquet` as an Arrow table; ValueError when damaged."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    from interp.core.files import checked_parquet
 
-    try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
-    notes = table.schema.metadata or {}
-    if notes.get(b"interp") == _FORMAT.encode() and table.column_names == list(COLUMNS[:-1]):
-        # written before the null was kept per prompt
-        none = pa.array([float("nan")] * len(table), pa.float32())
-        table = table.append_column("null", none)
-    if notes.get(b"interp") != _FORMAT.encode() or table.column_names != list(COLUMNS):
+    table = checked_parquet(content)
+    _require_format(table.schema)
+    return table
+
+
+def _require_format(schema: Any) -> None:
+    notes = schema.metadata or {}
+    if notes.get(b"interp") != _FORMAT.encode() or schema.names != list(COLUMNS):
         raise ValueError("it is a Parquet file with other contents")
+
+
+def read_values(path: Path, recorded: str) -> Any:
+    """Read a file of values per prompt as an Arrow table.
+
+    Args:
+        path: the file.
+        recorded: size and checksum that its result states, `SIZE:SHA256`; "" where it states none.
+
+    Raises:
+        StoreError: the file is missing, cannot be read or is damaged.
+    """
+    from interp.core.files import read_bytes
+
+    content = read_bytes(path)
+    try:
+        table = values_from_parquet(content)  # first: a clearer reason where it is cut off
+        if recorded and recorded.partition(":")[2] != hashlib.sha256(content).hexdigest():
+            raise ValueError("it is not the file that belongs to its result")
+    except ValueError as error:
+        raise StoreError(
+            f"{path} holds no values per prompt, or is damaged: {error}; `interp results repair`"
+            " sets it aside, and the command that made it computes it again"
+        ) from error
     return table
 
 
@@ -130,23 +152,20 @@ class StoredValues:
     """Values per prompt in a file, read when they are first used; see `PromptValues`.
 
     Raises StoreError, at the first use, when the file is missing or damaged.
+
+    Args:
+        path: the file.
+        recorded: its size and checksum; see `read_values`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, recorded: str = "") -> None:
+        self.path, self.recorded = path, recorded
 
     @cached_property
     def _read(self) -> PromptValues:
         from interp.core.clusters import PromptValues
-        from interp.core.files import read_bytes
 
-        try:
-            table = values_from_parquet(read_bytes(self.path))
-        except ValueError as error:
-            raise StoreError(
-                f"{self.path} holds no values per prompt, or is damaged: {error}; `interp results"
-                " repair` sets it aside, and the command that made it computes it again"
-            ) from error
+        table = read_values(self.path, self.recorded)
         sites: dict[tuple[str, int], Any] = {}
         null: dict[tuple[str, int], Any] = {}
         frame = table.select(["stack", "layer", "head", "prompt", "value", "null"]).to_pandas()

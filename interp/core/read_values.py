@@ -7,9 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interp.core.errors import StoreError, UnknownName
-from interp.core.files import read_bytes
-from interp.core.prompt_values import values_file, values_from_parquet, values_to_pandas
+from interp.core.errors import UnknownName
+from interp.core.prompt_values import read_values, values_file, values_to_pandas
 from interp.core.store import Store
 
 if TYPE_CHECKING:
@@ -55,16 +54,11 @@ def read_prompt_values(
         if _is(key.model, model) and _is(key.metric, metric):
             name = (key.model, key.weights, key.metric, key.digest if all_settings else "")
             latest[name] = paths[key]
-    found = []
-    for path in map(values_file, latest.values()):
-        if not path.exists():
-            continue
-        try:
-            found.append(values_from_parquet(read_bytes(path)))
-        except ValueError as error:
-            raise StoreError(
-                f"{path} is damaged: {error}; `interp results repair {folder}` sets it aside"
-            ) from error
+    found = [
+        read_values(values_file(path), store.notes_of(path).get("values", ""))
+        for path in latest.values()
+        if values_file(path).exists()
+    ]
     return values_to_pandas(found)
 
 

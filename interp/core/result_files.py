@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -13,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core.encoding import encoded, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
-from interp.core.files import read_bytes, write_atomically
+from interp.core.files import (
+    checked_parquet,
+    read_bytes,
+    read_record,
+    record_of,
+    write_atomically,
+)
+from interp.core.json_document import plain_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +65,11 @@ def write_result(result: Writable, path: str | os.PathLike) -> None:
     if suffix in _TEXTS:
         write_atomically(path, getattr(result, _TEXTS[suffix])().encode())
         return
-    write_atomically(path, _WRITERS[suffix](result))
+    content = _WRITERS[suffix](result)
+    if suffix == ".csv":  # first, so that no CSV stands beside the record of another one
+        record = json.dumps(_state(result, content), allow_nan=False) + "\n"
+        write_atomically(record_of(path), record.encode())
+    write_atomically(path, content)
 
 
 def read_result(cls: Any, path: str | os.PathLike) -> Any:
@@ -66,8 +78,12 @@ def read_result(cls: Any, path: str | os.PathLike) -> Any:
     if path.suffix.lower() not in READ:
         raise UnknownName(f"file format of {cls.__name__}", path.suffix or path.name, READ)
     content = read_bytes(path)
+    record = read_record(path) if path.suffix.lower() == ".csv" else ""
     try:
-        name, fields = _READERS[path.suffix.lower()](content)
+        if record:
+            name, fields = _checked(json.loads(record), content)
+        else:
+            name, fields = _READERS[path.suffix.lower()](content)
         wanted = {each.__name__: each for each in (cls, *_below(cls))}
         if name not in wanted:
             raise ValueError(f"it holds a {name}; read it with {name}.load")
@@ -83,62 +99,56 @@ def _below(cls: type) -> list[type]:
     return [each for sub in cls.__subclasses__() for each in (sub, *_below(sub))]
 
 
-def _state(result: Writable) -> dict[str, Any]:
-    return {"format": FORMAT, **encoded(result._stored())}
+def _state(result: Writable, rows: Any) -> dict[str, Any]:
+    """Return the values of a result, with the checksum of the rows that stand beside them."""
+    return {"format": FORMAT, "rows_sha256": _digest(rows), **encoded(result._stored())}
 
 
-def _checked(state: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _digest(rows: Any) -> str:
+    content = rows if isinstance(rows, bytes) else json.dumps(rows, default=str).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _checked(state: Mapping[str, Any], rows: Any) -> tuple[str, Mapping[str, Any]]:
     if state.get("format") != FORMAT:
         raise ValueError(f"its 'format' is not '{FORMAT}'")
+    if state["rows_sha256"] != _digest(rows):
+        raise ValueError("its rows are not those that were written: some are missing or changed")
     return state["type"], state["fields"]
 
 
-def _records(result: Writable) -> list[dict[str, Any]]:
-    """Return the rows as plain data: NaN is null."""
-    frame = result.to_pandas().astype(object)
-    frame = frame.where(frame.notna(), None)
-    return json.loads(json.dumps(frame.to_dict("records"), default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if hasattr(value, "item") else str(value)
-
-
 def _to_json(result: Writable) -> bytes:
-    rows = {"rows": _records(result)}
-    return json.dumps(_state(result) | rows, allow_nan=False).encode() + b"\n"
+    rows = plain_rows(result.to_pandas())
+    return json.dumps(_state(result, rows) | {"rows": rows}, allow_nan=False).encode() + b"\n"
 
 
 def _from_json(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    return _checked(json.loads(content))
+    told = json.loads(content)
+    if not isinstance(told, dict):
+        raise ValueError("it is not a JSON object")
+    return _checked(told, told.get("rows"))
 
 
 def _to_csv(result: Writable) -> bytes:
     out = io.StringIO(newline="")
-    out.write(f"# {json.dumps(_state(result), allow_nan=False)}\n")
     frame = result.to_pandas()
     frame.to_csv(out, index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     return out.getvalue().encode()
 
 
-def _from_csv(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    first, end, _ = content.decode("utf-8-sig").partition("\n")
-    if not first.startswith("# {") or not end:
-        raise ValueError("it does not begin with the values of a result")
-    return _checked(json.loads(first[2:]))
-
-
 def _to_toml(result: Writable) -> bytes:
     import tomli_w
 
-    rows = [{k: v for k, v in row.items() if v is not None} for row in _records(result)]
-    told = {"format": FORMAT, "values": json.dumps(_state(result), allow_nan=False), "rows": rows}
-    return tomli_w.dumps(told).encode()
+    rows = [
+        {k: v for k, v in row.items() if v is not None} for row in plain_rows(result.to_pandas())
+    ]
+    values = json.dumps(_state(result, rows), allow_nan=False)
+    return tomli_w.dumps({"format": FORMAT, "values": values, "rows": rows}).encode()
 
 
 def _from_toml(content: bytes) -> tuple[str, Mapping[str, Any]]:
     told = tomllib.loads(content.decode())
-    return _checked(json.loads(told["values"]))
+    return _checked(json.loads(told["values"]), told.get("rows", []))
 
 
 def _to_parquet(result: Writable) -> bytes:
@@ -146,7 +156,8 @@ def _to_parquet(result: Writable) -> bytes:
     import pyarrow.parquet as pq
 
     table = pa.Table.from_pandas(result.to_pandas(), preserve_index=False)
-    notes = {"interp": FORMAT, "interp.values": json.dumps(_state(result), allow_nan=False)}
+    state = _state(result, table.to_pylist())
+    notes = {"interp": FORMAT, "interp.values": json.dumps(state, allow_nan=False)}
     sink = pa.BufferOutputStream()
     # with checksums, a flipped bit on disk is an error instead of a slightly different score
     pq.write_table(table.replace_schema_metadata(notes), sink, write_page_checksum=True)
@@ -154,23 +165,12 @@ def _to_parquet(result: Writable) -> bytes:
 
 
 def _from_parquet(content: bytes) -> tuple[str, Mapping[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(str(error).splitlines()[0]) from error
+    table = checked_parquet(content)
     notes = table.schema.metadata or {}
     if b"interp.values" not in notes:
         raise ValueError("it is a Parquet file with other contents")
-    return _checked(json.loads(notes[b"interp.values"]))
+    return _checked(json.loads(notes[b"interp.values"]), table.to_pylist())
 
 
 _WRITERS = {".parquet": _to_parquet, ".csv": _to_csv, ".json": _to_json, ".toml": _to_toml}
-_READERS = {
-    ".parquet": _from_parquet,
-    ".csv": _from_csv,
-    ".json": _from_json,
-    ".toml": _from_toml,
-}
+_READERS = {".parquet": _from_parquet, ".json": _from_json, ".toml": _from_toml}

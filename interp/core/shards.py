@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interp.core import files
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, StoreError
 
 FOLDER = "shards"
 PIECES = "pieces"  # folder of values on pieces of the prompts, until all are there
@@ -86,10 +86,10 @@ def shard_problems(folder: Path) -> list[tuple[str, str, str]]:
                 problems.append((name, "missing", f"shard {index} of {number} never ran; {again}"))
                 continue
             try:
-                told = json.loads(there[index].read_bytes())
+                told = json.loads(files.read_bytes(there[index]))
                 state, results = told["state"], list(told.get("results", ()))
                 failed = list(told.get("failed", ()))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (StoreError, ValueError, KeyError, TypeError) as error:
                 problems.append((name, "damaged", f"{error}; {again}"))
                 continue
             if state != "done":

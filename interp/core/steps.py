@@ -112,7 +112,7 @@ class Steps:
             if (stamp := (stat.st_ino, stat.st_mtime_ns, stat.st_size)) == self._stamp:
                 return
             try:
-                rows, notes = files.rows_from_parquet(self.finished.read_bytes())
+                rows, notes = files.rows_from_parquet(files.read_bytes(self.finished))
                 if notes["key"] != self.notes["key"]:
                     raise ValueError("it belongs to another run")
                 self._held, self._stamp, self.version = rows, stamp, notes["version"]

@@ -26,6 +26,8 @@ from interp.core.table import HeadTable
 _INDEX_SHARE = 20  # an index is at most this share of the time of the writes
 _SCAN_SHARE, _QUICK = 20, 0.005  # a folder whose scan takes longer is scanned again later
 T = TypeVar("T")
+STEPS = ".rows.parquet"
+"""End of the name of a file of finished steps."""
 _OWN_NAME = re.compile(r"[a-z0-9-]+\.[a-z0-9-]+\.[0-9a-f]{32}\.parquet")
 
 
@@ -114,7 +116,7 @@ class Store:
     def steps(self, what: str, weights: str, settings: Mapping[str, Any]) -> Steps:
         """Return the checkpoints of a run, finished or not, identified by its settings."""
         key = Key(weights[:8], weights, what, settings)
-        path = (self.folder / key.file_name).with_suffix(".rows.parquet")  # it is not a table
+        path = (self.folder / key.file_name).with_suffix(STEPS)  # it is not a table
         return Steps(path, {"key": key.as_json(), "version": self.version})
 
     def find(self, key: Key) -> HeadTable | None:
@@ -252,10 +254,18 @@ class Store:
     def _loaded(self, path: Path) -> HeadTable:
         """Read the table of a file, with its values per prompt to be read when they are used."""
         table = HeadTable.from_parquet(path)
+        notes = self._notes(path)
         if not (there := values_file(path)).exists():
             return table
-        key = Key(**json.loads(self._notes(path)["key"]))
-        return table.with_prompt_values({(key.model, key.metric): StoredValues(there)})
+        key = Key(**json.loads(notes["key"]))
+        values = StoredValues(there, notes.get("values", ""))
+        return table.with_prompt_values({(key.model, key.metric): values})
+
+    def forget_values(self, path: Path) -> None:
+        """Store a result as one without values per prompt, which is computed again when asked."""
+        table, notes = HeadTable.from_parquet(path), self._notes(path)
+        kept = {name: notes[name] for name in ("key", "version")}
+        files.write_atomically(path, files.to_parquet(table.wide(), table.provenance, **kept))
 
     def _names(self) -> list[Path]:
         # The folder may also contain other tables, pages and notes.

@@ -289,7 +289,10 @@ class HeadTable(WithPromptValues, Result):
         return t_bounds(self._frame, level)
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
-        """Write CSV, provenance in leading `# ` lines, and return its text; raises StoreError."""
+        """Write plain CSV, with provenance in a file beside it, and return its text.
+
+        The file beside `table.csv` is `table.csv.provenance.json`; raises StoreError.
+        """
         return table_files.table_as_text(self, ".csv", path)
 
     def to_json(self, path: str | os.PathLike | None = None) -> str:
@@ -322,6 +325,8 @@ class HeadTable(WithPromptValues, Result):
 
     def save(self, path: str | os.PathLike) -> None:
         """Write .parquet, .csv, .json or .toml, which `load` reads back, or the .html report.
+
+        A CSV is plain; `NAME.csv.provenance.json` beside it holds its provenance.
 
         Raises:
             UnknownName: another suffix.

@@ -35,22 +35,25 @@ class _Table(Protocol):
 
 
 _TEXTS: dict[str, Callable[[Any, Any], str]] = {
-    ".csv": files.to_csv,
+    ".csv": lambda frame, _: files.to_csv(frame),
     ".json": files.to_json,
     ".toml": files.to_toml,
 }
 _READERS: dict[str, Callable[[bytes], Any]] = {
-    ".csv": lambda content: files.from_csv(content.decode("utf-8-sig")),
     ".json": lambda content: files.from_json(content.decode("utf-8-sig")),
     ".parquet": lambda content: files.from_parquet(content)[:2],
     ".toml": lambda content: files.from_toml(content.decode()),
 }
+_SUFFIXES = (".csv", *_READERS)
 
 
 def table_as_text(table: _Table, suffix: str, path: str | os.PathLike | None = None) -> str:
     """Format the table as text, and write it where a path is given."""
     text = _TEXTS[suffix](table.wide(), table.provenance)
     if path is not None:
+        if suffix == ".csv":  # first, so that no CSV stands beside the record of another one
+            heading = files.csv_heading(table.wide(), table.provenance)
+            files.write_atomically(files.record_of(Path(path)), heading.encode())
         files.write_atomically(Path(path), text.encode())
     return text
 
@@ -67,8 +70,8 @@ def write_table(table: _Table, path: str | os.PathLike, suffix: str) -> None:
 def save(table: _Table, path: str | os.PathLike) -> None:
     """Write a table in the format of the suffix; see `HeadTable.save`."""
     suffix = Path(path).suffix.lower()
-    if suffix not in (*_READERS, ".html"):
-        raise UnknownName("table format", suffix, (*_READERS, ".html"))
+    if suffix not in (*_SUFFIXES, ".html"):
+        raise UnknownName("table format", suffix, (*_SUFFIXES, ".html"))
     if suffix == ".html":
         table.save_html(path)
     else:
@@ -78,10 +81,13 @@ def save(table: _Table, path: str | os.PathLike) -> None:
 def read_table(cls: Any, path: str | os.PathLike, suffix: str | None = None) -> Any:
     """Read a table; see `HeadTable.load`."""
     suffix = Path(path).suffix.lower() if suffix is None else suffix
-    if suffix not in _READERS:
-        raise UnknownName("table format", suffix, _READERS)
+    if suffix not in _SUFFIXES:
+        raise UnknownName("table format", suffix, _SUFFIXES)
     content = files.read_bytes(Path(path))
+    record = files.read_record(Path(path)) if suffix == ".csv" else ""
     try:
+        if suffix == ".csv":
+            return _made(cls, *files.from_csv(content.decode("utf-8-sig"), record))
         return _made(cls, *_READERS[suffix](content))
     except (ValueError, KeyError, TypeError, AttributeError, OptionError) as error:
         raise StoreError(f"{path} is not a table of head scores, or is damaged: {error}") from error

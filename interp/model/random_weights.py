@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from interp.core.errors import NotKept, StoreError
+from interp.core.files import open_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +96,8 @@ class KeptNulls:
         for folder in tuple(self.folders):
             path = _file(folder, name, key)
             try:
-                draws = _read(path.read_bytes(), key)
+                with open_file(path) as content:
+                    draws = _read(content.read(), key)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:

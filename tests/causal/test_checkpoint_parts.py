@@ -95,8 +95,8 @@ def test_gates_that_close_mlps_are_saved_and_verified(tmp_path, bundled_inductio
     assert made.certificate["removed_mlps"] == ["L1MLP"]
     assert made.form == "zeroed"
     found = verify_certificate(tmp_path / "out", tasks=[task])
-    assert not found.differences
-    assert not found.not_checked
+    assert found.holds
+    assert not any(x.startswith(("tasks", "removed")) for x in found.not_checked)
     with pytest.raises(OptionError, match="L1MLP too"):
         interp.causal.gated_heads(model, gates)
     with pytest.raises(OptionError, match="omit mlps"):
@@ -131,8 +131,9 @@ def test_repair_recovers_held_out_prompts_and_leaves_the_original(tmp_path, bund
     assert "without repair" in repr(made)
     assert "random removals of as many heads in every layer, without repair:" in repr(made)
     checked = verify_certificate(tmp_path / "out", tasks=[task])
-    assert not checked.differences
-    assert checked.not_checked == ("outputs: the weights were trained, which is not repeated",)
+    assert checked.holds
+    named = {x.partition(": ")[0] for x in checked.not_checked}
+    assert {"repair", "removed", "removed_mlps", "logits.difference"} <= named
     # the removed heads write nothing in the written model
     again = interp.load(tmp_path / "out")
     for site in again.sites:

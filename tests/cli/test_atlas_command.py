@@ -188,7 +188,8 @@ def test_the_page_has_a_name_that_a_browser_opens(run, tmp_path, given, page, nu
     assert shown.exit_code == 0
     assert str(out / page) in shown.stderr
     made = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
-    assert made == {page, numbers, numbers.replace(".csv", ".json")}
+    beside = {numbers.replace(".csv", ".json"), f"{numbers}.provenance.json"}
+    assert made == {page, numbers, *beside}
     assert (out / page).read_text().startswith("<!doctype html>")
     assert f'href="./{numbers.rpartition("/")[2]}"' in (out / page).read_text()
     assert len(HeadTable.read(out / numbers)) == 8

@@ -183,12 +183,12 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     model = interp.load("bundled:induction")
     task = repeats_task(model, n=2, longest=8)
     args = ("ablate", "bundled:induction", "-n", 2, "--longest", 8, "--heads", "L0H3,L1H0",
-            "--null", "none", "--csv", "--quiet", "--out", tmp_path / "r")  # fmt: skip
+            "--null", "none", "--json", "--quiet", "--out", tmp_path / "r")  # fmt: skip
     scores = []
     for path in (one, two, one):
         shown = run(*args, "--kind", "mean-dataset", "--reference", path)
         assert shown.exit_code == 0
-        frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+        frame = pd.DataFrame(json.loads(shown.stdout)["rows"])
         want = leave_one_out(
             model, task, kind="mean-dataset", reference=path.read_text().splitlines(),
             heads=["L0H3", "L1H0"], null="none",
@@ -214,7 +214,7 @@ def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_re
 
     args = ("shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
     shown = run(*args, "--null", "random-init")
-    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    frame = pd.read_csv(io.StringIO(shown.stdout))
     heads = ["L0H1", "L1H0", "L1H1"]
     want = shapley(
         planted_bystander, bystander_repeats, heads=heads, null="random-init"
@@ -222,7 +222,7 @@ def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_re
     for column in ("score", "null", "null_sem"):
         assert frame[column].to_numpy() == pytest.approx(want[column].to_numpy(), abs=1e-6)
     assert frame["null"].notna().all()
-    assert pd.read_csv(io.StringIO(run(*args).stdout), comment="#")["null"].isna().all()
+    assert pd.read_csv(io.StringIO(run(*args).stdout))["null"].isna().all()
     code, lines = errors(*args, "--value", "banzhaf", "--null", "random-init")
     assert code == 2
     assert lines[0] == "--null applies to Shapley values only; omit it for banzhaf values"
@@ -233,9 +233,9 @@ def test_patching_gradient_has_its_own_name(run, tmp_path):
     path = tmp_path / "task.jsonl"
     path.write_text(json.dumps(row | {"wrong": 42}) + "\n" + json.dumps(row | {"wrong": 45}))
     methods = "patching_gradient,gate_gradient"
-    shown = run("importance", MODEL, "--task", path, "-m", methods, "--kind", "resample", "--csv")
+    shown = run("importance", MODEL, "--task", path, "-m", methods, "--kind", "resample", "--json")
     assert shown.exit_code == 0
-    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    frame = pd.DataFrame(json.loads(shown.stdout)["rows"])
     scores = {name.partition(":")[0]: rows for name, rows in frame.groupby("metric")}
     assert set(scores) == {"patching_gradient", "gate_gradient"}
     # the same derivative where prompts have corrupted ones, by the name that was asked for

@@ -210,11 +210,22 @@ def test_results_commands(run, errors, two_models, tmp_path) -> None:
     query = "SELECT count(*) AS n FROM prompts"
     assert '"n":' in run("results", "query", query, a, "--json").stdout
     for name in ("x.csv", "x.parquet", "x.json"):
-        assert run("results", "export", a, "-o", tmp_path / name).exit_code == 0
-        assert run("results", "export", a, "--prompts", "-o", tmp_path / name).exit_code == 0
+        export = ("results", "export", a, "-o", tmp_path / name)
+        assert run(*export).exit_code == 0
+        before = (tmp_path / name).read_bytes()
+        code, [told] = errors(*export)
+        assert code == 2
+        assert "exists already; choose another name, or add --overwrite" in told
+        assert (tmp_path / name).read_bytes() == before
+        assert run(*export, "--prompts", "--overwrite").exit_code == 0
+        assert (tmp_path / name).read_bytes() != before
     next(a.glob("*induction*.prompts.parquet")).write_bytes(b"")
     assert run("results", "verify", a).exit_code == 1
     assert "set aside" in run("results", "repair", a).stdout
-    for wrong in (("list", tmp_path / "none"), ("merge", a), ("export", a, "-o", "x.doc")):
+    assert run("results", "verify", a).exit_code == 0
+    for wrong in (("list", tmp_path / "none"), ("merge", a), ("export", a, "-o", "x.doc"),
+                  ("export", a, "-o", tmp_path / "new" / "x.csv"), ("query", "", a),
+                  ("query", f"COPY scores TO '{tmp_path / 'w.csv'}'", a)):  # fmt: skip
         code, told = errors("results", *wrong)
         assert (code, len(told)) == (2, 1)
+    assert not (tmp_path / "new").exists()

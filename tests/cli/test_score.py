@@ -41,10 +41,25 @@ def test_the_command_gives_the_scores_of_the_python_call(run, llama_folder) -> N
 
 def test_csv_on_stdout_is_the_table_and_nothing_else(run, llama_folder, tmp_path) -> None:
     result = run("score", llama_folder, *METRICS, "--csv")
-    frame = pd.read_csv(io.StringIO(result.stdout), comment="#")
+    frame = pd.read_csv(io.StringIO(result.stdout))
     assert frame["metric"].unique().tolist() == list(LABELS)
-    (tmp_path / "t.csv").write_text(result.stdout, newline="")
-    assert len(HeadTable.from_csv(tmp_path / "t.csv")) == len(frame)
+    want = interp.score(interp.load(llama_folder), LABELS).to_pandas()
+    assert frame["score"].tolist() == want["score"].tolist()
+
+
+def test_several_models_end_in_one_table_of_models_and_roles(run, tmp_path) -> None:
+    names = ("planted:induction", "planted:duplicate_token")
+    result = run("score", *names, "-m", "induction,duplicate_token", "-o", tmp_path / "out")
+    *_, title, header, one, two = result.stdout.rstrip().splitlines()
+    assert title == "Heads of each role, by model:"
+    frame = pd.read_csv(tmp_path / "out" / "roles.csv").set_index("model")
+    assert header.split() == [*frame.columns]
+    for line, name in ((one, names[0]), (two, names[1])):  # in the order of the command
+        assert line.split() == [name, *map(str, frame.loc[name])]
+    assert frame["induction"].to_dict() == {"planted:duplicate_token": 0, "planted:induction": 1}
+    alone = run("score", names[0], "-m", "induction", "-o", tmp_path / "alone").stdout
+    assert title not in alone
+    assert not (tmp_path / "alone" / "roles.csv").exists()
 
 
 def test_top_heads_are_printed_with_error_and_null(run, llama_folder) -> None:
@@ -267,7 +282,7 @@ def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp
     shown = run("score", "planted:sink", "-m", f"previous_token,{own},ov_norm", "--csv")
     assert shown.exit_code == 0
     assert "roomy is omitted on planted:sink: no room for 9 items" in shown.stderr
-    frame = pd.read_csv(io.StringIO(shown.stdout), comment="#")
+    frame = pd.read_csv(io.StringIO(shown.stdout))
     assert frame["metric"].unique().tolist() == ["previous_token", "ov_norm"]
     code, lines = errors("score", "planted:sink", "-m", own)
     assert (code, lines[0]) == (1, "planted:sink: no room for 9 items")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import os
 import subprocess
 import sys
@@ -28,12 +29,12 @@ def installed(source: str) -> None:
 @pytest.mark.parametrize("source", SOURCES)
 def test_scores_and_the_check_are_the_same_through_each(source, run) -> None:
     installed(source)
-    plain = run("score", "bundled:induction", "-m", "induction,ov_norm", "--csv", "-q")
+    plain = run("score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q")
     got = run(
-        "score", "bundled:induction", "-m", "induction,ov_norm", "--csv", "-q", "--source", source
+        "score", "bundled:induction", "-m", "induction,ov_norm", "--json", "-q", "--source", source
     )
     assert got.exit_code == plain.exit_code == 0
-    tables = [pd.read_csv(io.StringIO(r.stdout), comment="#") for r in (got, plain)]
+    tables = [pd.DataFrame(json.loads(r.stdout)["rows"]) for r in (got, plain)]
     pd.testing.assert_frame_equal(*tables, rtol=0, atol=1e-7)
     assert source in got.stdout.partition('"source": "')[2][:40]
     checked = run("check", "bundled:induction", "--source", source)
@@ -80,13 +81,13 @@ def test_the_choices_are_the_sources_there_are() -> None:
 
 def test_a_remote_model_is_scored_and_ablated_from_the_command_line(run) -> None:
     installed("nnsight")
-    task = ("-n", "2", "--longest", "6", "--null", "none", "--csv", "-q")
-    for command in (("score", "-m", "induction,entropy", "--csv", "-q"), ("ablate", *task)):
+    task = ("-n", "2", "--longest", "6", "--null", "none", "--json", "-q")
+    for command in (("score", "-m", "induction,entropy", "--json", "-q"), ("ablate", *task)):
         name, *options = command
         plain = run(name, "bundled:induction", *options)
         got = run(name, "bundled:induction", *options, "--remote", "local")
         assert got.exit_code == plain.exit_code == 0, got.stderr
-        tables = [pd.read_csv(io.StringIO(r.stdout), comment="#") for r in (got, plain)]
+        tables = [pd.DataFrame(json.loads(r.stdout)["rows"]) for r in (got, plain)]
         pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)
         assert "nnsight, at remote='local'" in got.stdout
 
@@ -117,6 +118,6 @@ def test_two_processes_print_one_table(run, tmp_path) -> None:
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    tables = [pd.read_csv(io.StringIO(x), comment="#") for x in (done.stdout, run(*options).stdout)]
+    tables = [pd.read_csv(io.StringIO(x)) for x in (done.stdout, run(*options).stdout)]
     assert len(tables[0]) == len(tables[1])
     pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)

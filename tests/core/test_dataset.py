@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from core.examples import small
 
@@ -26,6 +28,7 @@ from interp.core.errors import DamagedKept, OptionError, StoreError
 from interp.core.locks import locked
 from interp.core.merge import ordered
 from interp.core.prompt_values import values_file
+from interp.core.read_values import read_prompt_values
 from interp.core.store import Key, Store
 from interp.core.table import HeadTable
 
@@ -81,6 +84,130 @@ def test_queries_join_results_scores_and_prompts(tmp_path):
         empty = run_query(Store(tmp_path / "none"), f"SELECT * FROM {name}")
         assert len(empty) == 0
         assert list(empty.columns) == list(run_query(store, f"SELECT * FROM {name}").columns)
+
+
+HOSTILE = (
+    "COPY scores TO '{own}' (FORMAT parquet)",
+    "COPY (SELECT 1) TO '{out}'",
+    "EXPORT DATABASE '{out}'",
+    "IMPORT DATABASE '{folder}'",
+    "ATTACH '{out}'",
+    "SELECT * FROM read_csv('{secret}')",
+    "SELECT * FROM '{secret}'",
+    "SELECT * FROM read_text('{secret}')",
+    "SELECT * FROM read_blob('{secret}')",
+    "SELECT * FROM read_json('{secret}')",
+    "SELECT * FROM read_parquet('{own}')",
+    "SELECT * FROM sniff_csv('{secret}')",
+    "SELECT * FROM parquet_metadata('{own}')",
+    "SELECT * FROM glob('{folder}/*')",
+    "INSTALL httpfs",
+    "LOAD json",
+    "PRAGMA enable_profiling",
+    "PRAGMA database_list",
+    "SET enable_external_access = true",
+    "SET VARIABLE x = 1",
+    "RESET lock_configuration",
+    "CALL enable_logging()",
+    "SELECT * FROM enable_logging(storage := 'file', storage_path := '{out}')",
+    "CREATE VIEW v AS SELECT * FROM read_csv('{secret}')",
+    "CREATE VIEW v AS SELECT * FROM scores",
+    "CREATE TABLE t AS SELECT 1",
+    "CREATE OR REPLACE VIEW scores AS SELECT 1",
+    "DROP VIEW scores",
+    "WITH x AS (SELECT * FROM read_text('{secret}')) SELECT * FROM x",
+    "EXPLAIN ANALYZE COPY scores TO '{out}'",
+    "SELECT * FROM query('SELECT * FROM read_text(''{secret}'')')",
+    "PREPARE p AS SELECT * FROM read_text('{secret}')",
+    "SELECT 1; COPY scores TO '{out}'",
+    "COPY scores TO '{out}'; SELECT 1",
+    "SELECT * FROM local_variable",
+    "",
+    " ;",
+    "-- a comment",
+)
+
+
+@pytest.mark.parametrize("sql", HOSTILE)
+def test_a_query_reads_and_writes_nothing_but_the_results(tmp_path, sql):
+    pytest.importorskip("duckdb")
+    folder, secret, out = tmp_path / "results", tmp_path / "secret.csv", tmp_path / "written"
+    path = add(folder)
+    secret.write_text("a,b\n1,2\n")
+    local_variable = listing(Store(folder))  # DuckDB finds frames of the program by name
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    text = sql.format(own=path, out=out, folder=folder, secret=secret)
+    with pytest.raises(OptionError) as refused:
+        run_query(Store(folder), text)
+    assert len(str(refused.value).splitlines()) == 1
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert len(local_variable) == 1
+
+
+def test_reading_queries_of_every_form_are_answered(tmp_path):
+    pytest.importorskip("duckdb")
+    add(tmp_path)
+    add(tmp_path, "other", prompts="ff")
+    for sql in ("FROM scores", "DESCRIBE prompts", "SUMMARIZE scores", "SHOW TABLES", "VALUES (1)",
+                "EXPLAIN SELECT * FROM prompts", "PIVOT scores ON model USING max(score)",
+                "WITH a AS (SELECT * FROM prompts) SELECT model, count(*) FROM a GROUP BY ALL",
+                "SELECT 1 -- end"):  # fmt: skip
+        assert len(run_query(Store(tmp_path), sql)), sql
+
+
+@pytest.mark.parametrize("harm", ["cut", "flipped", "longer", "another", "fifo"])
+def test_a_damaged_file_of_values_is_one_line_in_a_query(tmp_path, harm):
+    pytest.importorskip("duckdb")
+    values, other = (values_file(add(tmp_path, name)) for name in ("tiny", "longer name"))
+    content = bytearray(values.read_bytes())
+    if harm == "fifo":
+        values.unlink()
+        os.mkfifo(values)
+    elif harm == "another":
+        values.write_bytes(other.read_bytes())
+    else:
+        content[len(content) // 8] ^= harm == "flipped"
+        values.write_bytes(content[:-20] if harm == "cut" else content + b"x" * (harm == "longer"))
+    with pytest.raises(StoreError, match=r"cannot read|is damaged") as refused:
+        run_query(Store(tmp_path), "SELECT sum(value), min(model) FROM prompts")
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("what", ["result", "values", "steps", "shard"])
+def test_a_fifo_among_the_results_is_reported_and_repaired(tmp_path, what):
+    path = add(tmp_path)
+    add(tmp_path, "whole")
+    at = {"result": path, "values": values_file(path), "steps": path.with_suffix(".rows.parquet"),
+          "shard": tmp_path / "shards" / f"{'a' * 12}.1-of-1.json"}[what]  # fmt: skip
+    at.unlink(missing_ok=True)
+    at.parent.mkdir(exist_ok=True)
+    os.mkfifo(at)
+    assert "it is not a regular file" in " ".join(x.text for x in problems(Store(tmp_path)))
+    if what == "result":
+        for read in (listing, Store.read, lambda store: run_query(store, "FROM results")):
+            with pytest.raises(StoreError, match="not a regular file"):
+                read(Store(tmp_path))
+    with pytest.warns(DamagedKept):
+        repair_results(Store(tmp_path))
+    assert problems(Store(tmp_path)) == []
+    assert len(listing(Store(tmp_path))) == (1 if what == "result" else 2)
+
+
+@pytest.mark.parametrize("what", ["result", "values"])
+def test_rows_missing_from_a_valid_file_are_noticed(tmp_path, what):
+    path = add(tmp_path)
+    at = path if what == "result" else values_file(path)
+    table = pq.read_table(at)
+    pq.write_table(table.slice(0, len(table) - 1), at, write_page_checksum=True)
+    [problem] = problems(Store(tmp_path))
+    assert problem.kind == "damaged"
+    with pytest.raises(StoreError, match="damaged"):
+        Store(tmp_path).read().prompts_to_pandas()
+    with pytest.raises(StoreError, match="damaged"):
+        run_query(Store(tmp_path), "FROM prompts")
+    if what == "values":
+        with pytest.raises(StoreError, match="damaged"):
+            read_prompt_values(tmp_path)
 
 
 def test_a_merge_copies_what_is_missing_and_nothing_twice(tmp_path):
@@ -140,15 +267,15 @@ def test_every_kind_of_damage_is_found_and_repaired(tmp_path, harm, kind):
         at.write_bytes(content)
     found = problems(Store(tmp_path))
     assert kind in {problem.kind for problem in found}
-    if kind == "damaged":
-        with pytest.warns(DamagedKept):
-            repair_results(Store(tmp_path))
-    else:
+    with pytest.warns(DamagedKept) if kind == "damaged" else contextlib.nullcontext():
         repair_results(Store(tmp_path))
-    left = {problem.kind for problem in problems(Store(tmp_path))}
-    # values that are gone are computed by the command that made them
-    assert left <= ({"missing"} if "values" in harm else {"orphan"})
+    assert problems(Store(tmp_path)) == []
     assert "whole" in Store(tmp_path).read().models
+    if "values" in harm:  # the scores stay; they are computed again where their values are wanted
+        assert "tiny" in Store(tmp_path).read().models
+        key = Key("tiny", "ab12", "induction", {"seed": 0, "null": "none"})
+        assert Store(tmp_path).find(key) is None
+        assert Store(tmp_path, prompt_values=False).find(key) is not None
 
 
 def test_values_with_another_mean_than_the_score_are_damaged(tmp_path):

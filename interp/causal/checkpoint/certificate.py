@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from interp.causal.checkpoint.choose import Removed, head_names
 from interp.causal.checkpoint.probe import comparison_inputs, sizes, speed, tolerance
+from interp.causal.checkpoint.schema import FORMAT
 from interp.causal.game.game import Game
 from interp.causal.gating.gated_task import GatedTask
 from interp.causal.gating.learn import halves
@@ -22,6 +24,7 @@ from interp.causal.importance import standard_error
 from interp.causal.task import Task
 from interp.core.clusters import cluster_count
 from interp.core.errors import OptionError
+from interp.core.files import open_file
 from interp.core.intervals import around
 from interp.core.statistics import prediction_band
 from interp.model.content import versions
@@ -29,8 +32,14 @@ from interp.model.content import versions
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-CERTIFICATE = "certificate.json"
-FORMAT = "interp certificate 1"
+CERTIFICATE, TEXT = "certificate.json", "certificate.txt"
+
+_SPEC = {"source": "", "measure": None, "n": None, "longest": None, "seed": 0}
+_UNITS = {
+    "heads": "heads in every layer",
+    "kv_groups": "kv groups in every layer",
+    "layers": "whole layers",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +68,11 @@ class Judged:
         if not second:
             raise OptionError(f"task {task.name} has one prompt or cluster; nothing is held out")
         return cls(task, tuple(second), dict(spec or {}))
+
+    @property
+    def whole_spec(self) -> dict[str, Any]:
+        """The arguments that make the task again, defaults included; empty without them."""
+        return _SPEC | dict(self.spec) if self.spec else {}
 
     @property
     def other_prompts(self) -> Any:
@@ -126,13 +140,23 @@ def certificate_of(
             )
             for one in judged
         ],
-        "files": {
-            f.name: hashlib.sha256(f.read_bytes()).hexdigest()
-            for f in sorted(folder.iterdir())
-            if f.is_file() and not f.name.startswith("certificate.")
-        },
+        "files": hashes_of_files(folder),
         "versions": versions(),
     }
+
+
+def hashes_of_files(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a checkpoint, by name, but for the certificate itself."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name not in (CERTIFICATE, TEXT) and not path.is_dir():
+            try:
+                with open_file(path) as content:
+                    found[name] = hashlib.file_digest(content, "sha256").hexdigest()
+            except OSError as error:
+                found[name] = f"cannot be read: {error.strerror}"
+    return found
 
 
 def judged_task(
@@ -148,17 +172,18 @@ def judged_task(
 ) -> dict[str, Any]:
     """Measure one task on its held-out prompts, before, after, and under random removals.
 
-    `before` None measures the checkpoint alone. Random sets lose as many heads in every layer, and
-    as many MLPs, by zero ablation whatever the kind of the removal. With `repaired`, the value of
-    the original without the removed parts, untrained, is stated too,
-    and the random sets are compared with it.
+    `before` None measures the checkpoint alone. Random sets lose as many parts of the same unit as
+    the removal (`removed_unit`): heads or kv groups in every layer, or whole layers; and as many
+    MLPs; by zero ablation whatever the kind of the removal. With `repaired`, the value of the
+    original without the removed parts, untrained, is stated too, and the random sets are compared
+    with it.
     """
     task = selected(one.task, list(one.held_out))
     clusters = task.clusters
     found: dict[str, Any] = {
         "task": one.task.name,
         "task_hash": one.task.hash,
-        "spec": dict(one.spec),
+        "spec": one.whole_spec,
         "unit": task.unit,
         "higher_is_better": task.higher_is_better,
         "held_out": list(one.held_out),
@@ -173,12 +198,13 @@ def judged_task(
         "before": mean_and_interval(y, clusters),
         "change": mean_and_interval(x - y, clusters),
     }
-    units = GatedUnits.of(before, "heads", "with" if mlps else "none")
+    unit = removed_unit(removed)
+    units = GatedUnits.of(before, unit, "with" if mlps else "none")
     kept = np.ones(len(units))
-    labels = {(h.layer, h.head, h.stack): i for i, h in enumerate(_heads(units))}
-    for site, heads in removed.items():
-        for h in heads:
-            kept[labels[site.layer, h, site.stack]] = 0
+    for number in range(units.n_heads):
+        assert units.players is not None
+        if all(h in removed.get(site, ()) for site, h in units.players.heads_of(number)):
+            kept[number] = 0
     for label in mlps:
         kept[units.labels.index(label)] = 0
     gated = GatedTask(before, task, units, "zero")
@@ -192,18 +218,28 @@ def judged_task(
         low, high = prediction_band(random)
         better = task.sign * random >= task.sign * own.mean()
         found["random"] = {
-            "n": n_random, "kind": "zero", "mean": float(random.mean()), "low": low,
+            "n": n_random, "unit": unit, "kind": "zero", "mean": float(random.mean()), "low": low,
             "high": high, "share_at_least_as_good": float(better.mean()),
         }  # fmt: skip
     return found
 
 
-def _heads(units: GatedUnits) -> list[Any]:
-    assert units.players is not None
-    from interp.core.head import Head
+def removed_unit(removed: Removed) -> str:
+    """Return the largest unit that the removal consists of: "layers", "kv_groups" or "heads".
 
-    found = [units.players.heads_of(i)[0] for i in range(units.n_heads)]
-    return [Head(site.layer, h, site.stack) for site, h in found]
+    Random sets that lose single heads are no control for the removal of whole kv groups or layers.
+    """
+    cut = {site: set(heads) for site, heads in removed.items() if heads}
+    if cut and all(len(heads) == site.n_heads for site, heads in cut.items()):
+        return "layers"
+    whole = [
+        {site.kv_head(h) for h in heads}.isdisjoint(
+            site.kv_head(h) for h in range(site.n_heads) if h not in heads
+        )
+        for site, heads in cut.items()
+    ]
+    grouped = any(site.n_kv_heads < site.n_heads for site in cut)
+    return "kv_groups" if grouped and all(whole) else "heads"
 
 
 def mean_and_interval(x: np.ndarray, clusters: Sequence[str] | None) -> dict[str, float | int]:
@@ -274,12 +310,13 @@ def certificate_text(told: Mapping[str, Any]) -> str:
             band, too = task["random"], " and as many MLPs" if mlps else ""
             too += ", without repair" if told["repair"] is not None else ""
             lines.append(
-                f"    {band['n']} random removals of as many heads in every layer{too}: "
+                f"    {band['n']} random removals of as many {_UNITS[band['unit']]}{too}: "
                 f"{band['mean']:.4g}, 95 % band {band['low']:.4g} to {band['high']:.4g}; "
                 f"{band['share_at_least_as_good']:.0%} at least as good"
             )
     return "\n".join(lines)
 
 
-def _interval(x: Mapping[str, float]) -> str:
-    return f"{x['value']:.4g} [{x['low']:.4g}, {x['high']:.4g}]"
+def _interval(x: Mapping[str, Any]) -> str:
+    low, high = (math.nan if x[end] is None else x[end] for end in ("low", "high"))  # as in JSON
+    return f"{x['value']:.4g} [{low:.4g}, {high:.4g}]"

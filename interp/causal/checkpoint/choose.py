@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.causal.comparison.ranking import Ranking
@@ -48,9 +48,10 @@ def ranked_heads(
         model: the model.
         ranking: an importance, a table with one metric, gates, or players, most important first.
         keep: number of players to keep.
-        equal: keep equally many in every attention, and equally many query heads in each kept kv
-            group, so that the config of many families can express the sizes. Whole kv groups are
-            removed where heads share keys: a group ranks by its best head.
+        equal: keep equally many in every attention, and equally many query heads in each kv group
+            that is kept, so that the config of many families can express the sizes. Whole groups
+            go, or single heads of every group, or both: the sum of the scores of the kept heads is
+            the largest possible (of their ranks, if the ranking is a list of names).
 
     Raises:
         OptionError: the ranking is of another model (its hash differs), `keep` is out of range, or
@@ -61,28 +62,48 @@ def ranked_heads(
     if not 0 < keep < n:
         raise OptionError(f"keep={keep} of {n}; keep at least 1 and remove at least 1")
     if not equal:
-        gone = [head for part in order[keep:] for head in part]
+        gone = [head for part, _ in order[keep:] for head in part]
         return checked_removal(model, _by_site(model, gone))
-    heads = [head for part in order for head in part]
+    worth = {head: score / len(part) for part, score in order for head in part}
+    return checked_removal(model, _equal(model, worth, keep * _n_heads(model) / n))
+
+
+def _n_heads(model: Model) -> int:
+    return sum(site.n_heads for site in model.sites)
+
+
+def _equal(model: Model, worth: Mapping[Head, float], keep: float) -> Removed:
+    """Keep the heads of the largest worth that leave equal sizes in every attention and group."""
     sites = model.sites
-    n_heads = sum(s.n_heads for s in sites)
-    if len(heads) != n_heads:
+    if len(worth) != _n_heads(model):
         raise OptionError("an equal number per layer needs a ranking of all heads of the model")
-    each, rest = divmod(keep * n_heads // n, len(sites))
-    group = {s.n_heads // s.n_kv_heads for s in sites}
-    size = next(iter(group))
-    if rest or len(group) > 1 or each % size or not each:
+    if len({(s.n_heads, s.n_kv_heads) for s in sites}) > 1:
         raise OptionError(
-            f"keep={keep} cannot be equal in {len(sites)} attentions with kv groups of {size} "
-            f"query heads; keep a multiple of {len(sites) * size} heads"
+            f"keep={keep:g} cannot be equal in attentions with other numbers of heads or kv groups"
         )
-    gone = []
-    for site in sites:
-        mine = [h.head for h in heads if _at(model, h) == site]
-        groups = list(dict.fromkeys(site.kv_head(h) for h in mine))
-        out = set(groups[each // size :])
-        gone += [Head(site.layer, h, site.stack) for h in mine if site.kv_head(h) in out]
-    return checked_removal(model, _by_site(model, gone))
+    n_groups, size = sites[0].n_kv_heads, sites[0].n_heads // sites[0].n_kv_heads
+    pairs = [(g, k) for k in range(size, 0, -1) for g in range(1, n_groups + 1)]
+    fitting = [(g, k) for g, k in pairs if g * k * len(sites) == keep]
+    if not fitting:
+        can = ", ".join(str(x * len(sites)) for x in sorted({g * k for g, k in pairs}))
+        raise OptionError(
+            f"keep={keep:g} cannot be equal in {len(sites)} attentions with {n_groups} kv groups of"
+            f" {size} query heads; keep one of {can} heads"
+        )
+    at = {site: {h.head: x for h, x in worth.items() if _at(model, h) == site} for site in sites}
+    chosen = [{site: _best(site, at[site], *pair) for site in sites} for pair in fitting]
+    best = max(chosen, key=lambda kept: sum(at[s][h] for s, heads in kept.items() for h in heads))
+    return {s: tuple(h for h in range(s.n_heads) if h not in kept) for s, kept in best.items()}
+
+
+def _best(site: Site, worth: Mapping[int, float], n_groups: int, size: int) -> list[int]:
+    """Return the best `size` heads of each of the best `n_groups` kv groups."""
+    groups: dict[int, list[int]] = {}
+    for h in sorted(worth, key=lambda h: -worth[h]):
+        groups.setdefault(site.kv_head(h), []).append(h)
+    tops = [heads[:size] for heads in groups.values()]
+    tops.sort(key=lambda heads: -sum(worth[h] for h in heads))
+    return [h for heads in tops[:n_groups] for h in heads]
 
 
 def gated_heads(model: Model, gates: LearnedGates) -> Removed:
@@ -162,24 +183,26 @@ def require_same_model(model: Model, found: Any, what: str) -> None:
         )
 
 
-def _order(model: Model, ranking: Any) -> list[list[Head]]:
-    """Return the heads of every player, the most important player first."""
+def _order(model: Model, ranking: Any) -> list[tuple[list[Head], float]]:
+    """Return heads and score of every player, the most important player first."""
     if isinstance(ranking, LearnedGates):
         require_same_model(model, ranking.provenance.get("content_hash"), "the gates")
         heads = dict(zip(ranking.labels, ranking.heads_of, strict=True))
-        found = [[_head(model, h) for h in heads[label]] for label in ranking.order()]
-        if not all(found):
+        score = dict(zip(ranking.labels, ranking.score.tolist(), strict=True))
+        found = [([_head(model, h) for h in heads[x]], score[x]) for x in ranking.order()]
+        if not all(part for part, _ in found):
             raise OptionError("the gates include MLPs; only heads can be removed")
         return found
     if isinstance(ranking, (Importance, HeadTable)):
         ranked = Ranking.of(ranking)
         require_same_model(model, ranked.about.get("content_hash"), "the scores")
-        best = (-ranked.helps).argsort(kind="stable")
+        best = [int(i) for i in (-ranked.helps).argsort(kind="stable")]
+        score = ranked.helps.tolist()
         if ranked.players is None:
-            return [[_head(model, ranked.labels[i])] for i in best]
-        parts = [ranked.players.heads_of(int(i)) for i in best]
-        return [[Head(s.layer, h, s.stack) for s, h in part] for part in parts]
-    return [[_head(model, x)] for x in ranking]
+            return [([_head(model, ranked.labels[i])], score[i]) for i in best]
+        parts = {i: ranked.players.heads_of(i) for i in best}
+        return [([Head(s.layer, h, s.stack) for s, h in parts[i]], score[i]) for i in best]
+    return [([_head(model, x)], float(-at)) for at, x in enumerate(ranking)]
 
 
 def _head(model: Model, name: Any) -> Head:

@@ -77,7 +77,7 @@ def smaller(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
     removed = {site: heads for site, heads in removed.items() if site.kind == "softmax"}
     kept = {site: _kept(site, heads) for site, heads in removed.items()}
     sizes = {(len(k.heads), len(k.kv_heads)) for k in kept.values()}
-    if len(sizes) > 1 or any(not k.uniform or k.filled for k in kept.values()):
+    if len(sizes) > 1 or any(k.filled for k in kept.values()):
         counts = ", ".join(f"{s.name} {len(k.heads)}" for s, k in list(kept.items())[:4])
         raise OptionError(
             f"{cannot} different numbers of heads per layer or kv group ({counts}, ...); keep "
@@ -143,8 +143,8 @@ def _resized_state(
 def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimmed:
     """Return a copy whose attention matrices lack the removed heads, layer by layer.
 
-    A layer without heads keeps one, of zeros. In a kv group that loses some heads while others lose
-    none, keys and values are repeated for every kept head.
+    A layer without heads keeps one, of zeros, and so does a kv group that has fewer heads than the
+    largest group left in its layer: the groups of a layer have one size. No layer gets larger.
 
     Raises:
         OptionError: q, k, v are not plain matrices of their own.
@@ -156,9 +156,11 @@ def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
     attributes: dict[str, dict[str, int]] = {}
     notes = []
     for site, keep in kept.items():
-        if keep.filled:  # the one head that stays writes nothing
-            _zero(module, site, keep.heads, head_indices(model, site))
-            notes.append(f"{site.name} keeps one head of zeros")
+        if keep.filled:  # these heads stay and write nothing
+            _zero(module, site, keep.filled, head_indices(model, site))
+            number = len(keep.filled)
+            several = f"{number} heads" if number > 1 else "one head"
+            notes.append(f"{site.name} keeps {several} of zeros")
         if not removed[site]:
             continue
         for name, (axis, index) in _slices(model, site, keep).items():
@@ -183,21 +185,23 @@ def compact(model: Model, removed: Removed, means: FoldedMeans | None) -> Slimme
 @dataclass(frozen=True, eq=False)
 class _Keep:
     heads: tuple[int, ...]
-    kv_heads: tuple[int, ...]  # one per group of kept heads; repeated where groups are unequal
-    uniform: bool
-    filled: bool  # the only head stands for none
+    kv_heads: tuple[int, ...]  # one per group of kept heads
+    filled: tuple[int, ...]  # removed heads that stay, as zeros, so that groups have one size
 
 
 def _kept(site: Site, removed: Sequence[int]) -> _Keep:
-    heads = [h for h in range(site.n_heads) if h not in removed]
-    filled = not heads
-    heads = heads or [0]
-    groups: dict[int, int] = {}
-    for h in heads:
-        groups[site.kv_head(h)] = groups.get(site.kv_head(h), 0) + 1
-    uniform = len(set(groups.values())) == 1
-    kv = tuple(groups) if uniform else tuple(site.kv_head(h) for h in heads)
-    return _Keep(tuple(heads), kv, uniform, filled)
+    groups: dict[int, list[int]] = {}
+    for h in range(site.n_heads):
+        if h not in removed:
+            groups.setdefault(site.kv_head(h), []).append(h)
+    groups = groups or {0: []}
+    size = max(1, *map(len, groups.values()))
+    filled: list[int] = []
+    for group, heads in groups.items():
+        spare = [h for h in removed if site.kv_head(h) == group]
+        filled += spare[: size - len(heads)]
+    heads = sorted([*filled, *(h for heads in groups.values() for h in heads)])
+    return _Keep(tuple(heads), tuple(groups), tuple(filled))
 
 
 def _own_width(model: Model) -> bool:
@@ -223,12 +227,12 @@ def _slices(model: Model, site: Site, keep: _Keep) -> dict[str, tuple[int, Tenso
     found: dict[str, tuple[int, Tensor]] = {}
     for name, parts in rows.items():
         index = torch.cat(parts)
-        if bool((index < 0).any()) or (len(parts) > 1 and not keep.uniform):
+        if bool((index < 0).any()):
             raise OptionError(
                 f"{model.name}: the rows of single heads in {name} cannot be separated; use "
                 "the form zeroed"
             )
-        index = index.sort().values if keep.uniform else index
+        index = index.sort().values
         module: Any = model.module.get_submodule(name)
         found[f"{name}.weight"] = axis_of(module, "out"), index
         if module.bias is not None:
@@ -316,12 +320,16 @@ def _fold(module: Any, site: Site, heads: Sequence[int], means: FoldedMeans | No
 def _zero(module: Any, site: Site, heads: Sequence[int], located: HeadIndices) -> None:
     projection = module.get_submodule(site.projection)
     left = {site.kv_head(h) for h in range(site.n_heads) if h not in heads}
-    empty = [g for g in range(site.n_kv_heads) if g not in left]
+    kept = {"q": [h for h in range(site.n_heads) if h not in heads], "k": [*left], "v": [*left]}
     with torch.no_grad():
         columns = columns_of(site, heads).to(projection.weight.device)
         projection.weight.index_fill_(axis_of(projection, "in"), columns, 0)
         for part, name in located.module.items():
-            rows = located.index[part][list(heads) if part == "q" else empty].flatten()
+            index = located.index[part]
+            gone = [h for h in range(len(index)) if h not in kept[part]]
+            # Falcon gives each head its keys and values, which its group shares as rows
+            rows = index[gone].flatten()
+            rows = rows[~torch.isin(rows, index[kept[part]])]
             if part in located.normed or bool((rows < 0).any()):
                 continue
             owner = module.get_submodule(name)

@@ -13,12 +13,15 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from interp.causal.checkpoint.certificate import (
     CERTIFICATE,
+    TEXT,
     Judged,
     certificate_of,
     certificate_text,
@@ -128,7 +131,8 @@ def save_pruned(
         tasks: tasks for the certificate, judged on held-out prompts: the second half, as in
             `learn_gates`, or those named by a `Judged`.
         inputs: prompts or input tensors for the comparison of outputs; random tokens by default.
-        n_random: number of random sets with as many heads in every layer, for the certificate.
+        n_random: number of random sets for the certificate, which lose as many parts of the same
+            unit: heads or whole kv groups in every layer, or whole layers.
         seed: seed of random sets, halves and random tokens.
         made_with: how the heads were chosen, for the certificate.
         source: where the original can be loaded from, by default its name.
@@ -144,7 +148,7 @@ def save_pruned(
 
     Cost: One forward pass per prompt for the model, the checkpoint and every random set.
 
-    Null: random sets with as many heads in every layer.
+    Null: random sets that lose as many heads, or whole kv groups, in every layer.
 
     Not for: choosing the heads: the certificate says what their removal costs on held-out prompts.
     """
@@ -184,7 +188,7 @@ def save_pruned(
         )  # fmt: skip
         write_atomically(temporary / CERTIFICATE, json_document(certificate))
         text = certificate_text(certificate).encode()
-        write_atomically(temporary / "certificate.txt", text + b"\n")
+        write_atomically(temporary / TEXT, text + b"\n")
         os.rename(temporary, path)
     except OSError as error:
         raise StoreError(cannot_write(path, error)) from error
@@ -195,9 +199,36 @@ def save_pruned(
 
 
 @dataclass(frozen=True, eq=False)
-class _Means:
+class PartMeans:
+    """Mean outputs of heads and MLPs, which biases can hold."""
+
     heads: FoldedMeans
     mlps: MlpMeans
+
+
+def no_means(model: Model, mlps: Sequence[RemovedMlp]) -> PartMeans:
+    """Return means of zero, to find what a form does with means."""
+    heads = {(s.stack, s.layer): torch.zeros(s.n_heads, s.d_v) for s in model.sites}
+    return PartMeans(heads, {mlp.label: torch.zeros(model.d_model) for mlp in mlps})
+
+
+def without_parts(
+    model: Model, removed: Removed, mlps: Sequence[RemovedMlp], means: PartMeans | None, form: str
+) -> tuple[Slimmed, str]:
+    """Return the module without heads and MLPs, and what became of the means of the MLPs.
+
+    Raises:
+        OptionError: the form cannot express the removal.
+    """
+    slim = Slimmed(copy.deepcopy(model.module), "none")
+    if any(removed.values()):
+        slim = _MAKE[form](model, removed, None if means is None else means.heads)
+    slim, told = without_mlps(model, slim, mlps, None if means is None else means.mlps, form)
+    old, new = (sum(p.numel() for p in m.parameters()) for m in (model.module, slim.module))
+    if form == "compact" and new >= old:
+        note = f"compact has {new:,} parameters where the original has {old:,}; zeroed has no more"
+        slim = replace(slim, notes=(*slim.notes, note))
+    return slim, told
 
 
 def _removed(
@@ -222,7 +253,7 @@ def _removed(
 
 def _means(
     model: Model, judged: Sequence[Judged], reference: Any, mlps: Sequence[RemovedMlp]
-) -> _Means:
+) -> PartMeans:
     gated = [site.name for site in model.sites if site.gated]
     if gated:
         raise OptionError(
@@ -234,7 +265,7 @@ def _means(
     prompts = judged[0].other_prompts if reference is None else reference
     if mlps and not isinstance(prompts, Prompts):
         prompts = Prompts.of(prompts, model)
-    return _Means(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
+    return PartMeans(model.mean_z(prompts), mlp_means(model, mlps, prompts) if mlps else {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +282,7 @@ def _first_that_fits(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: _Means | None,
+    means: PartMeans | None,
     form: str,
     folder: Path,
     name: str,
@@ -272,7 +303,7 @@ def _written(
     model: Model,
     removed: Removed,
     mlps: Sequence[RemovedMlp],
-    means: _Means | None,
+    means: PartMeans | None,
     form: str,
     folder: Path,
     name: str,
@@ -282,11 +313,7 @@ def _written(
 
     cannot = f"{model.name}: {type(model.module).__name__} has no form {form!r} of this removal"
     try:
-        slim = Slimmed(copy.deepcopy(model.module), "none")
-        if any(removed.values()):
-            slim = _MAKE[form](model, removed, None if means is None else means.heads)
-        of_mlps = None if means is None else means.mlps
-        slim, told = without_mlps(model, slim, mlps, of_mlps, form)
+        slim, told = without_parts(model, removed, mlps, means, form)
         _write(model, slim, form, folder)
         after = load(folder, trust_remote_code=form == "compact", name=name, check=False)
     except (
@@ -295,7 +322,7 @@ def _written(
         why = str(error.__cause__ or error).splitlines()[0].replace(str(folder), name)
         raise OptionError(f"{cannot} ({why}); choose another form") from error
     folded = means.heads if means is not None and slim.means == "folded" else None
-    of_mlps = of_mlps if told == "folded" else None
+    of_mlps = means.mlps if means is not None and told == "folded" else None
     difference = output_difference(model, after, probe, gated_edits(removed, folded), mlps, of_mlps)
     if not difference <= tolerance(model):
         raise CheckError(

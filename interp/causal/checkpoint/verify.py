@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.causal.checkpoint.certificate import CERTIFICATE, FORMAT, Judged, judged_task
+import torch
+
+from interp.causal.checkpoint.certificate import (
+    CERTIFICATE,
+    TEXT,
+    Judged,
+    certificate_text,
+    hashes_of_files,
+    judged_task,
+)
 from interp.causal.checkpoint.choose import Removed, heads_from_names, require_same_model
-from interp.causal.checkpoint.mlps import removed_mlps
+from interp.causal.checkpoint.mlps import RemovedMlp, removed_mlps
+from interp.causal.checkpoint.modelling import KEY
 from interp.causal.checkpoint.probe import (
     comparison_inputs,
     gated_edits,
@@ -22,9 +31,11 @@ from interp.causal.checkpoint.probe import (
     speed,
     tolerance,
 )
+from interp.causal.checkpoint.save import no_means, without_parts
+from interp.causal.checkpoint.schema import FORMAT, require_schema
 from interp.causal.task import Task
 from interp.causal.task_file import make_task
-from interp.core.errors import InterpError, LoadError, StoreError
+from interp.core.errors import InterpError, LoadError, OptionError, StoreError
 from interp.core.files import read_bytes
 from interp.model.load import load
 
@@ -32,7 +43,16 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 RELATIVE = 1e-3  # other processors round differently
-_COMPARED = ("before", "after", "change", "unrepaired", "random")
+_LABEL = "a label that nothing is computed from"
+_RECORD = "a record of the machine and the time of writing"
+_ORIGINAL = "it needs the original"
+
+
+@dataclass(frozen=True)
+class NotChecked:
+    """Part of a certificate that cannot be computed again, and why."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,7 @@ class Verification:
         differences: statements that do not hold, with both numbers; empty if all hold.
         not_checked: statements that could not be computed again, with the reason.
         checked: number of statements that were compared.
+        tasks: number of tasks whose values were computed again.
         tokens_per_second: speed measured now, which is not compared.
     """
 
@@ -51,10 +72,21 @@ class Verification:
     differences: tuple[str, ...]
     not_checked: tuple[str, ...]
     checked: int
+    tasks: int
     tokens_per_second: Mapping[str, float]
 
+    @property
+    def holds(self) -> bool:
+        """Every statement that was compared holds, and at least one task is among them."""
+        return not self.differences and self.tasks > 0
+
     def __repr__(self) -> str:
-        found = "holds" if not self.differences else f"{len(self.differences)} statements differ"
+        found = f"{len(self.differences)} statements differ"
+        if not self.differences:
+            found = "holds" if self.tasks else (
+                "nothing differs, but no task was computed again: nothing says what the removal "
+                "costs"
+            )  # fmt: skip
         lines = [f"{self.folder}: {found} ({self.checked} statements computed again)"]
         lines += [f"  differs: {x}" for x in self.differences]
         lines += [f"  not checked: {x}" for x in self.not_checked]
@@ -73,7 +105,8 @@ def verify_certificate(
 ) -> Verification:
     """Compute the statements of a certificate again, and list those that differ.
 
-    Numbers may differ by 0.1 %, since processors round differently; files and hashes must be equal.
+    Every value of the certificate is compared or named as not checked. Numbers may differ by 0.1 %,
+    since processors round differently; files, hashes and weights must be equal.
 
     Args:
         folder: a checkpoint that `save_pruned` wrote.
@@ -82,78 +115,39 @@ def verify_certificate(
         trust_remote_code: run the modelling file of a compact checkpoint.
 
     Raises:
-        StoreError: there is no certificate, or it cannot be read.
+        StoreError: there is no certificate, it cannot be read, or a field is missing, unknown or of
+            another type.
         LoadError: the checkpoint cannot be loaded, or needs trust.
         OptionError: the original that is given has another hash.
     """
     path = Path(folder)
     told = _read(path / CERTIFICATE)
-    differences = list(_files(told, path))
-    missing: list[str] = []
     after = load(path, trust_remote_code=trust_remote_code)
-    before = _original(told, original, missing)
-    counted = [0]
-
-    def compare(what: str, stated: Any, found: Any) -> None:
-        counted[0] += 1
-        if not _same(stated, found):
-            differences.append(f"{what}: certificate {_short(stated)}, now {_short(found)}")
-
-    compare("hash of the weights", told["content_hash"], after.content_hash)
-    stored = sizes(after, sorted(path.glob("*.safetensors")))
-    for name, value in told["size"]["after"].items():
-        compare(f"{name} of the checkpoint", value, stored[name])
-    pace = {"after": after}
-    removed: Removed = {}
-    if before is not None:
-        pace = {"before": before, "after": after}
-        removed = heads_from_names(before, told["removed"], told["removed_mlps"])
-        own = sizes(before)
-        for name in ("parameters", "nonzero_parameters", "heads"):
-            compare(f"{name} of the original", told["size"]["before"][name], own[name])
-        _outputs(told, before, after, removed, differences, missing)
-    for stated in told["tasks"]:
-        _task(stated, told, before, after, removed, tasks, compare, missing)
+    before = _original(told, original)
+    checking = _Checking(told, path, after, before)
+    found = checking.computed(tasks, original is not None, trust_remote_code)
+    differences, missing = checking.differences, []
+    if not told["tasks"]:
+        missing.append("tasks: none is stated, so nothing says what the removal costs")
+    counted = _compare(told, found, "", differences, missing)
+    pace = (
+        {"after": after} if isinstance(before, NotChecked) else {"before": before, "after": after}
+    )
     measured = speed(pace, comparison_inputs(after, 0)) if after.takes_text else {}
-    total = counted[0] + len(told["files"])
-    return Verification(path, tuple(differences), tuple(missing), total, measured)
+    n_tasks = sum(isinstance(task, dict) for task in found["tasks"])
+    return Verification(path, tuple(differences), tuple(missing), counted, n_tasks, measured)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(read_bytes(path))
-        if told["format"] != FORMAT:
-            raise ValueError(f"its 'format' is not {FORMAT!r}")
-        return {k: told[k] for k in told} | {
-            k: told[k]
-            for k in (
-                "files",
-                "size",
-                "tasks",
-                "removed",
-                "original",
-                "content_hash",
-                "removed_mlps",
-                "mlp_means",
-                "repair",
-            )
-        }
-    except (ValueError, KeyError, TypeError) as error:
+        require_schema(told)
+    except ValueError as error:
         raise StoreError(f"{path} is not a certificate, or is damaged: {error}") from error
+    return told
 
 
-def _files(told: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    for name, stated in told["files"].items():
-        file = folder / name
-        if not file.is_file():
-            yield f"{name}: the file is missing"
-        elif hashlib.sha256(file.read_bytes()).hexdigest() != stated:
-            yield f"{name}: the file has changed"
-
-
-def _original(
-    told: Mapping[str, Any], given: Model | str | None, missing: list[str]
-) -> Model | None:
+def _original(told: Mapping[str, Any], given: Model | str | None) -> Any:
     stated = told["original"]
     if given is not None and not isinstance(given, str):
         require_same_model(given, stated["content_hash"], "the removed heads")
@@ -163,80 +157,219 @@ def _original(
     except LoadError as error:
         if given is not None:
             raise
-        missing.append(f"the original, its outputs and values before: {error}")
-        return None
+        return NotChecked(f"{_ORIGINAL}: {error}")
     require_same_model(found, stated["content_hash"], "the removed heads")
     return found
 
 
-def _outputs(
-    told: Mapping[str, Any],
-    before: Model,
-    after: Model,
-    removed: Removed,
-    differences: list[str],
-    missing: list[str],
-) -> None:
-    if "folded" in (told["means"], told["mlp_means"]):
-        missing.append("outputs: the means of the removed parts are only in the biases")
-        return
-    if told["repair"] is not None:
-        missing.append("outputs: the weights were trained, which is not repeated")
-        return
-    if not before.takes_text:
-        missing.append("outputs: the model reads no tokens")
-        return
-    inputs = comparison_inputs(before, told["seed"])
-    mlps = removed_mlps(before, told["removed_mlps"])
-    found = output_difference(before, after, inputs, gated_edits(removed, None), mlps)
-    if not found <= tolerance(before):
-        differences.append(
-            f"outputs: they differ from the ablated model by {found:.2g}, allowed "
-            f"{tolerance(before):.2g}"
-        )
+def _compare(
+    stated: Any, found: Any, where: str, differences: list[str], missing: list[str]
+) -> int:
+    """Compare a certificate with what was computed, leaf by leaf; return the number compared."""
+    if isinstance(found, NotChecked):
+        missing.append(f"{where}: {found.why}")
+        return 0
+    if isinstance(stated, dict) and isinstance(found, dict):
+        for name in [*found, *stated]:
+            if (name in found) != (name in stated):
+                what = "is missing" if name in found else "is not a statement about this checkpoint"
+                differences.append(f"{where}.{name}".lstrip(".") + f" {what}")
+        inside = [(f"{where}.{name}".lstrip("."), name) for name in stated if name in found]
+        return sum(_compare(stated[x], found[x], at, differences, missing) for at, x in inside)
+    if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        pairs = enumerate(zip(stated, found, strict=True))
+        return sum(_compare(x, y, f"{where}[{i}]", differences, missing) for i, (x, y) in pairs)
+    if not _same(stated, found):
+        differences.append(f"{where}: certificate {_short(stated)}, now {_short(found)}")
+    return 1
 
 
-def _task(
-    stated: Mapping[str, Any],
-    told: Mapping[str, Any],
-    before: Model | None,
-    after: Model,
-    removed: Removed,
-    tasks: Sequence[Task],
-    compare: Any,
-    missing: list[str],
-) -> None:
-    name = stated["task"]
-    task = next((t for t in tasks if t.hash == stated["task_hash"]), None)
-    if task is None and not stated["spec"]:
-        missing.append(f"{name}: it was made in Python; give it with tasks=")
-        return
-    try:
-        task = task or make_task(before or after, **stated["spec"])
-    except (InterpError, OSError) as error:
-        missing.append(f"{name}: it cannot be made again: {error}")
-        return
-    compare(f"prompts of {name}", stated["task_hash"], task.hash)
-    if task.hash != stated["task_hash"]:
-        return
-    one = Judged(task, tuple(stated["held_out"]), stated["spec"])
-    found = judged_task(
-        before, after, removed, one, told["n_random"], told["seed"], told["removed_mlps"],
-        repaired=told["repair"] is not None,
-    )  # fmt: skip
-    for part in _COMPARED:
-        if part in found and part in stated:
-            for key, value in stated[part].items():
-                compare(f"{name}, {part}, {key}", value, found[part][key])
+class _Checking:
+    """Computes a certificate again, from what it says was removed and on which tasks."""
+
+    def __init__(self, told: dict[str, Any], folder: Path, after: Model, before: Any) -> None:
+        self.told, self.folder, self.after, self.before = told, folder, after, before
+        self.trained = told["repair"] is not None
+        self.differences: list[str] = []
+        self.removed: Removed = {}
+
+    def computed(self, tasks: Sequence[Task], given: bool, trust: bool) -> dict[str, Any]:
+        """Return the certificate with the values of now, and `NotChecked` where there is none."""
+        told, before = self.told, self.before
+        found = self._removal() | {
+            "format": FORMAT,
+            "seed": told["seed"],
+            "n_random": told["n_random"],
+            "chosen": NotChecked("how the heads were chosen is not repeated"),
+            "source": NotChecked("another original was given") if given else told["source"],
+            "repair": NotChecked("the training is not repeated") if self.trained else None,
+            "original": self._about_original(given),
+            "content_hash": self.after.content_hash,
+            "tokens_per_second": NotChecked(_RECORD),
+            "files": hashes_of_files(self.folder),
+            "versions": NotChecked(_RECORD),
+        }
+        weights = sorted(self.folder.glob("*.safetensors"))
+        own = before if isinstance(before, NotChecked) else sizes(before)
+        found["size"] = {"before": own, "after": sizes(self.after, weights)}
+        found["tasks"] = [
+            failed if isinstance(failed := found["kind"], NotChecked) and failed != before
+            else self._task(each, tasks, trust) for each in told["tasks"]
+        ]  # fmt: skip
+        if not any("random" in each for each in found["tasks"] if isinstance(each, dict)):
+            found["seed"] = found["n_random"] = NotChecked("no random set was drawn again")
+        self._same_text()
+        return found
+
+    def _about_original(self, given: bool) -> Any:
+        if isinstance(self.before, NotChecked):
+            return self.before
+        return {
+            "name": NotChecked(_LABEL),
+            "revision": NotChecked("the hash of the weights is compared instead"),
+            "class": type(self.before.module).__name__,
+            "dtype": str(self.before.dtype).removeprefix("torch."),
+            "content_hash": self.before.content_hash,
+        }
+
+    def _removal(self) -> dict[str, Any]:
+        """Return the statements about what was removed and how, from the removal done again."""
+        told, before = self.told, self.before
+        names = ("form", "kind", "means", "mlp_means", "notes", "removed", "removed_mlps")
+        unknown = (*names, "means_hash", "logits")
+        if isinstance(before, NotChecked):
+            return dict.fromkeys(unknown, before)
+        try:
+            self.removed = heads_from_names(before, told["removed"], told["removed_mlps"])
+            mlps = removed_mlps(before, told["removed_mlps"])
+            means = no_means(before, mlps) if told["kind"] == "mean" else None
+            slim, of_mlps = without_parts(before, self.removed, mlps, means, told["form"])
+        except (OptionError, ValueError) as error:
+            self.differences.append(f"removed: it cannot be done again: {error}")
+            return dict.fromkeys(unknown, NotChecked("the removal cannot be done again"))
+        found: dict[str, Any] = {name: told[name] for name in names}
+        found |= {"form": self._form(), "means": slim.means, "mlp_means": of_mlps}
+        found |= {"notes": list(slim.notes), "means_hash": None}
+        if slim.means == "folded" and told["means_hash"] is not None:
+            found["means_hash"] = NotChecked("the prompts of the means are not stored")
+        self._compare_weights(slim.module, folded="folded" in (slim.means, of_mlps))
+        if self.trained:
+            why = "the weights were trained, so only their shapes are compared"
+            found["removed"] = found["removed_mlps"] = NotChecked(why)
+        found["logits"] = self._outputs(mlps, folded="folded" in (slim.means, of_mlps))
+        return found
+
+    def _form(self) -> str:
+        """Return the form that the config shows, where the stated one does not fit it."""
+        config, stated = json.loads(read_bytes(self.folder / "config.json")), self.told["form"]
+        if (KEY in config) == (stated == "compact"):
+            return stated
+        return "compact" if KEY in config else "smaller or zeroed"
+
+    def _compare_weights(self, made: Any, folded: bool) -> None:
+        """Compare the checkpoint with the removal done again: shapes always, values if exact."""
+        wanted, there = made.state_dict(), self.after.module.state_dict()
+        wrong = sorted(
+            name for name in {*wanted, *there}
+            if name not in wanted or name not in there or wanted[name].shape != there[name].shape
+        )  # fmt: skip
+        exact = [] if self.trained or wrong else sorted(wanted)
+        wrong += [
+            name for name in exact
+            if not (folded and name.endswith(".bias"))
+            and not torch.equal(wanted[name].cpu(), there[name].cpu())
+        ]  # fmt: skip
+        if wrong:
+            self.differences.append(
+                f"removed: {wrong[0]} is not that of the original without the removed parts"
+                f" ({len(wrong)} tensors differ)"
+            )
+
+    def _outputs(self, mlps: Sequence[RemovedMlp], folded: bool) -> Any:
+        told, before = self.told["logits"], self.before
+        allowed = tolerance(before)
+        if told["difference"] > allowed:
+            stated = f"{told['difference']:.2g}, allowed {allowed:.2g}"
+            self.differences.append(f"logits: the certificate states a difference of {stated}")
+        why = "rounding, which differs between machines; only compared with what is allowed"
+        if folded:
+            why = "outputs: the means of the removed parts are only in the biases"
+        elif self.trained:
+            why = "outputs: the weights were trained, which is not repeated"
+        elif not before.takes_text:
+            why = "outputs: the model reads no tokens"
+        else:
+            inputs = comparison_inputs(before, self.told["seed"])
+            edits = gated_edits(self.removed, None)
+            found = output_difference(before, self.after, inputs, edits, mlps)
+            if not found <= allowed:
+                self.differences.append(
+                    f"outputs: they differ from the ablated model by {found:.2g}, allowed "
+                    f"{allowed:.2g}"
+                )
+        return {"difference": NotChecked(why), "allowed": allowed}
+
+    def _task(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
+        """Return the values of a task on its held-out prompts, measured again."""
+        name, told = stated["task"], self.told
+        task = self._made_again(stated, tasks, trust)
+        if isinstance(task, NotChecked):
+            return task
+        held_out, n = stated["held_out"], len(task)
+        if task.hash != stated["task_hash"]:
+            was = _short(stated["task_hash"])
+            self.differences.append(f"{name}: certificate {was}, the prompts now {task.hash[:16]}")
+            return NotChecked("its prompts are others")
+        if not held_out or len({*held_out}) < len(held_out) or max(held_out) >= n:
+            self.differences.append(f"{name}: held_out does not name different ones of {n} prompts")
+            return NotChecked("its held-out prompts do not exist")
+        one = Judged(task, tuple(held_out), stated["spec"])
+        alone = isinstance(self.before, NotChecked)
+        found = judged_task(
+            None if alone else self.before, self.after, self.removed, one, told["n_random"],
+            told["seed"], told["removed_mlps"], repaired=self.trained,
+        )  # fmt: skip
+        if alone:
+            later = ("before", "change", "unrepaired", "random")
+            found |= {part: self.before for part in later if part in stated}
+        return found
+
+    def _made_again(self, stated: Mapping[str, Any], tasks: Sequence[Task], trust: bool) -> Any:
+        name, spec = stated["task"], stated["spec"]
+        if not spec:
+            task = next((t for t in tasks if t.hash == stated["task_hash"]), None)
+            return task or NotChecked(f"{name} was made in Python; give it with tasks=")
+        if Path(spec["source"]).suffix == ".py" and not trust:
+            return NotChecked(f"{spec['source']} is a program; trust_remote_code runs it")
+        try:
+            model = self.after if isinstance(self.before, NotChecked) else self.before
+            return make_task(model, **spec)
+        except OSError as error:
+            return NotChecked(f"{name} cannot be made again: {error}")
+        except InterpError as error:
+            self.differences.append(f"{name}: it cannot be made again: {error}")
+            return NotChecked("it cannot be made again")
+
+    def _same_text(self) -> None:
+        """Compare the sentences beside the certificate with it."""
+        try:
+            text = read_bytes(self.folder / TEXT).decode(errors="replace")
+        except StoreError as error:
+            self.differences.append(f"{TEXT}: {error}")
+        else:
+            if text != certificate_text(self.told) + "\n":
+                self.differences.append(f"{TEXT} does not say what {CERTIFICATE} says")
 
 
 def _same(stated: Any, found: Any) -> bool:
-    if isinstance(stated, float) and isinstance(found, (float, int)):
+    if isinstance(found, float) and math.isnan(found):
+        return stated is None  # NaN in JSON
+    if isinstance(found, float) and isinstance(stated, (float, int)):
         return math.isclose(stated, found, rel_tol=RELATIVE, abs_tol=1e-6)
-    if stated is None and isinstance(found, float):  # NaN in JSON
-        return math.isnan(found)
-    return stated == found
+    return type(stated) is type(found) and stated == found
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, (list, dict)):
+        return f"{len(value)} entries"
     return f"{value:.6g}" if isinstance(value, float) else str(value)[:16]

@@ -16,6 +16,7 @@ from interp.cli.stopping import goes_on
 from interp.cli.value_types import PromptFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
+from interp.core.json_document import rows_text
 
 if TYPE_CHECKING:
     from interp.causal.influence.result import TextScores
@@ -137,13 +138,7 @@ def influence(
             voice.note("masked: " + ", ".join(f"L{x}H{h}" for x, h in chosen))
         found = attention_influence(model, file, chosen, seed=seed, progress=tell, **options)
     if form is not None:
-        frame = found.wide()
-        click.echo(
-            frame.to_json(orient="records", lines=True)
-            if form == "json"
-            else frame.to_csv(index=False),
-            nl=False,
-        )
+        click.echo(rows_text(found.wide(), "jsonl" if form == "json" else form), nl=False)
         return
     click.echo("\n".join(text_lines(found)))
     if options["out"] is not None:

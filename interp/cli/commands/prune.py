@@ -80,8 +80,9 @@ GROUP = "Causal"
               help="With --save: number of heads to keep.")  # fmt: skip
 @click.option("--gates", type=click.Path(path_type=Path, exists=True, dir_okay=False),
               metavar="FILE", help="With --save: gates.json of `interp gates`.")  # fmt: skip
-@click.option("--equal", is_flag=True, help="With --keep: equally many heads in every layer and "
-              "kv group, so that the form 'smaller' applies.")  # fmt: skip
+@click.option("--equal", is_flag=True, help="With --keep: equally many heads in every layer, and "
+              "in every kv group that is kept, so that the form 'smaller' applies. Whole groups or "
+              "single heads of every group go, whichever keeps the larger scores.")  # fmt: skip
 @click.option(
     "--form", "checkpoint_form", default="auto", show_default=True,
     type=click.Choice(["auto", "smaller", "zeroed", "compact"]),

@@ -10,6 +10,7 @@ import click
 
 from interp.cli.loading import debug_option
 from interp.core.errors import OptionError
+from interp.core.json_document import rows_text
 from interp.core.order import BY
 
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ def query(sql: str, folder: Path, form: str | None) -> None:
     `results` has one row per result, `scores` one per head and metric (all settings), `prompts` one
     per head and prompt. Such as: interp results query "SELECT model, max(score) FROM scores WHERE
     metric = 'induction' GROUP BY model" results
+
+    A query reads these tables and nothing else: no file, extension or setting. `interp results
+    export` writes them to files.
     """
     from interp.core.dataset import run_query
 
@@ -162,7 +166,10 @@ def verify(folder: Path) -> None:
 @folder_argument
 @debug_option
 def repair(folder: Path) -> None:
-    """Set damaged files aside, remove leftovers, and build the summary tables and page again."""
+    """Set damaged files aside, remove leftovers, and build the summary tables and page again.
+
+    Afterwards `interp results verify` finds nothing but jobs of an array that have not run.
+    """
     from interp.cli.summary import write_summary
     from interp.core.dataset import repair_results
 
@@ -171,7 +178,7 @@ def repair(folder: Path) -> None:
     found = repair_results(store)
     table = write_summary(store)
     for problem in found:
-        what = {"damaged": "set aside", "orphan": "removed"}.get(problem.kind, "to be computed")
+        what = {"damaged": "set aside", "orphan": "removed"}.get(problem.kind, "to be run again")
         click.echo(f"{problem.file}: {problem.kind}: {problem.text}; {what}")
     click.echo(
         f"{folder}: {len(found)} problems; the summary holds {len(table.metrics)} metrics of"
@@ -184,14 +191,27 @@ def repair(folder: Path) -> None:
 @click.option("-o", "--out", required=True, type=_FOLDER, metavar="FILE",
               help="File to write; its suffix is the format: .parquet, .csv or .json.")  # fmt: skip
 @click.option("--prompts", is_flag=True, help="Export the value of every head on every prompt.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE where it exists.")
 @_only_options
 @debug_option
 def export(
-    folder: Path, out: Path, prompts: bool, models: tuple[str, ...], metrics: tuple[str, ...]
+    folder: Path,
+    out: Path,
+    prompts: bool,
+    overwrite: bool,
+    models: tuple[str, ...],
+    metrics: tuple[str, ...],
 ) -> None:
-    """Write the scores, or the values per prompt, of a folder to one file."""
+    """Write the scores, or the values per prompt, of a folder to one new file.
+
+    Scores as .csv get a second file, FILE.provenance.json, which states how they were made.
+    """
     if out.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"{out}: unknown format; give a name that ends in {', '.join(_SUFFIXES)}")
+    if not out.parent.is_dir():
+        raise OptionError(f"{out.parent} is not a folder; make it first, or choose another one")
+    if out.exists() and not overwrite:
+        raise OptionError(f"{out} exists already; choose another name, or add --overwrite")
     table = _selected(_store(folder), models, metrics)
     if not prompts:
         table.save(out)
@@ -211,11 +231,7 @@ def _content(frame: pd.DataFrame, suffix: str) -> bytes:
         out = io.BytesIO()
         frame.to_parquet(out, index=False)
         return out.getvalue()
-    return (frame.to_csv(index=False) if suffix == ".csv" else _json(frame)).encode()
-
-
-def _json(frame: pd.DataFrame) -> str:
-    return f"{frame.to_json(orient='records', double_precision=15)}\n"
+    return rows_text(frame, suffix[1:]).encode()
 
 
 def _store(folder: Path) -> Store:
@@ -276,10 +292,8 @@ def _among(values: pd.DataFrame, rows: pd.DataFrame, columns: list[str]) -> Any:
 
 
 def _print(frame: pd.DataFrame, form: str | None) -> None:
-    if form == "json":
-        click.echo(_json(frame), nl=False)
-    elif form == "csv":
-        click.echo(frame.to_csv(index=False), nl=False)
+    if form is not None:
+        click.echo(rows_text(frame, form), nl=False)
     elif len(frame):
         click.echo(frame.to_string(index=False, float_format=lambda x: f"{x:.4g}", na_rep=""))
     else:

@@ -59,5 +59,5 @@ def cache_loss(
     for site in cached_sites(model):
         each = [found[h] for h in heads if (h.stack, h.layer) == (site.stack, site.layer)]
         values[site] = torch.stack(each, 1).repeat_interleave(site.n_heads // site.n_kv_heads, 1)
-    notes = {"uncut loss": round(float(losses.full.mean()), 4), "prompts": prompts.design}
+    notes = {"uncut loss": float(losses.full.mean()), "prompts": prompts.design}
     return Trials(values, notes=notes, clusters=prompts.clusters)

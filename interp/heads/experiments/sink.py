@@ -44,7 +44,7 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     found = sink_mass(model, prompts)
     lab.tell("sink", n, n)
     notes = {
-        "share of heads and prompts with a sink above 0.3": round(found.metric(), 4),
-        "of these on the first token": round(found.at_first(), 4),
+        "share of heads and prompts with a sink above 0.3": found.metric(),
+        "of these on the first token": found.at_first(),
     }
     return Trials(found.mass, notes=notes)

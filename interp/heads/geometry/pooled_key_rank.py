@@ -49,7 +49,7 @@ def pooled_key_rank(
         ranks = pooled_ranks(model, prompts, share)
         for site, found in ranks.items():
             values.setdefault(site, []).append(found)
-        layers = {f"{s.stack} {s.layer}": round(float(x.mean()), 2) for s, x in ranks.items()}
+        layers = {f"{s.stack} {s.layer}": float(x.mean()) for s, x in ranks.items()}
         notes[f"mean rank per layer, {name}"] = layers
         lab.tell("pooled_key_rank", at + 1, len(given))
     return Trials({site: torch.stack(x) for site, x in values.items()}, notes=notes)

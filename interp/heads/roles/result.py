@@ -128,6 +128,26 @@ class HeadRoles(Result):
         found = [x.role for x in self.assigned]
         return {role.id: found.count(role.id) for role in LEGEND if role.id in found}
 
+    def by_model(self) -> pd.DataFrame:
+        """Return one row per model with the number of its heads of each role.
+
+        A head with several roles counts for each. The columns are the roles that any model has;
+        `heads` is the number of heads, and `unclear` those that were judged and have no role.
+        """
+        import pandas as pd
+
+        from interp.heads.roles.declared import ROLES, UNCLEAR
+
+        there = {role for x in self.assigned for role in x.roles}
+        names = [role.id for role in ROLES if role.id in there]
+        rows = []
+        for model in dict.fromkeys(x.model for x in self.assigned):
+            own = [x for x in self.assigned if x.model == model]
+            counts = {name: sum(name in x.roles for x in own) for name in names}
+            unclear = sum(x.role == UNCLEAR.id for x in own)
+            rows.append({"model": model, "heads": len(own)} | counts | {UNCLEAR.id: unclear})
+        return pd.DataFrame(rows, columns=["model", "heads", *names, UNCLEAR.id])
+
     def _rows(self) -> pd.DataFrame:
         import pandas as pd
 

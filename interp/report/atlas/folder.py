@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp import __version__
 from interp.core.errors import InterpError, OtherResults, OtherVersion, StoreError
+from interp.core.files import RECORD
 from interp.core.prompt_values import SUFFIX as PROMPT_VALUES
 from interp.core.store import Store
 from interp.core.table import HeadTable
@@ -158,8 +159,8 @@ def _files(folder: Path) -> Iterator[Path]:
         raise StoreError(f"{folder} cannot be listed: {error}") from error
     own = {path.name for path in Store(folder).result_files()}
     for path in every:
-        if path.name.endswith(PROMPT_VALUES):
-            continue  # values per prompt of a score beside it
+        if path.name.endswith((PROMPT_VALUES, RECORD)):
+            continue  # values per prompt of a score beside it; how the rows of a CSV were made
         if path.suffix == ".json" or (path.suffix == ".parquet" and path.name not in own):
             yield path
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.core.errors import StoreError
+from interp.core.files import read_bytes
 from interp.heads.roles.decide import base_name
 from interp.model.random_weights import file_start, null_folder
 from interp.report.atlas.document import Metric, Model
@@ -79,8 +81,8 @@ def _read(paths: Iterable[Path]) -> list[KeptNull]:
     found = []
     for path in paths:
         try:
-            found.append(_null(json.loads(path.read_bytes())))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            found.append(_null(json.loads(read_bytes(path))))
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError):
             continue  # `interp score` sets it aside; a card then shows the nulls of the table
     return found
 

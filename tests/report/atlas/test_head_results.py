@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from interp.heads.kv_cache.plan_result import CachePlan
 from interp.heads.kv_cache.windows import KVHead, Window
 from interp.probes import HeadFeatures, train_probe
 from interp.report.atlas.build import build_atlas
+from interp.report.atlas.folder import read_folder
 from interp.report.atlas.page import atlas_page
 
 MADE = {"model_id": "tiny", "content_hash": "c" * 64, "task": "copying"}
@@ -69,6 +71,22 @@ def folder(tmp_path: Path) -> Path:
 
 def notes_on(atlas, label: str) -> list[str]:
     return [link["text"] for link in atlas["models"][0]["cards"][label].get("parts", [])]
+
+
+def test_the_record_of_a_csv_is_no_result_of_its_own(folder: Path) -> None:
+    plain = read_folder(folder)
+    cards().save(folder / "tiny-cards" / "cards.csv")
+    scores().save(folder / "tiny-cards" / "scores.csv")
+    assert len(list(folder.rglob("*.csv.provenance.json"))) == 2
+    again = read_folder(folder)
+    assert again.notes == plain.notes == []
+    assert [*map(repr, again.parts)] == [*map(repr, plain.parts)]
+
+
+def test_a_fifo_among_the_kept_nulls_is_left_out(folder: Path) -> None:
+    (folder / "nulls").mkdir()
+    os.mkfifo(folder / "nulls" / "null.json")
+    assert read_folder(folder).nulls == []
 
 
 def test_every_result_is_a_part_of_its_model(folder: Path) -> None:
