@@ -75,23 +75,24 @@ def kinds_page(rows: list[dict[str, Any]]) -> list[str]:
     out = [
         "## Means of values of one kind",
         "",
-        "What `interp compare` and `interp match` report for a head: the interval of a mean, chosen",
-        f"by the kind of values (`mean_intervals`). {rows[0]['runs']} draws each. An interval that",
-        'cannot reach 95 % is not shown; the result says "too few" and why. *Covered* is the share',
-        "of the shown intervals that hold the mean, ± its standard error; *missed* the share of all",
-        "draws in which an interval is shown and wrong. *t* is the t interval of the same values.",
-        f"n counts independent values; clusters hold {PER_CLUSTER} equal ones.",
+        "What `interp compare` and `interp match` report for a head: the interval of a mean,",
+        "chosen by the kind of values (`interp.core.intervals.mean_intervals`).",
+        f"{rows[0]['runs']} draws each. An interval that cannot reach 95 % is not shown: the result",
+        'says "too few" and why. *Covered* is the share of the shown intervals that hold the mean,',
+        "± its standard error; *missed* the share of all draws in which an interval is shown and",
+        "wrong. *t* is the t interval of the same values, which is always shown. n counts",
+        f"independent values; clusters hold {PER_CLUSTER} equal ones.",
         "",
         "| values | clusters | n | shown | covered | missed | median width | t |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
-        some = r["covered"] is not None
+        some = r["shown"] >= 0.01
         error = (
             math.sqrt(r["covered"] * (1 - r["covered"]) / (r["runs"] * r["shown"])) if some else 0
         )
         out.append(
-            f"| {r['kind']} | {'yes' if r['clustered'] else 'no'} | {r['n']} | {r['shown']:.0%} | "
+            f"| {r['kind']} | {'yes' if r['clustered'] else 'no'} | {r['n']} | {shown} | "
             + (f"{r['covered']:.3f} ± {error:.3f}" if some else "")
             + f" | {r['missed']:.3f} | "
             + (f"{r['width']:.2g}" if some else "")

@@ -60,7 +60,8 @@ def around(
 LEAST_CLUSTERS = 6
 """Fewest clusters from which the interval of a mean of any kind of values can reach its level."""
 LEAST_APART = 5
-"""Fewest clusters that must differ from a value that more than half of them share."""
+"""Fewest clusters that must differ from a value that more than half of them share, so that their
+values say how far; twice as many of values without bounds."""
 _ENOUGH = 16  # clusters from which the quantiles of a bootstrap of skewed values need no margin
 _SAME = 1e-9  # of the largest value: closer values are one
 
@@ -131,12 +132,13 @@ def mean_intervals(
     np.add.at(total, which, values.T)
     each = total / size[:, None]  # mean of every cluster
     shared, apart = _shared_value(each)
-    sparse = (2 * apart < number) & (apart < LEAST_APART)
+    bounded = bounds[0] is not None and bounds[1] is not None
+    sparse = (2 * apart < number) & (apart < (LEAST_APART if bounded else 2 * LEAST_APART))
     why_not = [""] * len(values)
     for at in np.flatnonzero(sparse):
         if apart[at] == 0:
             why_not[at] = f"too few: all {number} clusters have the same value"
-        elif bounds[0] is None or bounds[1] is None:
+        elif not bounded:
             why_not[at] = f"too few: {apart[at]} of {number} clusters differ from the others"
         else:
             # the mean is the shared value plus the share of the others times their distance from it
