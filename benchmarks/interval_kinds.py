@@ -78,8 +78,8 @@ def kinds_page(rows: list[dict[str, Any]]) -> list[str]:
         "What `interp compare` and `interp match` report for a head: the interval of a mean,",
         "chosen by the kind of values (`interp.core.intervals.mean_intervals`).",
         f"{rows[0]['runs']} draws each. An interval that cannot reach 95 % is not shown: the result",
-        'says "too few" and why. *Covered* is the share of the shown intervals that hold the mean,',
-        "± its standard error; *missed* the share of all draws in which an interval is shown and",
+        'says "too few" and why. *Covered* is the share of the shown intervals that hold the',
+        "mean, ± its standard error; *missed* the share of all draws in which an interval is shown and",
         "wrong. *t* is the t interval of the same values, which is always shown. n counts",
         f"independent values; clusters hold {PER_CLUSTER} equal ones.",
         "",
@@ -87,7 +87,8 @@ def kinds_page(rows: list[dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
-        some = r["shown"] >= 0.01
+        some = r["shown"] >= 0.01  # fewer draws are too few for a share
+        shown = f"{r['shown']:.0%}" if some or not r["shown"] else "under 1 %"
         error = (
             math.sqrt(r["covered"] * (1 - r["covered"]) / (r["runs"] * r["shown"])) if some else 0
         )
