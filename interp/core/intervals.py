@@ -63,7 +63,7 @@ LEAST_APART = 5
 """Fewest clusters that must differ from a value that more than half of them share, so that their
 values say how far; twice as many of values without bounds."""
 _ENOUGH = 16  # clusters from which the quantiles of a bootstrap of skewed values need no margin
-_SAME = 1e-9  # of the largest value: closer values are one
+_SAME = 1e-6  # of the largest value, as float32 rounds: closer values are one
 
 
 class MeanIntervals(NamedTuple):
