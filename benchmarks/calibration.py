@@ -102,8 +102,8 @@ def found_by(
         if b.analysis.kind == "weights":
             out[b.label] = MetricScores(_exact(b.from_weights(model)), None, "random-init")
         elif b.analysis.kind == "experiment":
-            # the null of categories is computed with the notes
-            own_null = METRICS[b.label.partition(":")[0]].group == "categories"
+            # with the notes come the null of categories, and reasons in place of errors
+            own_null = METRICS[b.label.partition(":")[0]].group in ("categories", "roles")
             trials = b.experiment(model, seed, silent, notes=own_null)
             beside = None if trials.null is None else _arrays(trials.null)
             kind = "random-init" if beside is None else trials.null_kind

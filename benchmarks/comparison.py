@@ -24,7 +24,7 @@ import numpy as np
 
 import interp
 from interp import bundled
-from interp.core.intervals import studentised_interval
+from interp.core.intervals import mean_intervals
 from interp.core.prompts import Prompts, repeats
 from interp.heads.between_models.compare import paired_differences
 from interp.heads.between_models.match import assigned
@@ -119,9 +119,9 @@ def match_coverage(a: interp.Model, b: interp.Model, repeats_: int) -> list[dict
                 drawn = group.across[which]
                 pairs = assigned(drawn.mean(0))
                 values = np.stack([drawn[:, i, j] for i, j in pairs.items()])
-                low, high = studentised_interval(values).T
+                low, high = mean_intervals(values, bounds=(0.0, 1.0)).ends.T
                 exact = np.array([truth[i, j] for i, j in pairs.items()])
-                inside += ((low <= exact) & (exact <= high)).tolist()
+                inside += ((low <= exact) & (exact <= high))[~np.isnan(low)].tolist()
                 right += [whole[i] == j for i, j in pairs.items()]
             covered.append(float(np.mean(inside)))
             same.append(float(np.mean(right)))

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from interval_games import GAMES, Array, TableGame, table_of
+from interval_kinds import kinds_page, measured_kinds
 
 from interp.causal.importance import standard_error
 from interp.causal.pairs import exact_interactions, sampled_interactions
@@ -293,10 +294,13 @@ _SHOWN = {
 }
 
 
-def report(found: list[dict[str, Any]]) -> str:
+def report(found: list[dict[str, Any]], kinds: list[dict[str, Any]]) -> str:
     """The tables as Markdown."""
     out = [
         "# Coverage of 95 % intervals",
+        "",
+        *kinds_page(kinds),
+        "## Games of heads",
         "",
         "How often an interval holds the exact value, over repeated seeds: games of 8 heads whose",
         "256 coalitions are all known on 400 prompts (`bundled:induction`, `planted:backup`; loss",
@@ -306,7 +310,7 @@ def report(found: list[dict[str, Any]]) -> str:
         "",
     ]
     for game in found:
-        out += [f"## {game['game']}", ""]
+        out += [f"### {game['game']}", ""]
         for group in dict.fromkeys(r["group"] for r in game["rows"]):
             mine = [r for r in game["rows"] if r["group"] == group]
             ways = list(dict.fromkeys(r["way"] for r in mine))
@@ -348,11 +352,18 @@ def main() -> None:
     """Measure, and write the report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=4000, help="of each kind of values")
+    parser.add_argument("--only", choices=("kinds",), help="measure this part, keep the others")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "coverage")
     asked = parser.parse_args()
-    found = [measured(name, asked.runs, asked.cache) for name in GAMES]
-    (HERE / "interval_coverage.json").write_text(json.dumps({"games": found}, indent=1) + "\n")
-    (HERE / "interval_coverage.md").write_text(report(found))
+    kept = HERE / "interval_coverage.json"
+    kinds = measured_kinds(asked.draws)
+    if asked.only == "kinds":
+        found = json.loads(kept.read_text())["games"]
+    else:
+        found = [measured(name, asked.runs, asked.cache) for name in GAMES]
+    kept.write_text(json.dumps({"kinds": kinds, "games": found}, indent=1) + "\n")
+    (HERE / "interval_coverage.md").write_text(report(found, kinds))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,12 @@ def familywise(number: int, draws: int, keep: Path | None) -> list[dict[str, Any
     who: dict[str, Counter] = {part: Counter() for part in PARTS}
     by_shape: dict[str, Counter] = {part: Counter() for part in PARTS}
     for shape in bench.SHAPES:
-        bounds = bench.applying(bench.random_model(shape, 0))
+        speaking = {need.metric for role in ROLES for need in role.needs}
+        bounds = [
+            b
+            for b in bench.applying(bench.random_model(shape, 0))
+            if b.label.partition(":")[0] in speaking
+        ]
         every = [
             bench.kept(
                 None if keep is None else keep / f"{shape}-{at}.pkl",

@@ -28,7 +28,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import interp  # noqa: E402
-from interp.core.intervals import studentised_interval  # noqa: E402
+from interp.core.intervals import around  # noqa: E402
 from interp.model.edits import zero  # noqa: E402
 from interp.planted import variants  # noqa: E402
 from training.batches import Corpus, build_tokenizer, repeats, two_copies  # noqa: E402
@@ -125,6 +125,12 @@ def measured(module: Any, held_out: Corpus) -> dict[str, float]:
     }
 
 
+def t_interval(values: np.ndarray) -> np.ndarray:
+    """Return the t intervals of the means over three seeds, in which only a normal spread shows."""
+    n = values.shape[1]
+    return around(values.mean(1), [(values.std(1, ddof=1) / n**0.5, n - 1.0)])
+
+
 def table_of(runs: dict[str, dict[str, float]]) -> str:
     """Return the rows of the table: mean of the seeds and the half width of the 95 % t interval."""
     lines = ["| attention | " + " | ".join(COLUMNS.values()) + " |", "|---" * 9 + "|"]
@@ -133,7 +139,7 @@ def table_of(runs: dict[str, dict[str, float]]) -> str:
         if len(found) < len(SEEDS):
             continue
         values = np.array([[run[name] for run in found] for name in COLUMNS])
-        half = (studentised_interval(values)[:, 1] - values.mean(1)).tolist()
+        half = (t_interval(values)[:, 1] - values.mean(1)).tolist()
         cells = [f"{m:.2f} ± {h:.2f}" for m, h in zip(values.mean(1), half, strict=True)]
         lines.append(f"| {form.replace('_', ' ')} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -147,7 +153,7 @@ def reading(runs: dict[str, dict[str, float]], chance: float) -> str:
         if len(found) < len(SEEDS):
             continue
         values = [[r["induction"] for r in found], [r["effect"] - r["others"] for r in found]]
-        low = studentised_interval(np.array(values))[:, 0]
+        low = t_interval(np.array(values))[:, 0]
         above += [form.replace("_", " ")] if low[0] > 2 * chance else []
         apart += [form.replace("_", " ")] if low[1] > 0 else []
     return (

@@ -181,6 +181,32 @@ def intervals() -> Iterator[str]:
         yield f"Below 95 % by more than two standard errors: {', '.join(short)}."
 
 
+def kinds_of_values() -> Iterator[str]:
+    """Yield the coverage of intervals of means by the kind of values."""
+    rows = read("interval_coverage")["kinds"]
+    yield "## Intervals by the kind of values"
+    yield (
+        "Intervals of differences between models and of similarities of heads are chosen by the "
+        'kind of values, and not shown where they cannot reach 95 % (the result says "too few", '
+        f"and why). Independent values, {rows[0]['runs']:,} draws each: the share of intervals "
+        "that are shown, of the shown ones that contain the true mean, and of t intervals, which "
+        "are always shown, that contain it. Command: `python benchmarks/interval_coverage.py`; "
+        "`benchmarks/interval_coverage.md` has clusters and widths."
+    )
+    counts = sorted({r["n"] for r in rows})
+    lines = []
+    for kind in dict.fromkeys(r["kind"] for r in rows):
+        own = {r["n"]: r for r in rows if r["kind"] == kind and not r["clustered"]}
+        lines.append((kind, *(_shown_and_covered(own[n]) for n in counts)))
+    yield table(("values", *(f"n = {n}: shown, covered, t" for n in counts)), lines)
+
+
+def _shown_and_covered(row: Mapping[str, Any]) -> str:
+    if row["shown"] < 0.01:  # of some draws, too few for a share
+        return f"{'under 1 %' if row['shown'] else 'none'}, t {row['t']:.2f}"
+    return f"{row['shown']:.0%}, {row['covered']:.3f}, t {row['t']:.2f}"
+
+
 def causal_intervals() -> Iterator[str]:
     """Yield the coverage of intervals of causal scores, sampled values and pruning curves."""
     games = read("interval_coverage")["games"]
@@ -215,6 +241,7 @@ SECTIONS: Sequence[Callable[[], Iterator[str]]] = (
     claims,
     single_claims,
     intervals,
+    kinds_of_values,
     causal_intervals,
 )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +102,22 @@ def write_files(
         result.save(folder / f"{stem}{suffix}")
     voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.parquet, {stem}.csv")
     return folder
+
+
+def interval_text(row: Mapping[str, Any], form: str) -> str:
+    """Format the interval of a row, or "too few" where there is none for that reason."""
+    if math.isnan(row["low"]):
+        return "too few" if row["why_no_interval"].startswith("too few") else ""
+    return f"{row['low']:{form}} to {row['high']:{form}}"
+
+
+def interval_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a line on the rows without an interval for each reason, the most frequent first."""
+    found = Counter(x for row in rows if (x := row["why_no_interval"]).startswith("too few"))
+    return [
+        f"  no interval of {count} head{'s' * (count != 1)}, {why}"
+        for why, count in found.most_common()
+    ]
 
 
 def aligned_columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from interp.core.clusters import cluster_count, numbered
 from interp.core.errors import OptionError
-from interp.core.statistics import DRAWS, redraw_counts, tail_value
+from interp.core.statistics import DRAWS, redraw_counts
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = np.ndarray
 ErrorPart = tuple[Float[Array, "*x"] | float, float]
@@ -53,59 +57,182 @@ def around(
     return np.stack([score - half, score + half], -1)
 
 
-LEAST_CLUSTERS = 5
-"""Fewest clusters of which a studentised bootstrap is drawn; fewer give a t interval."""
+LEAST_CLUSTERS = 6
+"""Fewest clusters from which the interval of a mean of any kind of values can reach its level."""
+LEAST_APART = 5
+"""Fewest clusters that must differ from a value that more than half of them share, so that their
+values say how far; twice as many of values without bounds."""
+_ENOUGH = 16  # clusters from which the quantiles of a bootstrap of skewed values need no margin
+_SAME = 1e-6  # of the largest value, as float32 rounds: closer values are one
 
 
-def studentised_interval(
+class MeanIntervals(NamedTuple):
+    """Interval of each mean, or the reason why there is none.
+
+    Args:
+        ends: low and high end of each score; NaN without an interval.
+        why_not: per score the reason, "" with an interval.
+    """
+
+    ends: Float[Array, "score 2"]
+    why_not: tuple[str, ...]
+
+    def in_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows with the columns `low`, `high` and `why_no_interval`, in the same order."""
+        low, high = self.ends.T
+        return rows.assign(low=low, high=high, why_no_interval=list(self.why_not))
+
+
+def mean_intervals(
     values: Float[Array, "score trial"],
     level: float = 0.95,
     *,
     clusters: Sequence[Hashable] | None = None,
+    bounds: tuple[float | None, float | None] = (None, None),
     draws: int = DRAWS,
     seed: int = 0,
-) -> Float[Array, "score 2"]:
-    """Compute the symmetric bootstrap-t interval of the mean of every score over trials.
+) -> MeanIntervals:
+    """Compute the interval of the mean of every score over trials, chosen by the kind of values.
 
-    Whole clusters are drawn, the same for all scores. The mean of each draw is divided by the
-    standard error of that draw, and the quantile of the absolute ratios takes the place of the t
-    quantile (Hall 1988, "On symmetric bootstrap confidence intervals"): with few and skewed values
-    it covers better than percentiles of the means. With fewer than `LEAST_CLUSTERS` clusters the
-    interval is the t interval.
+    Of values most of which are equal (sparse scores, such as 0 or 1) a sample says how often they
+    differ, and not by how much: where more than half of the clusters share one value and fewer than
+    `LEAST_APART` differ from it, the interval holds every mean that the exact upper limit of the
+    share of clusters that differ (Clopper and Pearson 1934) and the bounds of the values allow.
+    Without bounds, or if no cluster differs, there is no interval.
+
+    Of other values it holds the t interval and the equal-tailed bootstrap-t interval over whole
+    clusters (Hall 1988, "Theoretical Comparison of Bootstrap Confidence Intervals"), the latter at
+    a level that grows as clusters become fewer than 16. Where the values have no bounds, are of one
+    sign and less skewed on a logarithmic scale, it also holds the generalised interval of a
+    log-normal mean (Krishnamoorthy and Mathew 2003). `benchmarks/interval_coverage.md` has its
+    coverage for each kind.
 
     Args:
         values: one row per score; there is no NaN.
         level: confidence level.
         clusters: a label per trial.
+        bounds: least and largest possible value; None where there is none.
         draws: number of bootstrap draws.
         seed: seed of the draws.
-
-    Returns:
-        Low and high end; NaN with one trial or cluster.
 
     Raises:
         OptionError: the level is not between 0 and 1.
     """
+    if not 0 < level < 1:
+        raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
     number = cluster_count(values.shape[1], clusters)
+    ends = np.full((len(values), 2), math.nan)
+    if number < LEAST_CLUSTERS:
+        unit = "cluster" if clusters is not None else "prompt"
+        why = f"too few: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"
+        return MeanIntervals(ends, (why,) * len(values))
     which = numbered(values.shape[1], clusters)
     size = np.bincount(which, minlength=number).astype(float)
+    total = np.zeros((number, len(values)))
+    np.add.at(total, which, values.T)
+    each = total / size[:, None]  # mean of every cluster
+    shared, apart = _shared_value(each)
+    bounded = bounds[0] is not None and bounds[1] is not None
+    sparse = (2 * apart < number) & (apart < (LEAST_APART if bounded else 2 * LEAST_APART))
+    why_not = [""] * len(values)
+    for at in np.flatnonzero(sparse):
+        if apart[at] == 0:
+            why_not[at] = f"too few: all {number} clusters have the same value"
+        elif not bounded:
+            why_not[at] = f"too few: {apart[at]} of {number} clusters differ from the others"
+        else:
+            # the mean is the shared value plus the share of the others times their distance from it
+            most = _largest_share(int(apart[at]), number, level)
+            ends[at] = [shared[at] + most * (end - shared[at]) for end in bounds]
+    rest = np.flatnonzero(~sparse)
+    if len(rest):
+        found = _continuous(values[rest], which, size, level, bounds == (None, None), draws, seed)
+        low, high = bounds
+        found = found.clip(-math.inf if low is None else low, math.inf if high is None else high)
+        for at in rest[~np.isfinite(found).all(1)]:
+            why_not[at] = (
+                f"too few: the largest of {number} clusters decide where the interval ends"
+            )
+        ends[rest] = np.where(np.isfinite(found).all(1, keepdims=True), found, math.nan)
+    return MeanIntervals(ends, tuple(why_not))
+
+
+def _shared_value(each: Float[Array, "cluster score"]) -> tuple[Array, Int[Array, " score"]]:
+    """Return the most frequent value of each score, and how many clusters differ from it."""
+    ordered = np.sort(each, 0)
+    middle = ordered[len(each) // 2]  # a value that more than half share is the median
+    near = np.abs(each - middle) <= _SAME * np.abs(each).max(0)
+    return middle, (~near).sum(0)
+
+
+def _largest_share(hits: int, n: int, level: float) -> float:
+    """Return the exact upper limit of a share of which `hits` of n were seen."""
+    from scipy.stats import beta
+
+    return float(beta.ppf(level, hits + 1, n - hits))
+
+
+def _continuous(
+    values: Float[Array, "score trial"],
+    which: Int[Array, " trial"],
+    size: Float[Array, " cluster"],
+    level: float,
+    unbounded: bool,
+    draws: int,
+    seed: int,
+) -> Float[Array, "score 2"]:
+    """Return the union of the t interval, the bootstrap-t interval and the log-normal one."""
+    number = len(size)
     mean = values.mean(1)
     gone = np.zeros((number, len(values)))
     np.add.at(gone, which, (values - mean[:, None]).T)  # sum of deviations, per cluster
-    one = np.ones(1)
-    sem = _linear_error(one[:, None].repeat(number, 1), gone, size)[1][0]
-    if number < LEAST_CLUSTERS:
-        return around(mean, [(sem if number > 1 else sem * math.nan, number - 1.0)], level)
-    if not 0 < level < 1:
-        raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
-    times = redraw_counts(number, draws, np.random.default_rng(seed)).astype(float)
+    sem = _linear_error(np.ones((1, number)), gone, size)[1][0]
+    found = around(mean, [(sem, number - 1.0)], level)
+    rng = np.random.default_rng(seed)
+    times = redraw_counts(number, draws, rng).astype(float)
     shift, error = _linear_error(times, gone, size)
     with np.errstate(divide="ignore", invalid="ignore"):
         # a draw of equal clusters has no error; its ratio is beyond every quantile
-        ratio = np.where(shift == 0, 0.0, np.abs(shift) / error)
-    half = tail_value(ratio, level) * sem
-    half[sem == 0] = 0.0
-    return np.stack([mean - half, mean + half], -1)
+        ratio = np.where(shift == 0, 0.0, shift / error)
+    tail = (1 - level) / 2 * min(1.0, number / _ENOUGH)
+    low = np.quantile(ratio, tail, axis=0, method="lower")
+    high = np.quantile(ratio, 1 - tail, axis=0, method="higher")
+    found = _joined(found, np.stack([mean - high * sem, mean - low * sem], -1))
+    if unbounded:
+        shares = gone / size.mean() + mean * (size / size.mean())[:, None]
+        found = _joined(found, _log_normal(shares, 2 * tail, rng))
+    return found
+
+
+def _joined(one: Float[Array, "score 2"], other: Float[Array, "score 2"]) -> Array:
+    return np.stack([np.fmin(one[:, 0], other[:, 0]), np.fmax(one[:, 1], other[:, 1])], -1)
+
+
+def _log_normal(
+    each: Float[Array, "cluster score"], alpha: float, rng: np.random.Generator
+) -> Float[Array, "score 2"]:
+    """Return generalised intervals of log-normal means; NaN where values are not of that kind."""
+    sign = np.where(each.mean(0) < 0, -1.0, 1.0)
+    number, out = len(each), np.full((each.shape[1], 2), math.nan)
+    positive = (each * sign > 0).all(0)
+    logs = np.log(np.where(positive, each * sign, 1.0))
+    mine = positive & (_skewness(logs) < _skewness(each))
+    if not mine.any():
+        return out
+    z, u = rng.normal(size=(DRAWS, 1)), rng.chisquare(number - 1, size=(DRAWS, 1)) / (number - 1)
+    spread = logs[:, mine].std(0, ddof=1)
+    drawn = logs[:, mine].mean(0) - z * spread / np.sqrt(number * u) + spread**2 / (2 * u)
+    with np.errstate(over="ignore"):
+        ends = np.exp(np.quantile(drawn, [alpha / 2, 1 - alpha / 2], axis=0)).T
+    out[mine] = np.sort(ends * sign[mine, None], -1)
+    return out
+
+
+def _skewness(x: Float[Array, "cluster score"]) -> Float[Array, " score"]:
+    """Return the absolute skewness of each column; 0 for equal values."""
+    off = x - x.mean(0)
+    spread = (off**2).mean(0) ** 1.5
+    return np.abs(np.divide((off**3).mean(0), spread, out=np.zeros_like(spread), where=spread > 0))
 
 
 def _linear_error(

@@ -35,15 +35,15 @@ def refusal_projection_scores(
     direction: Direction | Tensor | None = None,
     *,
     against_harmless: bool = True,
-    share: bool = False,
     seed: int = 0,
 ) -> HeadTable:
     """Project every head's result at the last token on the refusal direction (RDSHA).
 
-    The score is the mean over harmful prompts of <result, r> with |r| = 1, minus the same over
-    harmless prompts; `sem` is that of a difference of two means of unequal variance. Effects
-    through later layers and the final norm are not included. All heads cost one forward pass per
-    prompt.
+    The score is the mean over harmful prompts of <result, r> / <r, r>, minus the same over harmless
+    prompts: the share of the direction r that the head writes. With those of MLPs and the embedding
+    the shares of the heads below the layer of a difference of means sum to 1. `sem` is that of a
+    difference of two means of unequal variance. Effects through later layers and the final norm are
+    not included. All heads cost one forward pass per prompt.
 
     Args:
         model: The model.
@@ -55,9 +55,6 @@ def refusal_projection_scores(
             noise is correlated with a direction that was made from the same prompts.
         against_harmless: False leaves the harmless prompts out of the score, as in the abstract of
             the paper; then a head that writes the same on all prompts counts too.
-        share: Divide by the direction's length. For heads below the direction's layer this is
-            their part of the difference of the streams, which sums to 1 with the parts of
-            MLPs and the embedding.
         seed: Seed of the split.
 
     The null of the table is empty. The experiment `interp.safety.experiments.refusal_projection`
@@ -70,7 +67,7 @@ def refusal_projection_scores(
         PromptError: The two sets coincide or have the same mean stream.
         OptionError: The vector has another width, or length zero.
 
-    Unit: residual stream.
+    Unit: share of the direction.
 
     Cost: One forward pass per prompt for all heads.
 
@@ -80,15 +77,14 @@ def refusal_projection_scores(
     """
     sets = PromptSets.of(model, harmful, harmless)
     if direction is None:
-        values = crossed(model, sets, seed=seed, share=share)
+        values = crossed(model, sets, seed=seed)
         told = "difference of means, halves crossed"
     else:
         given = direction if isinstance(direction, Direction) else Direction(direction, -1, -1)
-        values = projected(model, sets, given, share=share)
+        values = projected(model, sets, given)
         told = "given" if given.layer < 0 else f"layer {given.layer}, position {given.position}"
     metric = "refusal_projection"
     metric += ":against_harmless=False" if not against_harmless else ""
-    metric += (":" if ":" not in metric else ",") + "share=True" if share else ""
     records = []
     for site, (bad, good) in values.items():
         x, y = bad.numpy(), good.numpy()
@@ -100,20 +96,20 @@ def refusal_projection_scores(
                 "model": model.name, "stack": site.stack, "layer": site.layer, "metric": metric,
                 "score": score, "sem": sem, "n": n, "n_kv_heads": site.n_kv_heads,
                 "kind": site.kind,
-                "unit": "share of the direction" if share else "residual stream",
+                "unit": "share of the direction",
             }
         )  # fmt: skip
     made = model_provenance(model) | sets.about()
     made |= {"direction": told, "position": -1, "against_harmless": against_harmless}
-    made |= {"share": share, "seed": seed, "null": "none", "edits": list(model.active_edits)}
+    made |= {"seed": seed, "null": "none", "edits": list(model.active_edits)}
     made |= {"made_by": "interp.safety.refusal_projection_scores"}
     return HeadTable.from_records(records, {(model.name, metric): made})
 
 
 def projected(
-    model: Model, sets: PromptSets, direction: Direction, *, share: bool = False
+    model: Model, sets: PromptSets, direction: Direction
 ) -> dict[Site, tuple[Tensor, Tensor]]:
-    """Project harmful and harmless prompts on a direction, for every attention `[prompt, head]`."""
+    """Return the shares of a direction that every head writes on both sets, `[prompt, head]`."""
     vector = direction.vector.detach().cpu().double()
     if vector.shape != (model.d_model,):
         raise OptionError(
@@ -122,13 +118,13 @@ def projected(
         )
     if not float(vector.norm()) > 0:
         direction.unit  # noqa: B018  raises the error
-    by = vector / vector.norm() / (vector.norm() if share else 1.0)
+    by = vector / vector.norm() ** 2
     harmful, harmless = (_along(model, p, by) for p in (sets.harmful, sets.harmless))
     return {site: (harmful[site], harmless[site]) for site in harmful}
 
 
 def crossed(
-    model: Model, sets: PromptSets, *, layer: int | None = None, share: bool = False, seed: int = 0
+    model: Model, sets: PromptSets, *, layer: int | None = None, seed: int = 0
 ) -> dict[Site, tuple[Tensor, Tensor]]:
     """Project each half of the prompts on the direction of the other half.
 
@@ -138,7 +134,7 @@ def crossed(
     found: dict[Site, tuple[list[Tensor], list[Tensor]]] = {}
     for mine, other in (halves, halves[::-1]):
         direction = at_layer(model, other, layer)
-        for site, (bad, good) in projected(model, mine, direction, share=share).items():
+        for site, (bad, good) in projected(model, mine, direction).items():
             both = found.setdefault(site, ([], []))
             both[0].append(bad)
             both[1].append(good)

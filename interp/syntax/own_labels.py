@@ -92,7 +92,7 @@ def category_scores(
     at = tokenized(model, given, length)
     categories, bounds, left_out = [], [], []
     for label in asked:
-        keys = of_keys(label, key_codes(at, label))
+        keys = of_keys(label, key_codes(at, label), at.words())
         if keys.size == 0:
             left_out.append(label)
             continue

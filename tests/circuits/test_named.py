@@ -15,6 +15,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import interp
 from interp.circuits.named._inhibition import _lost, _other_words
+from interp.circuits.named._on_text import equal_tokens
 from interp.circuits.named._ordered import LISTS, first_mlp, known_lists
 from interp.circuits.named._task import effects, mean_effect, tried
 from interp.circuits.tasks import make_contrast
@@ -63,6 +64,29 @@ def counting_model() -> interp.Model:
     )  # fmt: skip
     torch.manual_seed(3)
     return interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="counting")
+
+
+def test_an_ideal_head_on_earlier_copies_has_all_of_its_attention_on_the_keys() -> None:
+    rng, rows = np.random.default_rng(2), 0
+    for _ in range(50):
+        ids = tuple(rng.choice(6, 30, p=[0.5, 0.2, 0.1, 0.1, 0.05, 0.05]).tolist())
+        for row in range(1, len(ids)):
+            found = equal_tokens(ids, row, rng)
+            if found is None:
+                continue
+            keys, others = found
+            copies = [at for at in range(row) if ids[at] == ids[row]]
+            assert keys == copies  # even attention to the copies is all on the keys
+            assert len(others) == len(set(others)) == len(keys)
+            assert 0 not in others
+            assert not set(others) & set(copies)
+            assert max(others) < row
+            rows += 1
+    assert rows > 200
+    # four copies, and other tokens with two and three: the nearest in number, then the next
+    assert equal_tokens((9, 1, 1, 1, 1, 2, 2, 3, 3, 3, 1), 10, rng) == ([1, 2, 3, 4], [7, 8, 9, 6])
+    assert equal_tokens((9, 1, 1, 1, 2, 1), 5, rng) is None  # one other token for three copies
+    assert equal_tokens((1, 2, 1, 2, 1), 4, rng) is None  # the text's first token
 
 
 @pytest.fixture(scope="module")

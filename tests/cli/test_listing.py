@@ -53,6 +53,10 @@ def test_a_metric_is_explained(run, name: str) -> None:
 
 def test_the_explanation_of_induction_is_what_its_file_says(run) -> None:
     text = run("metrics", "induction").stdout
+    assert "Rows: the score is the attention on the targets" in text
+    assert "rows without a visible target are left out" in text
+    assert "Rows: averaged over all query rows" in run("metrics", "entropy").stdout
+    assert "Rows:" not in run("metrics", "ov_copying").stdout
     assert 'Source: Olsson et al. 2022, "In-context Learning and Induction Heads".' in text
     assert "Range: 0 to 1" in text
     assert text.endswith(". . . .\na . # . . .\nb . . # . .\n")

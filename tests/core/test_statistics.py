@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from scipy import stats
 from interp.core.intervals import (
     difference_of_shares,
     fraction_interval,
+    mean_intervals,
     share_interval,
-    studentised_interval,
 )
 from interp.core.statistics import (
     RatioBootstrap,
@@ -160,22 +162,56 @@ def test_benjamini_and_hochberg_as_in_scipy() -> None:
     assert len(benjamini_hochberg(np.zeros(0))) == 0
 
 
+def _draws(kind: str, rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Any, ...]:
+    """Values of a kind, their mean, and their least and largest value."""
+    match kind:
+        case "sparse":
+            return (rng.random(shape) < 0.1).astype(float), 0.1, (0.0, 1.0)
+        case "log-normal":
+            return rng.lognormal(size=shape), math.exp(0.5), (None, None)
+        case "near 0":
+            return rng.beta(0.3, 3, shape), 1 / 11, (0.0, 1.0)
+        case "near 1":
+            return rng.beta(3, 0.3, shape), 10 / 11, (0.0, 1.0)
+    return rng.normal(size=shape), 0.0, (None, None)
+
+
 @pytest.mark.parametrize("clustered", [False, True])
-def test_a_studentised_interval_covers_the_mean_of_skewed_values(clustered: bool) -> None:
-    rng, hits = np.random.default_rng(1), []
+@pytest.mark.parametrize("kind", ["sparse", "log-normal", "near 0", "near 1", "normal"])
+def test_shown_intervals_hold_the_mean_of_every_kind_of_values(kind: str, clustered: bool) -> None:
+    rng = np.random.default_rng(1)
     labels = [i // 2 for i in range(16)] if clustered else None
-    for _ in range(150):
-        values = rng.exponential(size=(4, 8)).repeat(2, 1) + 0.2 * rng.normal(size=(4, 16))
-        if not clustered:
-            values = rng.exponential(size=(4, 16))
-        low, high = studentised_interval(values, clusters=labels, draws=300).T
-        hits.append(((low <= 1) & (high >= 1)).mean())
-    assert np.mean(hits) > 0.9
-    few = np.array([[1.0, 2.0, 4.0]])
-    ends = studentised_interval(few)
-    t = 4.302653 * few.std(ddof=1) / 3**0.5
-    assert np.allclose(ends, [[few.mean() - t, few.mean() + t]])
-    assert np.allclose(studentised_interval(np.full((1, 9), 2.0)), 2.0)
+    for n in (6, 8):
+        x, mean, bounds = _draws(kind, rng, (400, n))
+        values = x.repeat(2, 1) if clustered else x
+        found = mean_intervals(
+            values, clusters=labels and labels[: 2 * n], bounds=bounds, draws=400
+        )
+        low, high = found.ends.T
+        shown = ~np.isnan(low)
+        assert shown.mean() > (0.4 if kind == "sparse" else 0.95)
+        inside = ((low <= mean) & (mean <= high))[shown]
+        # three standard errors of the share of 400 draws
+        assert inside.mean() > 0.95 - 3 * math.sqrt(0.95 * 0.05 / shown.sum())
+        assert [not why for why in found.why_not] == shown.tolist()
+
+
+def test_an_interval_that_cannot_reach_its_level_is_a_reason() -> None:
+    few = mean_intervals(np.array([[1.0, 2.0, 4.0, 3.0, 2.5]]))
+    assert np.isnan(few.ends).all()
+    assert few.why_not == ("too few: 5 prompts of at least 6",)
+    ten = np.zeros((3, 10))
+    ten[1, 3], ten[2, :6] = 1.0, np.arange(6)
+    unbounded = mean_intervals(ten)
+    assert unbounded.why_not[0] == "too few: all 10 clusters have the same value"
+    assert unbounded.why_not[1] == "too few: 1 of 10 clusters differ from the others"
+    assert unbounded.why_not[2] == ""
+    bounded = mean_intervals(ten[:2], bounds=(0.0, 1.0))
+    assert np.isnan(bounded.ends[0]).all()
+    # 1 of 10: the exact upper 95 % limit of the share, and no value below 0
+    assert np.allclose(bounded.ends[1], (0.0, 0.394163))
+    signed = mean_intervals(ten[:2], bounds=(-1.0, 1.0))
+    assert np.allclose(signed.ends[1], (-0.394163, 0.394163))
 
 
 def test_the_interval_of_a_difference_of_shares_holds_it_as_often_as_it_says() -> None:

@@ -52,5 +52,11 @@ def test_its_claims_are_those_of_the_files(trust) -> None:
         assert row["low"] <= rate <= row["high"]
         assert f"| `{row['call']}` | {row['claim']} | {row['nothing']} | {row['draws']} |" in page
         assert row["why"] or not row["off"]
+    for row in kept["interval_coverage"]["kinds"]:
+        # no kind of values is shown with an interval that misses in more than 5 % of all draws,
+        # by three standard errors
+        assert row["missed"] <= 0.05 + 3 * (0.05 * 0.95 / row["runs"]) ** 0.5
+        if row["shown"] >= 0.01 and not row["clustered"]:
+            assert f"{row['shown']:.0%}, {row['covered']:.3f}, t {row['t']:.2f}" in page
     worst = max(row["largest_difference"] for row in kept["sources"]["rows"].values())
     assert f"{worst:.1e}" in page

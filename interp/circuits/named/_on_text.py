@@ -111,25 +111,29 @@ def why_no_text(model: Model, given: Prompts) -> str:
 
 
 def equal_tokens(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:
-    """Return the earlier copies of a row's token, and those of another token that is as frequent.
+    """Return all earlier copies of a row's token, and as many copies of others for the null.
 
-    Among the tokens with the nearest number of earlier copies, the one whose copies are at the
-    nearest mean position is taken; None if the token has no earlier copy, or there is no other.
+    The others are tokens with nearly as many earlier copies, whose copies are at the nearest mean
+    position: one token if it has as many or more, the last of which are taken, and further ones
+    until there are as many. None for a row whose token has no earlier copy or is the first of the
+    text, on which many heads rest, and where the other tokens are too few.
     """
     seen: dict[int, list[int]] = {}
-    for at in range(1, row):  # the first token is mostly a sink
+    for at in range(1, row):
         seen.setdefault(ids[at], []).append(at)
     mine = seen.pop(ids[row], [])
-    if not mine or not seen:
+    if not mine or ids[row] == ids[0]:
         return None
     middle = float(np.mean(mine))
-    other = min(
+    nearest = sorted(
         seen.values(), key=lambda at: (abs(len(at) - len(mine)), abs(float(np.mean(at)) - middle))
     )
-    if len(other) != len(mine):
-        n = min(len(other), len(mine))
-        mine, other = mine[-n:], other[-n:]
-    return mine, other
+    others: list[int] = []
+    for copies in nearest:
+        others += copies[-(len(mine) - len(others)) :]
+        if len(others) == len(mine):
+            return mine, others
+    return None
 
 
 def token_before(ids: _Ids, row: int, rng: np.random.Generator) -> Keys | None:

@@ -15,14 +15,16 @@ from interp.heads.declaration import experiment
 def duplicate_token_text(model, lab, *, texts: int = 24, longest: int = 64):
     """Attend to earlier copies of the current token, in natural text.
 
-    Rows are tokens of lines of text that occurred before (the first token of a text does not count,
-    since many heads rest on it). Score = the attention on the earlier copies, averaged over the
-    rows of a text. A model that predicts the texts no better than uniform guessing gets no scores.
+    Rows are tokens of lines of text that occurred before (a text's first token and its copies do
+    not count, since many heads rest on it). Score = the attention on all earlier copies, averaged
+    over the rows of a text: 1 for an ideal head. A model that predicts the texts no better than
+    uniform guessing gets no scores.
 
     Cost: One forward pass per text with patterns, and one for the loss.
 
-    Null: the attention on the copies of another token of the text that is about as frequent so far
-    and as far away; heads that rest on punctuation or frequent words score the same there.
+    Null: the attention on as many copies of another token of the text that is about as frequent so
+    far and as far away, and of further ones where it has fewer; heads that rest on punctuation or
+    frequent words score the same there.
 
     Not for: random tokens, where the detector `duplicate_token` has no such frequent words.
 

@@ -11,6 +11,8 @@ import click
 from interp.cli.between import (
     aligned_columns,
     comparison_options,
+    interval_notes,
+    interval_text,
     loaded_models,
     printed_rows,
     prompts_of_file,
@@ -130,8 +132,9 @@ def text_of_differences(found: ModelDifferences, k: int) -> str:
         unit = str(part.to_pandas()["unit"].iloc[0])
         lines.append(f"  {metric} ({unit}): {found.summary(metric)}")
         rows: list[tuple[str, ...]] = [("head", "A", "B", "B - A", "95 %", "p_holm", "p_bh")]
-        rows += [_cells(row) for row in part.top(k).to_pandas().to_dict("records")]
-        lines.append(aligned_columns(rows, "    "))
+        records = part.top(k).to_pandas().to_dict("records")
+        rows += [_cells(row) for row in records]
+        lines += [aligned_columns(rows, "    "), *("  " + x for x in interval_notes(records))]
     changed = found.pattern_changes()
     if k and len(changed):
         lines.append("  changed patterns, the query with the largest change per head:")
@@ -146,7 +149,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     name = f"L{row['layer']}H{row['head']}"
     if isinstance(row.get("head_b"), str) and row["head_b"] != name:
         name += f" -> {row['head_b']}"
-    within = "" if math.isnan(row["low"]) else f"{row['low']:+.3f} to {row['high']:+.3f}"
+    within = interval_text(row, "+.3f")
     p = ("" if math.isnan(row[c]) else f"{row[c]:.2g}" for c in ("p_holm", "p_bh"))
     return (name, f"{row['score_a']:.3f}", f"{row['score_b']:.3f}", f"{row['score']:+.3f}", within,
             *p)  # fmt: skip

@@ -11,6 +11,8 @@ import click
 from interp.cli.between import (
     aligned_columns,
     comparison_options,
+    interval_notes,
+    interval_text,
     loaded_models,
     printed_rows,
     prompts_of_file,
@@ -108,8 +110,9 @@ def text_of_matches(found: HeadMatches) -> str:
     rows: list[tuple[str, ...]] = [
         ("head", "match", "similarity", "95 %", "next", "null", "p", "p_holm", "p_bh", "stability")
     ]
-    for row in found.to_pandas().to_dict("records"):
-        within = "" if math.isnan(row["low"]) else f"{row['low']:.3f} to {row['high']:.3f}"
+    records = found.to_pandas().to_dict("records")
+    for row in records:
+        within = interval_text(row, ".3f")
         numbers = [_spelled(row[c], ".3f") for c in ("next", "null")]
         numbers += [_spelled(row[c], ".2g") for c in ("p", "p_holm", "p_bh", "stability")]
         name = f"L{row['layer']}H{row['head']}"
@@ -117,7 +120,7 @@ def text_of_matches(found: HeadMatches) -> str:
             (name, row["head_b"] or "none", _spelled(row["score"], ".3f"), within, *numbers)
         )
     lines = [f"{made['model']}: {found.metric} ({found.unit}), within one {made['within']}"]
-    lines.append(aligned_columns(rows))
+    lines += [aligned_columns(rows), *interval_notes(records)]
     if found.p_all is not None:
         lines.append(
             f"  whole assignment: p = {found.p_all:.3g} against {made['n_null']} random splits of "

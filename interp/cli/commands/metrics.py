@@ -16,6 +16,12 @@ from interp.heads.causal_check.stated import told_task
 
 # Heads that are shown first; --by selects another order.
 LISTED = {"high": "highest first", "low": "lowest first", "both": "both ends of the scale"}
+# Query rows that count, of the kinds whose score is a mean over rows.
+ROWS = {
+    "detector": "the score is the attention on the targets, averaged over the query rows that see a"
+    " target; rows without a visible target are left out, so that an ideal head scores 1",
+    "statistic": "averaged over all query rows",
+}
 # Title of each group of metrics.
 TITLES = {
     "detectors": "Attention patterns: where heads attend on prompts",
@@ -81,6 +87,8 @@ def metric_text(e: Entry) -> str:
             + (f" ({kind})" if kind else "")
             + f"  {told.get(name, '')}".rstrip()
         )
+    if e.kind in ROWS:
+        lines.append(f"Rows: {ROWS[e.kind]}")
     lines += [f"Unit: {e.unit or 'none'}", f"Range: {e.range}"]
     lines.append(f"Listed: {LISTED[e.end]}")
     if found := chance_of(e.name):

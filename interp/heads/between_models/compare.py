@@ -60,9 +60,9 @@ def compare(
 ) -> ModelDifferences:
     """Compute the paired difference of every head's score between two models, B minus A.
 
-    Both models read the same prompts, so the variation between prompts cancels. Intervals are
-    bootstrap-t intervals over clusters of prompts, p is a t test over them, corrected over all rows
-    by Holm's and by Benjamini and Hochberg's method.
+    Both models read the same prompts, so the variation between prompts cancels. Intervals are over
+    clusters of prompts, chosen by the kind of values (`interp.core.intervals.mean_intervals`); p is
+    a t test over them, corrected over all rows by Holm's and by Benjamini and Hochberg's method.
 
     A list of models on either side is a group, such as training runs with different seeds: scores
     are averaged over the group, and the variation between its models is a second part of the

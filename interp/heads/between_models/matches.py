@@ -13,7 +13,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.head import Head
-from interp.core.intervals import studentised_interval
+from interp.core.intervals import MeanIntervals, mean_intervals
 from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 
@@ -87,13 +87,23 @@ class HeadMatches(Result):
     def _facts(self) -> Mapping[str, Any]:
         return {"metric": self.metric, "unit": self.unit}
 
-    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        """Return bootstrap-t intervals over clusters of prompts, or over tokens."""
+    def _intervals(self, level: float) -> MeanIntervals:
+        """Return intervals over clusters of prompts, or over tokens, and the reasons for none."""
         out = np.full((len(self.rows), 2), math.nan)
+        why = np.full(len(self.rows), "the head has no match", dtype=object)
         there = ~np.isnan(self.per_prompt).any(1)
-        values = self.per_prompt[there]
-        out[there] = studentised_interval(values, level, clusters=self.clusters)
-        return out
+        least = 0.0 if self.metric.startswith("patterns") else -1.0
+        found = mean_intervals(
+            self.per_prompt[there], level, clusters=self.clusters, bounds=(least, 1.0)
+        )
+        out[there], why[there] = found
+        return MeanIntervals(out, tuple(why))
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return super()._completed(self._intervals(0.95).in_frame(rows))
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        return self._intervals(level).ends
 
     def plot(self, k: int = 20) -> go.Figure:
         """Draw the similarities of all heads of A and B; bars of the first rows in large models."""

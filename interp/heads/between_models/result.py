@@ -15,8 +15,9 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.files import write_atomically
-from interp.core.intervals import half_width, studentised_interval
+from interp.core.intervals import MeanIntervals, half_width, mean_intervals
 from interp.core.metric_rows import MetricRows
+from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable
@@ -107,13 +108,14 @@ class ModelDifferences(MetricRows, Result):
         """Return heads, both scores, difference, error, p and corrected p."""
         return self._tested().assign(p_holm=list(self.p_holm or ()), p_bh=list(self.p_bh or ()))
 
-    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
-        """Return bootstrap-t intervals over clusters of prompts; t intervals for groups of models.
+    def _intervals(self, level: float) -> MeanIntervals:
+        """Return intervals over clusters of prompts (t intervals for groups), and reasons for none.
 
         The t interval of groups combines the errors over prompts and between models by Welch's and
         Satterthwaite's formula: there are too few models to draw from them.
         """
         out = np.full((len(self.rows), 2), math.nan)
+        why = np.full(len(self.rows), "a score of weights is exact", dtype=object)
         half_width([(0.0, 1.0)], level)  # raises for an invalid level
         alone: dict[Any, list[int]] = {}
         for i, (row, values) in enumerate(zip(self.rows, self.per_prompt, strict=True)):
@@ -121,6 +123,7 @@ class ModelDifferences(MetricRows, Result):
             valid = ~np.isnan(own)
             if not valid.any():
                 continue
+            why[i] = ""
             one = cluster_summary(own[:, None], self.labels[row["metric"]])
             if max(row["n_a"], row["n_b"]) == 1:
                 alone.setdefault((row["metric"], valid.tobytes()), []).append(i)
@@ -129,13 +132,25 @@ class ModelDifferences(MetricRows, Result):
             half = float(half_width(parts, level))
             difference = row["score_b"] - row["score_a"]
             out[i] = difference - half, difference + half
+        ranges = METRICS.ranges()
         for (metric, mask), where in alone.items():
             valid = np.frombuffer(mask, dtype=bool)
             labels = self.labels[metric]
             kept = None if labels is None else [x for x, v in zip(labels, valid, strict=True) if v]
             values = self.per_prompt[where][:, : len(valid)][:, valid]
-            out[where] = studentised_interval(values, level, clusters=kept)
-        return out
+            low, high = ranges.get(metric.partition(":")[0], (None, None))
+            most = None if low is None or high is None else high - low
+            found = mean_intervals(
+                values, level, clusters=kept, bounds=(None if most is None else -most, most)
+            )
+            out[where], why[where] = found
+        return MeanIntervals(out, tuple(why))
+
+    def _completed(self, rows: pd.DataFrame) -> pd.DataFrame:
+        return super()._completed(self._intervals(0.95).in_frame(rows))
+
+    def _bounds_of(self, frame: pd.DataFrame, level: float) -> np.ndarray:
+        return self._intervals(level).ends
 
     def pattern_changes(self) -> pd.DataFrame:
         """Return where the patterns of the most changed heads differ most, one row per place."""

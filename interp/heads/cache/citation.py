@@ -4,11 +4,11 @@ from interp.heads.declaration import experiment
 
 
 @experiment(
-    unit="attention mass",
+    unit="attention above share",
     low=-1.0,
     high=1.0,
     requires=("tokens", "causal"),
-    chance="0",
+    chance="0 for even attention",
     task="none: the cited source is read, not answered",
 )
 def citation(
@@ -24,11 +24,12 @@ def citation(
     answer: int = 4,
     segment: int = 8,
 ):
-    """Attend to the source while answering: mass on its segment above that of the mean segment.
+    """Attend to the source while answering: attention on its segments above their share.
 
-    The context is divided into segments of equal size. Per row that writes a token of the answer
-    (which is given), the attention on the segments that hold the answer, per segment, minus its
-    mean over all segments; averaged over the rows.
+    The context is divided into segments of one size, the last of which can be shorter. Per row that
+    writes a token of the answer (which is given), the attention on the segments that hold the
+    answer, minus their share of the tokens of all segments times the attention on these; averaged
+    over the rows. An ideal head scores 1 minus that share.
 
     Cost: One forward pass per instance; only the rows of the answer are formed.
 
@@ -49,7 +50,9 @@ def citation(
 
     def read(seen, site):
         mass = seen.citation[site]
-        return mass[:, seen.source].mean(-1) - mass.mean(-1)
+        sizes = mass.new_tensor([end - start for start, end in seen.ends])
+        share = sizes[seen.source].sum() / sizes.sum()
+        return mass[:, seen.source].sum(-1) - share * mass.sum(-1)
 
     return on_sources(
         model,

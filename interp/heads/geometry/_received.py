@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SEEN = 0.25  # share of the queries that must see a key
 LEAST = 3  # keys of a correlation
-SAME = 1e-5  # of the largest: closer numbers are equal
+SAME = 1e-5  # relative error of sums of float32 weights: closer ones are equal
 
 
 def received_per_query(layer: LayerCall) -> Float[Tensor, "prompt head key"]:
@@ -37,37 +37,48 @@ def main_query_direction(
     return first * torch.where(side < 0, -1.0, 1.0)[..., None]
 
 
+def rounding_of_keys(layer: LayerCall) -> float:
+    """Return the relative rounding error of lengths and projections of keys, as the model has them.
+
+    Every component is rounded to the model's dtype, and turned by rotary embedding: keys of one
+    token at two positions differ by this much although they are one vector.
+    """
+    k = layer.call.k
+    return 0.0 if k is None else 8 * torch.finfo(k.dtype).eps / k.shape[-1] ** 0.5
+
+
 def rank_correlation(
-    x: Float[Tensor, "prompt head key"], y: Float[Tensor, "prompt head key"]
+    x: Float[Tensor, "prompt head key"], y: Float[Tensor, "prompt head key"], near: Tensor
 ) -> Float[Tensor, "prompt head"]:
-    """Compute Spearman's correlation over the keys where both are numbers.
+    """Compute Spearman's correlation over the keys where both are numbers; ties share mean ranks.
 
     NaN for fewer than three keys, or where one of the two is constant up to rounding.
+
+    Args:
+        x: one number per key.
+        y: the attention that keys receive; numbers within `SAME` of each other are ties.
+        near: rounding error of each number of x.
     """
     found = np.full(x.shape[:2], np.nan)
-    left, right = x.cpu().numpy(), y.cpu().numpy()
+    sides = [z.cpu().numpy() for z in (x, near.expand_as(x), y, SAME * y)]
     for at in np.ndindex(*found.shape):
-        both = np.isfinite(left[at]) & np.isfinite(right[at])
-        a, b = left[at][both], right[at][both]
-        if len(a) < LEAST or _constant(a) or _constant(b):
+        a, a_near, b, b_near = (z[at] for z in sides)
+        both = np.isfinite(a) & np.isfinite(b)
+        if both.sum() < LEAST:
             continue
-        found[at] = np.corrcoef(_ranks(a), _ranks(b))[0, 1]
+        ranks = _ranks(a[both], a_near[both]), _ranks(b[both], b_near[both])
+        if all(np.ptp(r) for r in ranks):
+            found[at] = np.corrcoef(*ranks)[0, 1]
     return torch.from_numpy(found)
 
 
-def _constant(x: np.ndarray) -> bool:
-    return bool(np.ptp(x) <= SAME * np.abs(x).max())
-
-
-def _ranks(x: np.ndarray) -> np.ndarray:
-    """Return ranks; numbers that are equal up to rounding share their mean rank.
-
-    The keys of one token at two positions, for example, can have equal norms.
-    """
-    order = np.argsort(x)
-    apart = np.diff(x[order], prepend=x[order[0]]) > SAME * np.abs(x).max()
-    group = apart.cumsum()
-    mean = np.bincount(group, np.arange(len(x))) / np.bincount(group)
-    ranks = np.empty(len(x))
-    ranks[order] = mean[group]
+def _ranks(x: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Return ranks; numbers as near as rounding to the least of a group share their mean rank."""
+    order = np.argsort(x, kind="stable")
+    ordered, end = x[order], (x + near)[order]
+    ranks, first = np.empty(len(x)), 0
+    while first < len(x):
+        beyond = int(np.searchsorted(ordered, end[first], side="right"))
+        ranks[order[first:beyond]] = (first + beyond - 1) / 2
+        first = beyond
     return ranks

@@ -41,7 +41,7 @@ def distances_that_hold(
 def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "prompt head"]:
     """Return the smallest span of a mask with a slope that keeps a share of all attention.
 
-    Queries that see one key do not count. NaN without any other query.
+    NaN for a head without any.
 
     Raises:
         OptionError: the ramp is shorter than one token, or the share not between 0 and 1.
@@ -55,9 +55,8 @@ def soft_span(layer: LayerCall, ramp: int, share: float) -> Float[Tensor, "promp
     profile = layer.call.z.new_zeros(*layer.call.z.shape[:2], keys, dtype=torch.double)
     for rows, pattern, _ in layer.blocks():
         query = torch.arange(rows.start, rows.stop, device=key.device)[:, None]
-        counted = pattern * (layer.sees[..., rows] > 1)[..., None]
-        distance = (query - key).abs().expand_as(counted)
-        profile.scatter_add_(-1, distance.flatten(-2), counted.flatten(-2))
+        distance = (query - key).abs().expand_as(pattern)
+        profile.scatter_add_(-1, distance.flatten(-2), pattern.flatten(-2))
     total = profile.sum(-1, keepdim=True)
     span, distance = key[:, None].double(), key[None].double()
     mask = ((ramp + span - distance) / ramp).clamp(0, 1)  # linear in the span between integers

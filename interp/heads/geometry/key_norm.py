@@ -16,7 +16,7 @@ def key_norm(layer):
 
     Negative where short keys get more. A key's attention is its mean over the queries that see it,
     at least a quarter of all. Spearman's correlation over the keys of a prompt. Rotary embedding
-    does not change norms.
+    does not change norms; norms that differ by the rounding of the model's dtype alone are ties.
 
     Not for: models with a norm on keys (Qwen 3, Gemma 3, OLMo 2), which leaves almost no difference
     between norms.
@@ -24,6 +24,11 @@ def key_norm(layer):
     Reference: Devoto et al. 2024, "A Simple and Effective L2 Norm-Based Strategy for KV Cache
     Compression" (arXiv 2406.11430).
     """
-    from interp.heads.geometry._received import rank_correlation, received_per_query
+    from interp.heads.geometry._received import (
+        rank_correlation,
+        received_per_query,
+        rounding_of_keys,
+    )
 
-    return rank_correlation(layer.k.norm(dim=-1), received_per_query(layer))
+    norms = layer.k.norm(dim=-1)
+    return rank_correlation(norms, received_per_query(layer), rounding_of_keys(layer) * norms)

@@ -33,6 +33,7 @@ def query_direction(layer, *, by_group: bool = False):
         main_query_direction,
         rank_correlation,
         received_per_query,
+        rounding_of_keys,
     )
 
     direction = main_query_direction(layer.q)
@@ -41,4 +42,5 @@ def query_direction(layer, *, by_group: bool = False):
         mean = direction.unflatten(1, (-1, shared)).mean(2)
         direction = mean.repeat_interleave(shared, 1)
     projected = (layer.k @ direction[..., None])[..., 0]
-    return rank_correlation(projected, received_per_query(layer))
+    near = rounding_of_keys(layer) * layer.k.norm(dim=-1) * direction.norm(dim=-1)[..., None]
+    return rank_correlation(projected, received_per_query(layer), near)

@@ -1,7 +1,8 @@
 """The rule that decides the role of each head.
 
 A head has a role if one of the role's deciding scores is on the declared side of its null with a
-corrected p below `interp.heads.special.LEVEL`, and the effect is large. The correction is
+corrected p below `interp.heads.special.LEVEL`, differs from it by at least what the role states in
+the metric's unit, and is far from it beside the range or the other heads. The correction is
 Bonferroni's over all heads of the model and all scores of the table that speak for any role, so the
 probability that any head of a model without structure gets a role is at most the level. Then a role
 yields to a more exact one, a causal check can contradict a role, and a head with two or more roles
@@ -13,8 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from interp import __version__
 from interp.core.columns import with_error
@@ -135,9 +134,9 @@ def _evidence(
 
 
 def far_rows(rows: pd.DataFrame, need: Need) -> pd.DataFrame:
-    """Return the rows on the need's side of their null whose effect is large."""
+    """Return the rows on the need's side of their null whose effect is large, and not tiny."""
     side = 1 if need.end == "high" else -1
-    mine: Any = rows[np.sign(rows["distance"]) == side]
+    mine: Any = rows[side * (rows["score"] - rows["null"]) >= need.least]
     if need.end == "low":
         mine = mine.assign(share=mine["share_low"])
     return mine[large(mine, need.share)]

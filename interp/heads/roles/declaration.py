@@ -22,15 +22,26 @@ class Need:
 
     Args:
         metric: name of the metric, without options.
+        least: smallest difference from the null that speaks for it, in the metric's unit. A score
+            can be far from the other heads and significant, and still be too small to matter.
         end: side of the null on which a head of this role scores.
         share: part of the way from the null to this end of the range that is a large effect.
         decides: False for a score that is shown as evidence but gives no role by itself.
     """
 
     metric: str
+    least: float
     end: Literal["high", "low"] = "high"
     share: float = HALF
     decides: bool = True
+
+    @property
+    def least_text(self) -> str:
+        """The smallest difference with its unit, as in "0.1 attention mass"."""
+        from interp.core.registry import METRICS
+
+        known = METRICS[self.metric].unit if self.metric in METRICS else ""
+        return f"{self.least:g} {known or 'in its unit'}"
 
 
 @dataclass(frozen=True)
@@ -85,14 +96,18 @@ class Role:
 
 def _told(needs: tuple[Need, ...], *, decides: bool) -> str:
     chosen = [need for need in needs if need.decides == decides]
-    groups: dict[tuple[str, float], list[str]] = {}
+    sides: dict[tuple[str, float], dict[str, list[str]]] = {}
     for need in chosen:
-        groups.setdefault((need.end, need.share), []).append(need.metric)
-    sides = [
-        f"{' or '.join(names)} {ENDS[end]} its null (p < {LEVEL:g}, corrected over all heads and "
-        f"all scores that decide roles) by a large effect: more than {share:.0%} of the way from "
-        f"the null to the end of the range, or more than {APART:g} robust standard deviations from "
-        "the other heads of the model"
-        for (end, share), names in groups.items()
-    ]  # fmt: skip
-    return f"{'; or '.join(sides)}."
+        by_least = sides.setdefault((need.end, need.share), {})
+        by_least.setdefault(need.least_text, []).append(need.metric)
+    told = [
+        " or ".join(
+            f"{' or '.join(names)} at least {least} {ENDS[end]} its null"
+            for least, names in by_least.items()
+        )
+        + f" (p < {LEVEL:g}, corrected over all heads and all scores that decide roles), and by a "
+        f"large effect: more than {share:.0%} of the way from the null to the end of the range, or "
+        f"more than {APART:g} robust standard deviations from the other heads of the model"
+        for (end, share), by_least in sides.items()
+    ]
+    return f"{'; or '.join(told)}."

@@ -12,10 +12,10 @@ from interp.core.columns import score_text, with_error
 from interp.core.order import first
 from interp.core.registry import METRICS
 from interp.heads.roles.decide import base_name
-from interp.heads.roles.declaration import Role
+from interp.heads.roles.declaration import Need, Role
 from interp.heads.roles.declared import ROLES, role_named
 from interp.heads.roles.result import HeadRole, HeadRoles
-from interp.heads.special import LEVEL, catalogue_of, judged_rows
+from interp.heads.special import APART, LEVEL, catalogue_of, judged_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,6 +154,7 @@ def _of_role(
     judged: Any = rows[rows["judged"]]
     some = judged if len(judged) else rows
     rank = {name: at for at, name in enumerate(deciding)}
+    need_of = {need.metric: need for need in role.needs}
     metric = min(some["metric"].unique(), key=lambda m: rank[base_name(m)])
     own = some[some["metric"] == metric]
     row = first(own, 1, "score").iloc[0]
@@ -178,13 +179,23 @@ def _of_role(
         text = f"No {role.noun} other than {of}; highest {metric}: {score}."
         return Statement(text=text, **about)
     sure = row["p"] < LEVEL / len(judged) and row["score"] > row["null"]
-    small = "; above its null, but by less than the rule asks for" if sure else ""
+    small = _too_small(need_of[base_name(str(metric))], row) if sure else ""
     against = [x for x in found.assigned for e in x.evidence
                if e.role == role.id and e.kind == "contradicts"]  # fmt: skip
     if against:
         who = joined_names(dict.fromkeys(map(names.of, against)), names.named)
         small = f"; a causal check contradicts {who}"
     return Statement(text=f"No {role.noun}: best {metric} {score}{small}.", **about)
+
+
+def _too_small(need: Need, row: Any) -> str:
+    """Return why a score that is significantly above its null gives no role."""
+    if row["score"] - row["null"] < need.least:
+        return f"; above its null, but by less than the {need.least_text} that the role asks for"
+    return (
+        f"; above its null, but by less than {need.share:.0%} of the way to the end of the range "
+        f"and by less than {APART:g} spreads of the other heads"
+    )
 
 
 def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statement:

@@ -5,7 +5,7 @@ from interp.heads.trials import Trials
 
 
 @experiment(
-    unit="residual stream",
+    unit="share of the direction",
     requires=("tokens",),
     chance="0, since each half of the prompts is projected on the other half's direction",
     task="refusal",
@@ -18,13 +18,13 @@ def refusal_projection(
     n: int = 16,
     longest: int = 16,
     layer: int = -1,
-    share: bool = False,
 ):
     """Project the head's output on the direction from harmless to harmful prompts (RDSHA).
 
     The head's result at the last token is projected on the difference of the two means of the
-    stream before a layer, harmful minus harmless. One forward pass per prompt serves all heads;
-    effects through later layers are not included.
+    stream before a layer, harmful minus harmless, and divided by its squared length: the share of
+    the difference that the head writes. One forward pass per prompt serves all heads; effects
+    through later layers are not included.
 
     Cost: One forward pass per prompt for all heads.
 
@@ -37,7 +37,6 @@ def refusal_projection(
             `prompt` and `harmful` (true or false) per line.
         n, longest: number of prompts of each kind and of tokens of each, for `marker`.
         layer: layer of the direction; -1 for the last one below 0.8 of the layers.
-        share: divide by the direction's length.
 
     Reference: Huang et al. 2025 (arXiv 2508.19697).
     """
@@ -45,6 +44,6 @@ def refusal_projection(
     from interp.safety.projection import as_trials, crossed
 
     sets = sets_of(model, task, n=n, longest=longest, seed=lab.seed)
-    found = crossed(model, sets, layer=None if layer < 0 else layer, share=share, seed=lab.seed)
+    found = crossed(model, sets, layer=None if layer < 0 else layer, seed=lab.seed)
     lab.tell("refusal_projection", 1, 1)
     return Trials(as_trials(found), notes=sets.about())

@@ -46,12 +46,24 @@ class Category:
         codes: codes of the tokens of every text.
         target: predicate `(query, key, tokens)` of the targets, where tokens are the codes.
         eligible: predicate of the tokens among which the targets are counted.
+        words: the word of every token, where the predicates read it: their tokens are then twice
+            the word, plus 1 for tokens with a code.
     """
 
     name: str
     codes: list[Codes]
     target: Callable[[Any, Any, Any], Any]
     eligible: Callable[[Any, Any, Any], Any]
+    words: list[Codes] | None = None
+
+    def read(self, codes: list[Codes]) -> list[Codes]:
+        """Return what the predicates read, from the codes of this or of another labelling."""
+        if self.words is None:
+            return codes
+        return [
+            np.where(word < 0, word, 2 * word + (code > 0))
+            for word, code in zip(self.words, codes, strict=True)
+        ]
 
     @property
     def size(self) -> int:
@@ -59,16 +71,21 @@ class Category:
         return sum(int((x > 0).sum()) for x in self.codes)
 
 
-def of_keys(name: str, codes: list[Codes]) -> Category:
-    """Return the category of keys with a code, among all other words that a query sees."""
+def of_keys(name: str, codes: list[Codes], words: list[Codes]) -> Category:
+    """Return the category of keys with a code, among the tokens of all other words.
+
+    Pieces of one word are not other words: a head that attends from the end of a noun to its
+    beginning does not attend to a noun.
+    """
 
     def eligible(query: Any, key: Any, tokens: Any) -> Any:
-        return (tokens[query] >= 0) & (tokens[key] >= 0) & (query != key)
+        known = (tokens[query] >= 0) & (tokens[key] >= 0)
+        return known & (tokens[query] // 2 != tokens[key] // 2)
 
     def target(query: Any, key: Any, tokens: Any) -> Any:
-        return eligible(query, key, tokens) & (tokens[key] == 1)
+        return eligible(query, key, tokens) & (tokens[key] % 2 == 1)
 
-    return Category(name, codes, target, eligible)
+    return Category(name, codes, target, eligible, words)
 
 
 def of_links(name: str, codes: list[Codes]) -> Category:
@@ -152,8 +169,10 @@ def measured_categories(
     engine = choose_engine(model, prompts, batch_size, engine)
     rng = np.random.default_rng(seed)
     documents = [t.document or f"text {i}" for i, t in enumerate(at.texts)]
-    versions = [[c.codes, *(_elsewhere(c.codes, documents, rng) for _ in range(draws))]
-                for c in categories]  # fmt: skip
+    versions = [
+        [c.read(c.codes), *(c.read(_elsewhere(c.codes, documents, rng)) for _ in range(draws))]
+        for c in categories
+    ]
     found: list[list[dict[Site, list[Tensor]]]] = [[{} for _ in v] for v in versions]
     for start in range(0, len(prompts), batch_size):
         which = range(start, min(start + batch_size, len(prompts)))

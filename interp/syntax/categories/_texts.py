@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -74,6 +75,27 @@ class Tokenized:
                      for t in tokens]  # fmt: skip
             out.append(np.array(found, dtype=np.int64))
         return out
+
+    def words(self) -> list[Codes]:
+        """Return the number of the word that every token is a piece of, from 1; `NO_WORD` for none.
+
+        A span without white space is a word (the innermost, where they are nested); elsewhere words
+        are runs of letters and digits, with their apostrophes, and single other characters.
+        """
+        marked = []
+        for text in self.texts:
+            whole = {
+                (s.start, s.end)
+                for s in text.spans
+                if not any(c.isspace() for c in text.text[s.start : s.end])
+            }
+            rest = list(text.text)
+            for start, end in whole:
+                rest[start:end] = " " * (end - start)
+            found = [m.span() for m in re.finditer(r"\w+(?:['\u2019]\w+)*|[^\w\s]", "".join(rest))]
+            numbers = enumerate(sorted({*whole, *found}), 1)
+            marked.append([(start, end, number) for number, (start, end) in numbers])
+        return self.codes(marked)
 
 
 def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Tokenized:

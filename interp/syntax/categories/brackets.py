@@ -32,4 +32,6 @@ def brackets(model, lab, *, file: str = "code", length: int = 96):
     from interp.syntax.categories._texts import key_codes, tokenized
 
     at = tokenized(model, with_brackets(texts_of_source(file, lab.seed)), length)
-    return trials_of(model, lab, at, of_keys("brackets", key_codes(at, None)), "brackets")
+    return trials_of(
+        model, lab, at, of_keys("brackets", key_codes(at, None), at.words()), "brackets"
+    )

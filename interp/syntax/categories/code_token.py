@@ -36,4 +36,4 @@ def code_token(model, lab, *, kind: str = "operator", file: str = "code", length
     texts = texts_of_source(file, lab.seed)
     require_label(texts, kind, file)
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind)), "code_token")
+    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind), at.words()), "code_token")

@@ -34,4 +34,6 @@ def delimiters(model, lab, *, file: str = "treebank", length: int = 96):
 
     texts = with_pattern(texts_of_source(file, lab.seed), DELIMITER, "delimiters")
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys("delimiters", key_codes(at, None)), "delimiters")
+    return trials_of(
+        model, lab, at, of_keys("delimiters", key_codes(at, None), at.words()), "delimiters"
+    )

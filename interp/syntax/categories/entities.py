@@ -35,4 +35,4 @@ def entities(model, lab, *, kind: str = "person", file: str = "people", length: 
     texts = texts_of_source(file, lab.seed)
     require_label(texts, kind, file)
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind)), "entities")
+    return trials_of(model, lab, at, of_keys(kind, key_codes(at, kind), at.words()), "entities")

@@ -35,4 +35,4 @@ def labelled(model, lab, *, label: str = "place", file: str = "people", length: 
     texts = texts_of_source(file, lab.seed)
     require_label(texts, label, file)
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys(label, key_codes(at, label)), "labelled")
+    return trials_of(model, lab, at, of_keys(label, key_codes(at, label), at.words()), "labelled")

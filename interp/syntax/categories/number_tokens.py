@@ -33,4 +33,6 @@ def number_tokens(model, lab, *, file: str = "people", length: int = 96):
 
     texts = with_pattern(texts_of_source(file, lab.seed), NUMBER, "number_tokens")
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys("numbers", key_codes(at, None)), "number_tokens")
+    return trials_of(
+        model, lab, at, of_keys("numbers", key_codes(at, None), at.words()), "number_tokens"
+    )

@@ -38,4 +38,4 @@ def part_of_speech(model, lab, *, tag: str = "NOUN", file: str = "treebank", len
     texts = texts_of_source(file, lab.seed)
     require_label(texts, tag, file)
     at = tokenized(model, texts, length)
-    return trials_of(model, lab, at, of_keys(tag, key_codes(at, tag)), "part_of_speech")
+    return trials_of(model, lab, at, of_keys(tag, key_codes(at, tag), at.words()), "part_of_speech")

@@ -23,6 +23,9 @@ def test_a_planted_difference_is_found_and_nothing_else(bundled_induction) -> No
     )
     frame = found.to_pandas()
     named = frame[(frame["p_holm"] < 0.05) | (frame["p_bh"] < 0.05)]
+    tested = frame.dropna(subset="p").sort_values("p")
+    steps = (tested["p"] * np.arange(len(tested), 0, -1)).cummax().clip(upper=1)  # Holm's
+    np.testing.assert_allclose(tested["p_holm"], steps)
     assert {(r["layer"], r["head"]) for r in named.to_dict("records")} == {(1, 0)}
     assert set(named["metric"]) == {"induction", "entropy"}
     others = frame[(frame["layer"] != 1) | (frame["head"] != 0)]

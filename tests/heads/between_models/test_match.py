@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 import interp
+from interp.cli.commands.match import text_of_matches
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import repeats
 from interp.heads.between_models.matches import HeadMatches
@@ -99,6 +102,27 @@ def test_a_circuit_is_compared_as_whole_matrices_say(bundled_induction) -> None:
     rows = rows / rows.norm(dim=-1, keepdim=True)
     expected = torch.einsum("atv,btv->ab", rows, rows) / rows.shape[1]
     assert np.allclose(found.similarity["decoder 1"], expected.detach().numpy(), atol=1e-4)
+
+
+def test_p_is_corrected_over_the_rows_by_both_methods() -> None:
+    p = [0.01, 0.04, 0.03, 0.02]
+    rows = tuple(
+        {"stack": "decoder", "layer": 0, "head": i, "head_b": f"L0H{i}", "next": 0.1, "null": 0.2,
+         "p": x, "stability": 1.0}
+        for i, x in enumerate(p)
+    )  # fmt: skip
+    values = np.random.default_rng(0).uniform(size=(4, 8))
+    found = HeadMatches(rows, values, None, "patterns similarity", "coefficient", {})
+    frame = found.to_pandas()
+    # the smallest times four, the next times three, ...; then none smaller than the one before
+    assert frame["p_holm"].tolist() == pytest.approx([0.04, 0.06, 0.06, 0.06])
+    assert frame["p_bh"].tolist() == pytest.approx([0.04, 0.04, 0.04, 0.04])
+    assert found.top(2).to_pandas()["p_holm"].isin(frame["p_holm"]).all()
+    few = HeadMatches(rows, values[:, :3], None, "patterns similarity", "coefficient", {})
+    assert few.to_pandas()["low"].isna().all()
+    assert set(few.to_pandas()["why_no_interval"]) == {"too few: 3 prompts of at least 6"}
+    about = {"model": "m", "within": "layer", "unmatched_b": []}
+    assert "too few" in text_of_matches(replace(few, provenance=about))
 
 
 def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction) -> None:

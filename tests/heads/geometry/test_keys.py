@@ -9,8 +9,10 @@ import pytest
 import torch
 from heads.geometry.layers import layer_of, uniform, value
 from scipy.spatial import ConvexHull
+from scipy.stats import spearmanr
 
 from interp.core.errors import PromptError
+from interp.heads.geometry._received import received_per_query
 from interp.heads.geometry._selectable import selectable
 
 
@@ -92,6 +94,28 @@ def test_short_keys_receive_more_where_queries_point_away(sign) -> None:
     q[..., 0] = sign
     found = value("key_norm", layer_of(q, k, causal=False))
     assert float(found) == pytest.approx(sign)
+
+
+def test_keys_of_one_vector_are_ties_and_small_attention_is_ranked() -> None:
+    """Rounding in bfloat16, with rotary embedding, breaks no tie, and a sink makes none."""
+    x = drawn(4, 32)[torch.tensor([0, 1, 2, 3] * 6)]  # four vectors, each at six positions
+    angle = torch.arange(24)[:, None] * 10000 ** (-torch.arange(16) / 16)
+    cos, sin = angle.cos(), angle.sin()
+    turned = torch.cat([x[:, :16] * cos - x[:, 16:] * sin, x[:, 16:] * cos + x[:, :16] * sin], -1)
+    for dtype in (torch.float32, torch.bfloat16):
+        k = turned.to(dtype)[None, None]
+        layer = layer_of(drawn(1, 1, 24, 32, seed=3).to(dtype), k)
+        got = float(value("key_norm", layer))
+        received = received_per_query(layer)[0, 0]
+        kept = received.isfinite()
+        norms = x.norm(dim=-1)[kept].numpy().round(9)  # exact ties
+        assert got == pytest.approx(spearmanr(norms, received[kept]).statistic, abs=1e-3)
+    size = torch.linspace(1, 2, 24, dtype=torch.double)
+    k = torch.zeros(1, 1, 24, 4, dtype=torch.double)
+    k[..., 0] = size
+    steep = layer_of(torch.full_like(k, 40.0), k, causal=False)  # nearly all on the longest key
+    assert float(received_per_query(steep).max()) > 0.7
+    assert float(value("key_norm", steep)) == pytest.approx(1, abs=1e-12)
 
 
 def test_few_short_keys_have_no_correlation() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from attribution.graphs import tiny_llama
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import interp
 from interp.core.errors import OptionError
@@ -143,6 +144,22 @@ def test_pooled_ranks_are_those_of_all_keys_together() -> None:
             energy = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
             rank = 1 + int((energy.cumsum() <= 0.9 * energy.sum()).sum())
             assert found[site][head] == rank
+
+
+def test_a_common_part_of_all_keys_has_no_rank() -> None:
+    """Keys are centred: a bias a thousand times as long as they are changes no rank."""
+    torch.manual_seed(0)
+    config = GPT2Config(vocab_size=32, n_layer=1, n_head=2, n_embd=16, n_positions=16)
+    module = GPT2LMHeadModel(config).double().eval()
+    prompts = Prompts(((3, 9, 4, 8, 2, 7), (5, 6, 7, 1), (11, 12, 1, 2, 20)))
+    ranks = []
+    for size in (0.0, 1000.0):
+        with torch.no_grad():
+            module.transformer.h[0].attn.c_attn.bias[16:32] = size
+        [found] = pooled_ranks(interp.load(module, name="biased"), prompts, 0.9).values()
+        ranks.append(found.tolist())
+    assert ranks[0] == ranks[1]
+    assert min(ranks[0]) > 1
 
 
 def test_keys_of_rank_r_have_rank_r() -> None:

@@ -25,7 +25,7 @@ def mean(values) -> float:
     [
         ("top_keys", mean(4 / n for n in SEEN if n > 4)),
         ("budget", mean(math.ceil(0.95 * n - 1e-5) for n in SEEN if n > 1)),
-        ("span", mean(math.ceil(0.95 * n - 1e-5) - 1 for n in SEEN if n > 1)),
+        ("span", mean(math.ceil(0.95 * n - 1e-5) - 1 for n in SEEN)),
         ("spectral_gap", 0.5),  # the diagonal is 1, 1/2, 1/3, ...
         ("softmax_sensitivity", mean(math.sqrt(n - 1) / n for n in SEEN if n > 1)),
         ("score_spread", 0.0),

@@ -183,7 +183,7 @@ def test_spans_of_planted_heads() -> None:
     for ramp in (1, 4):
         found = value("adaptive_span", layer, ramp=ramp)[0]
         assert float(found[0]) == 0
-        short = sum(range(1, 10)) / (T - 1)  # rows 1 to 9 attend t back, all others 10 back
+        short = sum(range(1, 10)) / T  # rows 1 to 9 attend t back, all others 10 back
         assert 10 - ramp - 1e-6 < float(found[1]) < 10
         assert short > 0
     with pytest.raises(OptionError, match="ramp of 1"):
@@ -194,8 +194,8 @@ def test_the_mask_of_the_span_keeps_the_share() -> None:
     rng = torch.Generator().manual_seed(4)
     q, k = (torch.randn(1, 2, 30, 4, generator=rng) for _ in range(2))
     layer = layer_of(q, k)
-    pattern = layer.call.pattern()[0].double()[:, 1:]
-    far = (torch.arange(30)[1:, None] - torch.arange(30)).abs().double()
+    pattern = layer.call.pattern()[0].double()
+    far = (torch.arange(30)[:, None] - torch.arange(30)).abs().double()
     for share in (0.5, 0.9):
         for head, span in enumerate(value("adaptive_span", layer, ramp=3, share=share)[0]):
             mask = ((3 + span - far) / 3).clamp(0, 1)

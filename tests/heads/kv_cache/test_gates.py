@@ -86,6 +86,9 @@ def test_even_attention_has_the_analytic_scores(even_model) -> None:
     assert table.to_pandas()["score"].max() == pytest.approx(np.mean([4 / 32, 4 / 48]), abs=1e-6), (
         "the share of the prompt that the answer's tokens take"
     )
+    for segment in (7, 8, 11):  # the last segment is shorter
+        table = interp.score(even_model, f"citation:segment={segment}", null="none")
+        assert table.to_pandas()["score"].abs().max() < 1e-7
 
 
 def test_metrics_put_the_planted_head_first(planted_induction) -> None:

@@ -6,13 +6,20 @@ import resource
 
 import numpy as np
 import pytest
+import torch
+from attribution.graphs import tiny_llama
 
 import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.heads import needle
 from interp.heads.kv_cache.confidence import calibration_error
-from interp.heads.kv_cache.methods import RetrievalMethods, retrieval_methods
+from interp.heads.kv_cache.methods import (
+    RetrievalMethods,
+    _ends,
+    _per_kv,
+    retrieval_methods,
+)
 from interp.heads.kv_cache.patterns import write_pattern
 from interp.heads.kv_cache.sources import (
     attribute_context,
@@ -20,6 +27,7 @@ from interp.heads.kv_cache.sources import (
     random_precision,
 )
 from interp.heads.kv_cache.windows import KVHead, Window, kv_heads
+from interp.heads.trials import Trials
 
 SMALL = {"needles": 4, "depths": 2, "trainings": 2, "steps": 40, "task": "ids"}
 
@@ -67,6 +75,31 @@ def test_agreement_and_stability_of_made_rankings() -> None:
     assert stable.loc[("cache_loss", "needles"), "spearman"] < 0.6
     assert stable.loc[("retrieval", "needles"), "clusters"] == 4
     assert (("echo", "lengths")) not in stable.index
+
+
+def test_a_group_has_the_score_of_its_best_query_head() -> None:
+    model = interp.load(tiny_llama(layers=1), name="tiny")
+    [site] = model.sites
+    each = torch.arange(1.0, 2 * site.n_heads + 1).reshape(2, site.n_heads) ** 2
+    found = _per_kv(model, kv_heads(model), Trials({site: each}))
+    size = site.n_heads // site.n_kv_heads
+    assert size > 1
+    assert found.tolist() == each[:, size - 1 :: size].T.tolist()
+
+
+def test_an_interval_of_a_correlation_is_widened_to_its_estimate() -> None:
+    """Rankings of redrawn trials agree less than those of all trials, which have less noise."""
+    rng = np.random.default_rng(3)
+    heads = tuple(KVHead("d", i, 0) for i in range(30))
+    truth = np.linspace(0, 1, 30)[:, None]
+    values = {name: truth + rng.normal(0, 0.4, (30, 40)) for name in ("retrieval", "echo")}
+    clusters = {name: tuple(map(str, range(40))) for name in values}
+    made = RetrievalMethods(heads, values, clusters, {}, {}, {})
+    row = made.agreement(draws=20).iloc[0]
+    assert row["low"] <= row["spearman"] <= row["high"]
+    assert _ends([0.5, 0.6, 0.7, np.nan], 0.9) == pytest.approx((0.505, 0.9))
+    assert _ends([0.5, 0.6, 0.7], 0.1) == pytest.approx((0.1, 0.695))
+    assert np.isnan(_ends([np.nan], 0.1)).all()
 
 
 def test_bad_input_of_methods(planted_induction) -> None:

@@ -12,6 +12,7 @@ import pytest
 import interp
 from interp import planted
 from interp.core.errors import OptionError, UnknownName
+from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.causal_check.result import CausalCheck, Confirmation
 from interp.heads.roles.decide import roles
@@ -69,6 +70,32 @@ def test_a_significant_score_with_a_small_effect_gives_no_role() -> None:
     assert {x.role for x in roles(sure).assigned} == {"unclear"}
 
 
+def test_a_tiny_score_far_from_the_other_heads_gives_no_role() -> None:
+    # 0.048 over a null of 0.034, where every other head has the null: 16 spreads from the others
+    scores = [0.034, 0.0345, 0.048, 0.0335, 0.034, 0.0342]
+    table = table_of({"duplicate_token": scores}, null=0.034)
+    sure = HeadTable(table.wide().assign(p=1e-12), table.provenance)
+    assert role_of(roles(sure), 2) == "unclear"
+    [said] = statements(sure, roles(sure))
+    assert not said.found
+    assert "by less than the 0.1 attention mass that the role asks for" in said.text
+    few = Role("few", "few", "Does little.", (Need("duplicate_token", 0.01),))
+    assert role_of(roles(sure, declared=(few,)), 2) == "few"
+
+
+def test_every_role_states_its_least_effect_in_the_unit_of_the_metric() -> None:
+    for role in ROLES:
+        for need in role.needs:
+            entry = METRICS[need.metric]
+            assert need.least > 0, need.metric
+            # no more than a tenth of a bounded scale, so that a clear head cannot fail by it alone
+            ends = [abs(end) for end in (entry.low, entry.high) if end is not None]
+            if len(ends) == 2:
+                assert need.least <= 0.1 * max(ends), need.metric
+            if need.decides:
+                assert f"at least {need.least:g} {entry.unit} above its null" in role.rule
+
+
 def test_a_large_score_without_significance_gives_no_role() -> None:
     table = table_of(flat(induction=2))
     frame = table.wide().assign(p=0.02)  # below 5 %, but not over six heads
@@ -121,17 +148,19 @@ def test_a_score_below_its_null_speaks_only_for_a_role_that_asks_for_it() -> Non
     table = table_of({"induction": [0.9] * 5 + [0.1]}, null=0.88)
     frame = table.wide().assign(p=1e-12)
     assert {x.role for x in roles(HeadTable(frame, table.provenance)).assigned} == {"unclear"}
-    low = Role("dull", "dull", "Does little.", (Need("induction", "low"),))
+    low = Role("dull", "dull", "Does little.", (Need("induction", 0.1, "low"),))
     found = roles(HeadTable(frame, table.provenance), declared=(low,))
     assert role_of(found, 5) == "dull"
     assert role_of(found, 0) == "unclear"
 
 
 def test_a_new_role_is_one_entry() -> None:
-    named = Role("mover", "name-mover", "Moves names.", (Need("user_metric"),), slot=11)
+    named = Role("mover", "name-mover", "Moves names.", (Need("user_metric", 0.1),), slot=11)
     found = roles(table_of(flat(user_metric=3, induction=1)), declared=(*ROLES, named))
     assert role_of(found, 3) == "mover"
-    assert "user_metric above its null" in found.provenance["roles"]["mover"]
+    assert (
+        "user_metric at least 0.1 in its unit above its null" in found.provenance["roles"]["mover"]
+    )
 
 
 def ablation(values: list[float], sem: float = 1e-7) -> HeadTable:
@@ -221,7 +250,7 @@ def test_the_family_wise_rate_of_any_role_is_at_most_nominal() -> None:
     assert 0 < claimed <= models * 0.05 + 3 * math.sqrt(models * 0.05 * 0.95)
 
 
-METRICS = ["induction", "previous_token", "duplicate_token", "first_token", "local_window"]
+SCORED = ["induction", "previous_token", "duplicate_token", "first_token", "local_window"]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +266,7 @@ def test_planted_heads_get_their_role_and_the_others_do_not(
 ) -> None:
     built = planted.build(name, context=64, vocab=32)
     model = interp.load(built.model, name=name)
-    found = roles(interp.score(model, METRICS, null_draws=4, null_cache=False))
+    found = roles(interp.score(model, SCORED, null_draws=4, null_cache=False))
     for head in found.assigned:
         assert head.role == expected.get(built.role(head.layer, head.head), "unclear"), head.label
 
@@ -245,7 +274,7 @@ def test_planted_heads_get_their_role_and_the_others_do_not(
 def test_the_bystander_is_no_induction_head_once_it_is_ablated() -> None:
     built = planted.build("bystander", context=64, vocab=32)
     model = interp.load(built.model, name="bystander")
-    table = interp.score(model, METRICS[:2], null_draws=4, null_cache=False)
+    table = interp.score(model, SCORED[:2], null_draws=4, null_cache=False)
     [(layer, head)] = built.roles["bystander"]
     at = {(x.layer, x.head): x for x in roles(table).assigned}
     assert at[layer, head].role == "induction"  # it attends like one

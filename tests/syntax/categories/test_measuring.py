@@ -25,10 +25,11 @@ from interp.syntax.categories._measuring import (
     of_keys,
     of_links,
 )
-from interp.syntax.categories._texts import SHARED, key_codes, tokenized
+from interp.syntax.categories._texts import SHARED, Tokenized, key_codes, tokenized
 
 CATEGORIES = [n for n, e in METRICS.items() if e.group == "categories"]
 #        <s> a  b  [  (  c  )  d  ]  e
+WORDS = [-1, *range(1, 10)]
 KEYS = [-1, 0, 1, 0, 0, 1, 0, 1, 0, 0]
 LINKS = [-1, 0, *(n * SHARED + g for n, g in ((1, 7), (2, 8), (3, 7), (4, 8), (5, 7))), 0, 0, 0]
 BRACKETS = [-1, 0, 0, 1, 5, 0, 6, 0, 2, 0]
@@ -37,7 +38,9 @@ KINDS = {"keys": (of_keys, KEYS), "links": (of_links, LINKS), "brackets": (of_br
 
 def category(kind: str) -> tuple[Category, Prompts]:
     make, codes = KINDS[kind]
-    return make(kind, [np.array(codes)]), Prompts((tuple(codes),))
+    more = [[np.array(WORDS)]] if kind == "keys" else []
+    made = make(kind, [np.array(codes)], *more)
+    return made, Prompts((tuple(made.read(made.codes)[0].tolist()),))
 
 
 def scores_of(pattern: torch.Tensor) -> torch.Tensor:
@@ -93,6 +96,31 @@ def test_shares_by_hand() -> None:
     assert found == pytest.approx(np.mean(shares))
 
 
+def test_pieces_of_a_word_are_not_other_words(bracket_reader) -> None:
+    """From the end of a noun, its own beginning is neither a target nor a token to compare with."""
+    text = "A don't 1,234 ok."
+    spans = tuple(
+        Span(a, b, x) for a, b, x in ((2, 4, "V"), (4, 7, "R"), (8, 13, "N"), (8, 17, "X"))
+    )
+    pieces = ((), (0,), (2, 3), (4,), (5, 6), (8,), (9, 10), (11, 12), (14,), (15,), (16,))
+    at = Tokenized((LabelledText(text, spans),), ((0,) * 11,), (pieces,))
+    [words] = at.words()
+    assert words.tolist() == [-1, 1, 2, 3, 3, 4, 4, 4, 5, 5, 6]
+    made = of_keys("N", key_codes(at, "N"), [words])
+    [tokens] = made.read(made.codes)
+    query = np.arange(11)[:, None]
+    targets = made.target(query, np.arange(11)[None], tokens)
+    assert not targets[:, [0, 1, 2, 3, 4, 8, 9, 10]].any()
+    assert not targets[5:8].any()  # the pieces of the only N see none
+    assert targets[8, 5:8].all()
+    eligible = made.eligible(query, np.arange(11)[None], tokens)
+    assert not eligible[5:8, 5:8].any()
+    assert not eligible[4, 3]
+    # the null keeps the words of the text, with the labels of another
+    other = made.read([np.array([0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0])])[0]
+    assert (other[1:] // 2).tolist() == words[1:].tolist()
+
+
 def bracket(word: str) -> int | None:
     return 0 if word in "()[]{}" else None
 
@@ -135,7 +163,7 @@ def test_a_planted_head_reads_the_topic() -> None:
 
 def test_streamed_equals_stored(bracket_reader) -> None:
     at = tokenized(bracket_reader, topic_texts(4), 64)
-    made = of_keys("topic", key_codes(at, "topic"))
+    made = of_keys("topic", key_codes(at, "topic"), at.words())
     stored, streamed = (
         measured_categories(bracket_reader, at, [made], seed=3, draws=2, engine=e)[0]
         for e in ("stored", "streamed")
@@ -147,7 +175,7 @@ def test_streamed_equals_stored(bracket_reader) -> None:
 
 def test_batches_and_padding_change_nothing(bracket_reader) -> None:
     at = tokenized(bracket_reader, topic_texts(5), 64)
-    made = of_keys("topic", key_codes(at, "topic"))
+    made = of_keys("topic", key_codes(at, "topic"), at.words())
     one, all_ = (
         measured_categories(bracket_reader, at, [made], seed=3, draws=1, batch_size=n)[0]
         for n in (1, 5)
@@ -191,7 +219,9 @@ def test_bad_input(bracket_reader, llama_model, tmp_path) -> None:
         category_scores(bracket_reader, [strange, strange])
     at = tokenized(bracket_reader, [text, text], 8)
     with pytest.raises(PromptError, match="no token of the 2 texts is in the category"):
-        measured_categories(bracket_reader, at, [of_keys("verb", key_codes(at, "verb"))], seed=0)
+        measured_categories(
+            bracket_reader, at, [of_keys("verb", key_codes(at, "verb"), at.words())], seed=0
+        )
     with pytest.raises(OptionError, match="at least 2 documents, 2 to 6 topics"):
         topic_texts(topics=1)
     first = [LabelledText("def total(items)", (Span(0, 3, "word"),))] * 2
