@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-# Bytes of all patterns of a run, prompts and layers together, from which the CPU's compiled pass pays:
-# it saves about 10 ms per MiB and compiles in 5 s, once per machine, so eight runs of this size pay
-# for it. Below, patterns are stored, which leaves the run as it was. Processor time of a score of the eleven metrics over that of the plain
-# forward (12 layers, GPT-2 small's shape, one thread; prompts x tokens, patterns of a layer; stored,
-# streamed, fused): 1 x 16, 0.01 MiB: 1.67, 1.62, 1.54; 1 x 48, 0.11 MiB: 1.33, 1.33, 1.39; 4 x 48,
-# 0.42 MiB: 1.20, 1.05, 1.05; 1 x 128, 0.75 MiB: 1.22, 1.17, 1.11; 16 x 48, 1.7 MiB: 1.04, 0.94, 0.95;
-# 1 x 256, 3 MiB: 1.32, 1.07, 1.05. Families with attention code of their own cannot be fused and are
-# streamed above the same limit: GPT-J, BLOOM, GPT-Neo, 1 x 256: stored 1.6 to 1.7, streamed 1.07 to
-# 1.16.
+# Bytes of all patterns of a run, prompts and layers together, from which the CPU's compiled pass
+# pays: it saves about 10 ms per MiB and compiles in 5 s, once per machine, so eight runs of this
+# size pay for it. Below, patterns are stored, which leaves the run as it was. Processor time of a
+# score of the eleven metrics over that of the plain forward (12 layers, GPT-2 small's shape, one
+# thread; prompts x tokens, patterns of a layer; stored, streamed, fused): 1 x 16, 0.01 MiB: 1.67,
+# 1.62, 1.54; 1 x 48, 0.11 MiB: 1.33, 1.33, 1.39; 4 x 48, 0.42 MiB: 1.20, 1.05, 1.05; 1 x 128,
+# 0.75 MiB: 1.22, 1.17, 1.11; 16 x 48, 1.7 MiB: 1.04, 0.94, 0.95; 1 x 256, 3 MiB: 1.32, 1.07,
+# 1.05. Families with attention code of their own cannot be fused and are streamed above the same
+# limit: GPT-J, BLOOM, GPT-Neo, 1 x 256: stored 1.6 to 1.7, streamed 1.07 to 1.16.
 COMPILED_BYTES = 2**26
 ROUNDING = "activations and scores equal those of engine 'stored' up to float rounding"
 

@@ -15,6 +15,7 @@ from interp.core.errors import UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
+from interp.core.text_file import read_lines
 from interp.core.tokens import words
 from interp.heads.roles.decide import base_name
 from interp.model.segments import prompt_segments
@@ -99,8 +100,8 @@ def _prompts(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the prompts of the examples; none for a model that does not read tokens."""
     found = default_ids(model)
     if found and model.tokenizer is not None:
-        text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
-        lines = [line for line in text.splitlines() if line][:LINES]
+        lines = read_lines(folder("data") / "prompts.txt")
+        lines = [line for line in lines if line][:LINES]
         longest = min(x for x in (LONGEST, model.limit) if x)
         found += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
     return found
