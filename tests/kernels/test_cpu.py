@@ -322,7 +322,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
 def test_what_other_sources_left_in_the_cache_is_not_read(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for version in (1, 2):
-        code = f"from interp_kernels.cpu_pass import compile_pass; compile_pass({version}, False, False)"
+        code = f"from interp_kernels.cpu_pass import compile_pass; compile_pass({version}, 0, 0)"
         run = [sys.executable, "-c", code]
         subprocess.run(run, env=environment, capture_output=True, check=True)
         (index,) = tmp_path.rglob(f"*{version:08x}*.nbi")
