@@ -65,6 +65,7 @@ class _Frame:
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
             "scale": scale_image(), "made": dict(view.provenance),
+            "texts": dict(view.provenance.get("prompts", {}).get("text", {})),
         }  # fmt: skip
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)

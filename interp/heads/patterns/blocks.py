@@ -24,6 +24,7 @@ from interp.heads.patterns.capturing import (
     refuse_elsewhere,
     sequences_of,
     stack_tokens,
+    texts_of,
 )
 from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
@@ -280,7 +281,13 @@ def long_view(
     stacks = tuple(_in_blocks(name, masses, links, tokens[name], size) for name in tokens)
     made = model_provenance(model) | {
         "made_by": "interp.heads.patterns.long_view",
-        "prompts": {"design": prompts.design, "hash": prompts.hash, "n": 1, "tokens": n},
+        "prompts": {
+            "design": prompts.design,
+            "hash": prompts.hash,
+            "n": 1,
+            "tokens": n,
+            "text": texts_of(model, inputs),
+        },
         "block": size,
         "edits": list(model.active_edits),
     }

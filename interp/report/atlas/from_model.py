@@ -16,7 +16,7 @@ from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
-from interp.core.tokens import words
+from interp.core.tokens import separate_words, words
 from interp.heads.roles.decide import base_name
 from interp.model.segments import prompt_segments
 from interp.report.atlas.document import Atlas, Card, Example, Model, Nearest, Writes
@@ -244,7 +244,7 @@ class _Reading:
         return out
 
     def _named(self, ids: Tensor, values: Tensor) -> list[tuple[str, float]]:
-        tokens = words(self.model, ids.tolist())
+        tokens = separate_words(self.model, ids.tolist())
         return [(t, round(float(v), 4)) for t, v in zip(tokens, values.tolist(), strict=True)]
 
     def _circuits(self, site: Any, unembedding: Tensor, out: dict[str, Writes]) -> None:
@@ -278,9 +278,9 @@ class _Reading:
             strongest = size.topk(min(PAIRS, len(size))).indices
             logits = read[strongest] @ (right @ unembedding)
             most = logits.topk(min(KEYS, logits.shape[1]), dim=1).indices
-            tokens = words(self.model, ids[strongest].tolist())
+            tokens = separate_words(self.model, ids[strongest].tolist())
             out[label]["ov"] = [
-                (token, list(words(self.model, row.tolist())))
+                (token, list(separate_words(self.model, row.tolist())))
                 for token, row in zip(tokens, most, strict=True)
             ]
             if qk is None:
@@ -290,9 +290,9 @@ class _Reading:
             )
             strongest = scores.std(dim=1).topk(min(PAIRS, len(scores))).indices
             most = scores[strongest].topk(min(KEYS, scores.shape[1]), dim=1).indices
-            tokens = words(self.model, ids[strongest].tolist())
+            tokens = separate_words(self.model, ids[strongest].tolist())
             out[label]["qk"] = [
-                (token, list(words(self.model, ids[row].tolist())))
+                (token, list(separate_words(self.model, ids[row].tolist())))
                 for token, row in zip(tokens, most, strict=True)
             ]
 
