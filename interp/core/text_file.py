@@ -36,7 +36,7 @@ def iter_lines(path: str | Path) -> Iterator[str]:
         yield line.removesuffix("\n")
 
 
-def text_lines(text: str, *, keep_ends: bool = False) -> list[str]:
+def lines_of_text(text: str, *, keep_ends: bool = False) -> list[str]:
     """Split a text into lines, as a file with this text is split.
 
     Args:

@@ -74,9 +74,7 @@ def separate_words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
 
 def prompt_text_of(model: TokenModel, ids: Sequence[int]) -> str:
     """Decode a sequence of tokens to one text; empty without a tokenizer."""
-    if model.tokenizer is None:
-        return ""
-    return model.tokenizer.decode([*ids], clean_up_tokenization_spaces=False)
+    return "" if model.tokenizer is None else _decoded(model, ids)
 
 
 def one_word(model: TokenModel, index: int) -> str:
@@ -117,8 +115,11 @@ def _character(
 
 
 def _decoded(model: TokenModel, ids: Sequence[int]) -> str:
-    assert model.tokenizer is not None
-    return model.tokenizer.decode([*ids], clean_up_tokenization_spaces=False)
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    # an attribute of those that may drop a space before punctuation
+    kept = hasattr(tokenizer, "clean_up_tokenization_spaces")
+    return tokenizer.decode([*ids], **({"clean_up_tokenization_spaces": False} if kept else {}))
 
 
 @cache

@@ -233,7 +233,7 @@ def require_engine(model: Model, engine: str) -> None:
         )
 
 
-def pattern_bytes(model: Model, lengths: Iterable[int]) -> int:
+def all_pattern_bytes(model: Model, lengths: Iterable[int]) -> int:
     """Return the bytes of the patterns of prompts of these lengths, of all layers."""
     return 4 * sum(site.n_heads for site in model.sites) * sum(n**2 for n in lengths)
 
@@ -254,7 +254,7 @@ def fused_is_faster(model: Model, lengths: Iterable[int]) -> bool:
 
 def compiled_pass_pays(model: Model, lengths: Iterable[int]) -> bool:
     """Return True if the CPU's compiled pass runs and saves more than its compilation takes."""
-    return pattern_bytes(model, lengths) > COMPILED_BYTES and compiled_pass_runs(model)
+    return all_pattern_bytes(model, lengths) > COMPILED_BYTES and compiled_pass_runs(model)
 
 
 def compiled_pass_runs(model: Model) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.text_file import read_text, text_lines
+from interp.core.text_file import lines_of_text, read_text
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             raise PromptError(f"{path} is not a list of prompts")
         return [(f"entry {number}", row) for number, row in enumerate(rows, 1)]
     found: list[tuple[str, Any]] = []
-    for number, line in enumerate(text_lines(content), 1):
+    for number, line in enumerate(lines_of_text(content), 1):
         if not line.strip():
             continue
         row: Any = line

@@ -15,7 +15,7 @@ from interp.causal.task_rows import task_rows
 from interp.core.errors import PromptError
 from interp.core.prompt_file import read_objects, read_prompt_file
 from interp.core.prompts import from_file
-from interp.core.text_file import iter_lines, read_lines, read_text, text_lines
+from interp.core.text_file import iter_lines, lines_of_text, read_lines, read_text
 from interp.model.recorded.corpus import corpus_ids, number_of_prompts
 
 FIRST = "one\u2028two\x85three\x0cfour\x1cfive"
@@ -33,9 +33,9 @@ def file(tmp_path) -> Path:
 def test_a_line_ends_where_editors_end_it_and_the_mark_is_no_text(file) -> None:
     assert read_text(file) == f"{FIRST}\n\n{SECOND}\n"
     assert read_lines(file) == [*iter_lines(file)] == [FIRST, "", SECOND]
-    assert text_lines(file.read_bytes().decode("utf-8-sig")) == [FIRST, "", SECOND]
-    assert text_lines("a\rb\r\nc\x0c\n", keep_ends=True) == ["a\r", "b\r\n", "c\x0c\n"]
-    assert text_lines("") == []
+    assert lines_of_text(file.read_bytes().decode("utf-8-sig")) == [FIRST, "", SECOND]
+    assert lines_of_text("a\rb\r\nc\x0c\n", keep_ends=True) == ["a\r", "b\r\n", "c\x0c\n"]
+    assert lines_of_text("") == []
 
 
 def test_prompts_recordings_and_tasks_read_the_same_two_texts(file) -> None:

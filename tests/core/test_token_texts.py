@@ -112,6 +112,6 @@ def test_the_text_stands_above_its_tokens(capsys) -> None:
     from interp.cli.coloured import print_attribution
 
     print_attribution(attribution(), 1)
-    assert capsys.readouterr().out.splitlines()[1] == "text: ab [U+202E]dc[U+2066] [U+200F]"
+    assert capsys.readouterr().out.splitlines()[0] == "text: ab [U+202E]dc[U+2066] [U+200F]"
     shown_page = attribution_page([attribution()])
     assert shown_page.index('<p class="prompt">ab ') < shown_page.index('<p class="text">')

@@ -11,7 +11,7 @@ import interp
 from interp.core.errors import NonFiniteError, StatisticsError
 from interp.core.prompts import Prompts, repeats
 from interp.core.registry import METRICS
-from interp.heads.engine import ROUNDING, pattern_bytes
+from interp.heads.engine import ROUNDING, all_pattern_bytes
 from interp.heads.scoring import choose_engine
 
 ELEVEN = [name for name, entry in METRICS.items() if entry.group == "detectors"]
@@ -26,7 +26,7 @@ def loaded(family: str, kernel: str = "sdpa") -> interp.Model:
 def long_prompts(model: interp.Model) -> Prompts:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 60, (2, LONG), generator=generator).tolist()
-    assert pattern_bytes(model, [LONG]) > SMALL
+    assert all_pattern_bytes(model, [LONG]) > SMALL
     return Prompts((tuple(ids[0]), tuple(ids[1][: LONG - 17])))
 
 

@@ -20,11 +20,11 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.heads.patterns.capturing import (
     edited_notes,
+    input_texts,
     named_heads,
     refuse_elsewhere,
     sequences_of,
     stack_tokens,
-    texts_of,
 )
 from interp.heads.patterns.links import PER_QUERY, strongest_links
 from interp.heads.patterns.result import View
@@ -286,7 +286,7 @@ def long_view(
             "hash": prompts.hash,
             "n": 1,
             "tokens": n,
-            "text": texts_of(model, inputs),
+            "text": input_texts(model, inputs),
         },
         "block": size,
         "edits": list(model.active_edits),

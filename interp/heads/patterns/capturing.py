@@ -86,7 +86,7 @@ def view(
         "prompts": {
             "design": "given",
             "tokens": {name: len(tokens) for name, tokens in sequences.items()},
-            "text": texts_of(model, inputs),
+            "text": input_texts(model, inputs),
         },
         "edits": list(model.active_edits),
     }
@@ -276,7 +276,7 @@ def sequences_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, tuple[str
     }
 
 
-def texts_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, str]:
+def input_texts(model: Model, inputs: Mapping[str, Any]) -> dict[str, str]:
     """Return the input texts by role, each up to `SHOWN` characters; none without a tokenizer."""
     ids = {"source": inputs.get("input_ids"), "target": inputs.get("decoder_input_ids")}
     whole = {
