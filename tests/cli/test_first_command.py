@@ -97,4 +97,17 @@ def test_without_numba_the_note_names_the_extra(run, monkeypatch) -> None:
     monkeypatch.setattr(compiling, "why_not", lambda _: why)
     monkeypatch.setattr(compiling, "COMPILED_BYTES", 0)
     shown = run("score", "planted:induction", "-m", "entropy", "--null", "none")
-    assert f"read by PyTorch operations, which is slower: {why}" in shown.stderr
+    assert f"PyTorch operations read long prompts, which is slower: {why}" in shown.stderr
+
+
+def test_the_first_line_comes_before_torch_is_imported() -> None:
+    code = (
+        "import sys, interp.cli.commands.score as score\n"
+        "from interp.cli.main import main\n"
+        "def say(text, err):\n"
+        "    sys.exit('torch was imported' if 'torch' in sys.modules else 0)\n"
+        "score.say = say\n"
+        "main(['score'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

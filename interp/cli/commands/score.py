@@ -236,19 +236,19 @@ def score(
     options["pictures"] = PicturePrompts.asked(*given)
     if options["pictures"] and (options["prompt_file"] or options["context"]):
         raise OptionError("--image and --audio exclude --prompt-file and --context")
-    from interp.cli.batch import ScoreRun
-
     loading: Loading = options.pop("loading")
     if not sources:
         from interp import bundled
 
         quiet = options["quiet"] or form is not None
         sources = tuple(f"bundled:{name}" for name in bundled.names())
-        if not quiet:  # before the imports below, which take seconds
-            say(_bundled_note(bundled.names(), bundled.names("images")), err=True)
         if not sources:
             raise OptionError("this installation has no bundled models; name a model to score")
+        if not quiet:  # before the imports below, which take seconds
+            say(_bundled_note(bundled.names(), bundled.names("images")), err=True)
         out = DEFAULT_OUT if out is None and form is None else out
+    from interp.cli.batch import ScoreRun
+
     loading.require_storable(out)
     labels = source_labels(sources, options.pop("names"))
     loading.require_device()
@@ -273,9 +273,8 @@ def score(
 
 def _bundled_note(texts: list[str], images: list[str]) -> str:
     """Return what the command without a model scores, and what it leaves out."""
-    scored = ", ".join(texts)
+    said = f"interp: scoring {len(texts)} bundled models that read text ({', '.join(texts)})"
+    if not images:
+        return said
     others = " and ".join(f"bundled:{name}" for name in images)
-    return (
-        f"interp: scoring {len(texts)} bundled models that read text ({scored}); loading torch. "
-        f"{others} read images: interp vision bundled:{images[0]}"
-    )
+    return f"{said}; {others} read images: interp vision bundled:{images[0]}"
