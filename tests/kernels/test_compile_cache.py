@@ -93,3 +93,15 @@ def test_without_a_writable_folder_it_compiles_and_says_what_to_do(tmp_path) -> 
     assert "for this process alone" in line
     assert "set NUMBA_CACHE_DIR" in line
     assert not list(tmp_path.rglob("*.nbi"))
+
+
+@pytest.mark.slow
+def test_what_is_not_asked_for_is_not_compiled(tmp_path) -> None:
+    code = (
+        "from interp_kernels import cpu_pass, cpu_rows; cpu_pass.attend(False, False); "
+        "parts = (cpu_pass.columns, cpu_rows.add_rows, cpu_rows.add_top, cpu_rows.add_moments); "
+        "print([len(x.signatures) for x in parts], len(cpu_rows.soft_weights.signatures))"
+    )
+    value, lines = ended(start(tmp_path, code))
+    assert value == "[0, 0, 0, 0] 1"
+    assert len(lines) == 1
