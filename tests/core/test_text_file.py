@@ -10,7 +10,7 @@ import pytest
 
 import interp
 from interp.attribution.evaluation.run import read_texts
-from interp.causal.influence.texts import texts_of
+from interp.causal.influence.texts import count_texts, texts_of
 from interp.causal.task_rows import task_rows
 from interp.core.errors import PromptError
 from interp.core.prompt_file import read_objects, read_prompt_file
@@ -43,6 +43,7 @@ def test_prompts_recordings_and_tasks_read_the_same_two_texts(file) -> None:
     assert list(read_prompt_file(file)) == [FIRST, SECOND]
     assert read_texts(file) == [FIRST, SECOND]
     assert [text.content for text in texts_of(file) if text.content] == [FIRST, SECOND]
+    assert count_texts(file) == 3  # an empty line of a corpus is a text without tokens
     assert [row["prompt"] for row in task_rows(str(file))] == [FIRST, SECOND]
     prompts = from_file(file, model)
     assert list(prompts.ids) == [*corpus_ids(file, model, None)]

@@ -76,7 +76,7 @@ def count_texts(given: Any) -> int | None:
     """Count the texts, if that is possible before they are read."""
     if isinstance(given, Path):
         jsonl = given.suffix.lower() == ".jsonl"
-        return sum(1 for _, line in _lines(given) if line.strip() or not jsonl)
+        return sum(1 for line in iter_lines(given) if line.strip() or not jsonl)
     return len(given) if isinstance(given, Sequence) else None
 
 
