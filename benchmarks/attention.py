@@ -93,7 +93,7 @@ def first_call() -> list[float] | None:
     """
     code = (
         "import time, torch; begin = time.perf_counter(); from interp_kernels import cpu_pass; "
-        "cpu_pass.attend({}); print(time.perf_counter() - begin)"
+        "cpu_pass.attend({0}, {0}); print(time.perf_counter() - begin)"
     )
     found: list[list[float]] = []
     for _ in range(3):

@@ -71,7 +71,9 @@ def explain_difference(
     if not given:
         raise PromptError("no prompts given; give at least one")
     if other_model is None and other_prompts is None:
-        raise OptionError("there is nothing to compare with: give other_model, or other_prompts")
+        raise OptionError(
+            "there is nothing to compare with: give other_model (--other), or other_prompts"
+        )
     if len(beside) != len(given):
         raise OptionError(
             f"{len(given)} prompts and {len(beside)} other prompts; give one for each pair"

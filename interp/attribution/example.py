@@ -14,7 +14,7 @@ from torch import Tensor
 from interp.attribution.target import Target, parse_target
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import words
+from interp.core.tokens import prompt_text_of, words
 from interp.model.inputs import takes
 from interp.model.locate.sites import Site
 from interp.model.softmax_view import softmax_view
@@ -183,6 +183,7 @@ class Example:
         """Return the entries of provenance about the example."""
         return {
             "ids": list(self.ids),
+            "prompt": prompt_text_of(self.model, self.ids),
             "target": self.target.name,
             "value": self.value,
             "unit": self.target.unit,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.text_file import read_lines
 
 MEASURES = ("loss", "accuracy", "logit-difference", "answer-probability", "kl-to-clean")
 FIELDS = ("prompt", "answer", "wrong", "corrupted", "position", "cluster", "roles")
@@ -48,11 +49,7 @@ def task_rows(source: str, measure: str | None = None) -> list[dict[str, Any]]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     rows = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"cannot read {path}: {error}") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         if path.suffix == ".txt":

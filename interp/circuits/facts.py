@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from interp.circuits.tasks.wording import prompt_ids
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import prompt_text
+from interp.core.text_file import lines_of_text
 from interp.core.tokens import token_id
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def read_facts(path: Path) -> list[Fact]:
         if path.suffix.lower() == ".json":
             rows = json.loads(text)
         else:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            rows = [json.loads(line) for line in lines_of_text(text) if line.strip()]
     except ValueError as error:
         raise PromptError(f"{path} is not JSON ({error}); {EXPECTED}") from error
     if not isinstance(rows, list):

@@ -14,9 +14,10 @@ import numpy as np
 from interp.circuits.methods._ranking import marked
 from interp.circuits.published_comparison import PublishedComparison
 from interp.core.doors import behind
-from interp.core.errors import OptionError, StoreError, UnknownName
+from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
+from interp.core.text_file import read_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -185,8 +186,8 @@ def read_published(path: Path) -> Published:
         StoreError: The file cannot be read, or lacks a field; the message names it.
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        told = tomllib.loads(read_text(path))
+    except (PromptError, tomllib.TOMLDecodeError) as error:
         raise StoreError(f"{path} cannot be read as a circuit: {error}") from error
     if "format" in told:
         return _found(path)

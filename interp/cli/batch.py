@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
+from interp.cli.compiling import compile_while_loading, guessed_lengths, why_slow
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.picture_prompts import PicturePrompts
-from interp.cli.printing import scored_text
+from interp.cli.printing import say_scores, scored_text
 from interp.cli.progress import Voice
 from interp.cli.score_keys import score_keys
 from interp.cli.segment_metrics import with_their_segments
@@ -39,7 +40,6 @@ from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
 
 SAFE = "run the same command again to resume"
 LONG = 2048  # number of tokens above which a run is announced
-MANY = 3  # metrics that are omitted for one reason are named in one sentence above this number
 
 
 @dataclass
@@ -74,6 +74,8 @@ class ScoreRun:
     shard: Shard | None = None
     part: Shard | None = None  # of the prompts, in a worker
     ray: str | None = None  # address of a Ray cluster
+    signs: bool = False  # it was said what brackets and ± mean
+    slow: bool = False  # it was said that numba is missing
 
     @property
     def single(self) -> bool:
@@ -118,7 +120,9 @@ class ScoreRun:
         if options.get("shard") is not None and store is None:
             raise OptionError("--shard needs --out, the folder that all jobs write to")
         if options.get("ray") is not None:
-            _require_ray(options["ray"], store)
+            from interp.cli.ray_tasks import require_cluster
+
+            require_cluster(options["ray"], store)
         options["texts"] = tuple(texts)
         return cls(bounds, store=store, voice=voice, prompt_file=prompt_file, **options)
 
@@ -174,8 +178,14 @@ class ScoreRun:
             finally:
                 if printing and len(self.done) > before:
                     table = HeadTable.concat(self.done[before:])
-                    click.echo(scored_text(table, self.listed, self.by))
+                    self.signs = say_scores(
+                        scored_text(table, self.listed, self.by), self.voice, known=self.signs
+                    )
 
+        lengths = guessed_lengths(self.prompt_file, self.context)
+        patterned = any(b.patterned() for b in self.metrics)
+        if patterned and self.engine != "stored" and self.loading.on_cpu:
+            compile_while_loading(lengths)
         self.failed += each_model(sources, self.voice, work)
 
     def score_model(self, source: str, name: str) -> None:
@@ -301,11 +311,8 @@ class ScoreRun:
         for label, reason in lacking.items():
             alike.setdefault(reason.removeprefix(f"{label}: "), []).append(label)
         for reason, labels in alike.items():
-            if len(labels) > MANY:  # one sentence for all
-                self.voice.note(f"{', '.join(labels)} are omitted on {model.name}: {reason}")
-                continue
-            for label in labels:
-                self.voice.note(f"{label} is omitted on {model.name}: {lacking[label]}")
+            verb = "is" if len(labels) == 1 else "are"
+            self.voice.note(f"{', '.join(labels)} {verb} omitted on {model.name}: {reason}")
         if maps := maps_of(model):
             self.voice.note(f"{model.name}: {', '.join(maps)} are not one softmax; their patterns "
                             "are absolute shares |M| / sum |M| of signed maps")  # fmt: skip
@@ -337,6 +344,9 @@ class ScoreRun:
         if not patterned or not isinstance(prompts, Prompts):
             return
         require_memory(model, prompts, patterned, self.engine)
+        if not self.slow and (why := why_slow(model, prompts)) is not None:
+            self.slow = True
+            self.voice.note(why)
         longest = max(map(len, prompts.ids))
         if model.context is not None and longest > model.context:
             self.voice.note(
@@ -392,12 +402,3 @@ class ScoreRun:
                 "could resume"
             )
         return f"{self.kept} results are stored in {self.store.folder}; {SAFE}"
-
-
-def _require_ray(address: str, store: Store | None) -> None:
-    """Raise OptionError unless the cluster answers and results have a folder that it sees."""
-    from interp.cli.ray_tasks import require_cluster
-
-    if store is None and address not in ("local", "auto"):
-        raise OptionError("--ray needs --out, a folder that all machines of the cluster see")
-    require_cluster(address)

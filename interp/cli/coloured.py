@@ -45,14 +45,17 @@ def print_attribution(one: Attribution, top: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from interp.core.tokens import shown, visible
     from interp.draw.colours import palette
-    from interp.report.tokens import residual_text, scale_of, shown
+    from interp.report.tokens import residual_text, scale_of
 
+    if text := one.provenance.get("prompt"):
+        click.echo(f"text: {shown(str(text))}")
     console = Console(highlight=False, soft_wrap=True)
     scale = scale_of(one)
     colours = palette(scale.signed, "light")
     unit = one.provenance.get("unit", "")
-    click.echo(f"{one.method}: {one.target} = {one.value:.4g} {unit}".rstrip())
+    click.echo(visible(f"{one.method}: {one.target} = {one.value:.4g} {unit}").rstrip())
     line = Text("  ")
     for token, at, special in zip(one.tokens, scale.bins(one.scores), one.special, strict=True):
         dark = abs(at - (16 if scale.signed else 0)) > (9 if scale.signed else 18)

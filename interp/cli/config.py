@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.text_file import read_text
 
 _NOT_FROM_FILE = {"config", "help", "debug"}
 
@@ -41,10 +42,10 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
         UnknownName: a key is not an option of the command.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise OptionError(f"--config {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        found = tomllib.loads(read_text(path))
+    except PromptError as error:
+        raise OptionError(f"--config: {error}") from error
+    except tomllib.TOMLDecodeError as error:
         raise OptionError(f"--config {path} is not valid TOML: {error}") from error
     options = _options(ctx.command)
     known = {**options, "models": sources}

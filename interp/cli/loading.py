@@ -41,6 +41,11 @@ class Loading:
     remote: str | None = None  # the nnsight server that runs the model, or "local"
     tp_plan: str | None = None  # spreads heads over the processes of torchrun
 
+    @property
+    def on_cpu(self) -> bool:
+        """True if the model runs in this process on the CPU."""
+        return self.device in (None, "cpu") and self.device_map is None and self.remote is None
+
     def load(self, source: str, name: str) -> Model:
         """Return the model, not yet checked; raises InterpError."""
         from interp.model.content import hold

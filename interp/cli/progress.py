@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.context import DEBUG
+from interp.cli.wrapping import say
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
+SOON = 5.0  # seconds until the first of them
 
 
 class Voice:
@@ -35,11 +37,11 @@ class Voice:
     def note(self, text: str) -> None:
         """Print a note that is not an error."""
         if not self.quiet:
-            click.echo(f"interp: {text}", err=True)
+            say(f"interp: {text}", err=True)
 
     def error(self, text: str, error: BaseException | None = None) -> None:
         """Print an error in one line, also when quiet; with its traceback when debugging."""
-        click.echo(f"interp: error: {text}", err=True)
+        say(f"interp: error: {text}", err=True)
         if self.debug and error is not None:
             import traceback
 
@@ -49,7 +51,8 @@ class Voice:
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a bar per model and one for the current step; they disappear when it is done.
 
-        If no bar can be drawn, as in a file, a line every `EVERY` seconds reports the progress.
+        If no bar can be drawn, as in a file, a line reports the progress after `SOON` seconds and
+        then every `EVERY`.
         """
         from rich.console import Console
         from rich.progress import (
@@ -81,7 +84,7 @@ class Voice:
         )
         with progress:
             tasks: dict[str, int] = {}
-            said = time.monotonic()
+            said = time.monotonic() - EVERY + SOON
 
             def tell(what: str, done: int, total: int) -> None:
                 nonlocal said

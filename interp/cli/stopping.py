@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.wrapping import say
 from interp.core.errors import DamagedKept, KeptWarning
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def kept_warnings_as_notes() -> Iterator[None]:
         quiet = context is not None and context.params.get("quiet")
         if str(message) not in said and (not quiet or issubclass(category, DamagedKept)):
             said.add(str(message))
-            click.echo(f"interp: {message}", err=True)
+            say(f"interp: {message}", err=True)
 
     with warnings.catch_warnings():
         before, warnings.showwarning = warnings.showwarning, show

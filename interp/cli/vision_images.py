@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import read_lines
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -86,7 +87,7 @@ def _drawn(model: Model, number: int, seed: int) -> Any:
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [line.strip() for line in read_lines(path)]
     found = [line for line in found if line]
     if not found:
         raise PromptError(f"{path} holds no text; give one text per line")
@@ -99,8 +100,8 @@ def _cues(
     """Return the class each image's cue suggests, from a CSV of image and class."""
     from interp.heads.vision.images import checked_labels, classes_by_text, has_classes
 
-    with path.open(encoding="utf-8", newline="") as file:
-        given = {row[0]: row[1].strip() for row in csv.reader(file) if len(row) == 2}
+    rows = csv.reader(read_lines(path))
+    given = {row[0]: row[1].strip() for row in rows if len(row) == 2}
     missing = [name for name in names if name not in given]
     if missing:
         raise OptionError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from interp.core.errors import PromptError
+from interp.core.text_file import lines_of_text, read_text
 
 _FIELDS = {"prompt", "tokens", "cluster"}
 Item = TypeVar("Item")
@@ -33,14 +34,7 @@ def prompt_text(path: Path) -> str:
     Raises:
         PromptError: the file is missing, empty or not UTF-8.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
-        ) from error
+    text = read_text(path)
     if not text.strip():
         raise PromptError(f"{path} holds no text")
     return text
@@ -56,7 +50,7 @@ def read_prompt_file(path: Path) -> FilePrompts:
         PromptError: the file is missing, empty or not UTF-8, or a line of a `.jsonl` file is not
             such an object.
     """
-    lines = [(i, x) for i, x in enumerate(prompt_text(path).splitlines(), 1) if x.strip()]
+    lines = [(i, x) for i, x in enumerate(lines_of_text(prompt_text(path)), 1) if x.strip()]
     if path.suffix.lower() != ".jsonl":
         return FilePrompts(text for _, text in lines)
     rows = [_checked(path, i, text) for i, text in lines]
@@ -87,7 +81,7 @@ def read_objects(path: str | Path, like: str, make: Callable[[dict[str, Any]], I
         PromptError: the file is missing or empty, or a line is wrong; the line is named.
     """
     found = []
-    for line, text in enumerate(prompt_text(Path(path)).splitlines(), 1):
+    for line, text in enumerate(lines_of_text(prompt_text(Path(path))), 1):
         if not text.strip():
             continue
         where = f"{path}, line {line}"

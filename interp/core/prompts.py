@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.tokens import words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -312,4 +313,4 @@ def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:
     """Decode tokens to text, one by one; ids in brackets where there is no tokenizer."""
     if model.tokenizer is None:
         return [f"<{t}>" for t in prompts]
-    return [model.tokenizer.decode([t]) for t in prompts]
+    return [*words(model, prompts)]

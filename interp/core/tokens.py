@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from interp.core.errors import PromptError
@@ -39,16 +41,112 @@ def token_id(model: TokenModel, token: str | int) -> int:
 
 def show(model: TokenModel, index: int) -> str:
     """Return a token as a quoted text, or its id."""
-    return f"token {index}" if model.tokenizer is None else repr(model.tokenizer.decode([index]))
+    return f"token {index}" if model.tokenizer is None else repr(one_word(model, index))
 
 
 def words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
-    """Decode tokens to the texts that appear in the prompt; ids without a tokenizer."""
+    """Decode the tokens of a sequence to the texts that appear in it; ids without a tokenizer.
+
+    A character of several tokens is named by each of them, with the number of the piece: the four
+    bytes of an emoji as two tokens are "🙂[1/2]" and "🙂[2/2]".
+    """
     if model.tokenizer is None:
         return tuple(map(str, ids))
-    return tuple(model.tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids)
+    known = {i: one_word(model, i) for i in dict.fromkeys(ids)}
+    partial = {i for i in known if is_piece(model, i)}
+    found, pieces = [known[i] for i in ids], [i in partial for i in ids]
+    at = 0
+    while at < len(found):
+        text, n = _character(model, ids, pieces, at) if pieces[at] else ("", 1)
+        if n > 1:
+            found[at : at + n] = (f"{text}[{k}/{n}]" for k in range(1, n + 1))
+        at += n
+    return tuple(found)
+
+
+def separate_words(model: TokenModel, ids: Sequence[int]) -> tuple[str, ...]:
+    """Decode tokens that do not follow each other, such as the likeliest; ids without a tokenizer.
+
+    A piece of a character is named by its bytes: "<F0 9F>".
+    """
+    return tuple(str(i) if model.tokenizer is None else one_word(model, i) for i in ids)
+
+
+def prompt_text_of(model: TokenModel, ids: Sequence[int]) -> str:
+    """Decode a sequence of tokens to one text; empty without a tokenizer."""
+    return "" if model.tokenizer is None else _decoded(model, ids)
+
+
+def one_word(model: TokenModel, index: int) -> str:
+    """Decode a token; a piece of a character to its bytes in hexadecimal, where these are known."""
+    if not is_piece(model, index):
+        return _decoded(model, [index])
+    name = getattr(model.tokenizer, "convert_ids_to_tokens", lambda _: None)(index)
+    if isinstance(name, str) and (byte := re.fullmatch(r"<0x([0-9A-F]{2})>", name)):
+        return f"<{byte[1]}>"
+    if isinstance(name, str) and name and all(sign in _bytes() for sign in name):
+        return f"<{bytes(_bytes()[sign] for sign in name).hex(' ').upper()}>"
+    return _decoded(model, [index])
+
+
+def is_piece(model: TokenModel, index: int) -> bool:
+    """Return True if a token alone is not whole characters of UTF-8."""
+    return LOST in _decoded(model, [index])
+
+
+LOST = "\ufffd"
+"""Sign that a tokenizer puts in place of bytes that are no character."""
+_LONGEST = 12  # tokens of one character with the marks and joiners that follow in the same tokens
+
+
+def _character(
+    model: TokenModel, ids: Sequence[int], pieces: Sequence[bool], at: int
+) -> tuple[str, int]:
+    """Return the text of the fewest tokens from `at` that are whole characters, and their number.
+
+    The number is 1 where there are none: the bytes of the prompt are no text there.
+    """
+    for end in range(at + 2, min(at + _LONGEST, len(ids)) + 1):
+        if not pieces[end - 1]:
+            break
+        if LOST not in (text := _decoded(model, ids[at:end])):
+            return text, end - at
+    return "", 1
+
+
+def _decoded(model: TokenModel, ids: Sequence[int]) -> str:
+    tokenizer = model.tokenizer
+    assert tokenizer is not None
+    # an attribute of those that may drop a space before punctuation
+    kept = hasattr(tokenizer, "clean_up_tokenization_spaces")
+    return tokenizer.decode([*ids], **({"clean_up_tokenization_spaces": False} if kept else {}))
+
+
+@cache
+def _bytes() -> dict[str, int]:
+    """Return the byte that each sign of a byte-level vocabulary stands for.
+
+    Printable signs of Latin-1 stand for themselves, the other bytes for signs from U+0100 on.
+    """
+    own = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in own]
+    return {chr(byte): byte for byte in own} | {chr(256 + i): x for i, x in enumerate(others)}
+
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+
+
+def visible(text: str) -> str:
+    """Name characters that reorder or hide the text around them, such as [U+202E].
+
+    A right-to-left override in a prompt would otherwise reverse the line that shows it. The joiners
+    of emoji are kept.
+    """
+    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
 
 
 def shown(token: str) -> str:
-    """Return a token with visible signs for line ends, tabs and an empty text."""
-    return token.replace("\n", "⏎").replace("\t", "⇥") or "∅"
+    """Return a token with visible signs for line ends, tabs, controls and an empty text."""
+    return visible(token.replace("\n", "⏎").replace("\t", "⇥")) or "∅"

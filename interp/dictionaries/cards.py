@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts, bos_id
-from interp.core.tokens import words
+from interp.core.tokens import separate_words, words
 from interp.dictionaries.activations import FIRST, activation_rows
 from interp.dictionaries.card_result import FeatureCard, FeatureCards, FeatureExample
 from interp.dictionaries.card_weights import WithNull, decoder_shares, logit_effects
@@ -200,7 +200,7 @@ def _logits(model: Model, found: WithNull | None, i: int, k: int) -> dict[str, A
     row, both = found.values[i], []
     for largest in (True, False):
         best = row.topk(min(k, len(row)), largest=largest)
-        both.append(tuple(zip(words(model, best.indices.tolist()), best.values.tolist(),
+        both.append(tuple(zip(separate_words(model, best.indices.tolist()), best.values.tolist(),
                               strict=True)))  # fmt: skip
     return {
         "promoted": both[0], "suppressed": both[1], "logit_effect": float(row.abs().max()),

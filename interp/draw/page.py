@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from interp.core.tokens import visible
 from interp.draw.svg import element
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def render(
 ) -> str:
     """Fill a template that extends `page.jinja2`, which escapes all texts.
 
+    Characters that would reorder or hide the text around them are named.
+
     Args:
         template: The name of a file in the folder `templates`, without its suffix.
         title: The title of the page.
@@ -41,7 +44,7 @@ def render(
     context = _DEFAULTS | context
     script = Markup("".join(asset(f"{name}.js") for name in (scripts and ("make", *scripts))))
     context |= {"title": title, "style": Markup(style_sheet() + styles), "script": script}
-    return _templates().get_template(f"{template}.jinja2").render(context)
+    return visible(_templates().get_template(f"{template}.jinja2").render(context))
 
 
 def phrased(name: str, *values: Any) -> Markup:

@@ -8,7 +8,7 @@ of the model's own kernel. All evaluate the same definitions, so they give the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -43,15 +43,16 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-# "auto" fuses scores if patterns of a layer are larger. Processor time of a score of the eleven
-# metrics over that of the plain forward (12 layers, GPT-2 small's shape, one thread; prompts x
-# tokens, size of the patterns; stored, streamed, fused): 1 x 16, 0.01 MiB: 1.67, 1.62, 1.54;
-# 1 x 48, 0.11 MiB: 1.33, 1.33, 1.39; 4 x 48, 0.42 MiB: 1.20, 1.05, 1.05; 1 x 128, 0.75 MiB: 1.22,
-# 1.17, 1.11; 16 x 48, 1.7 MiB: 1.04, 0.94, 0.95; 1 x 256, 3 MiB: 1.32, 1.07, 1.05. Below, stored
-# leaves the run as it was and compiles nothing. Families with attention code of their own cannot be
-# fused and are streamed above the same limit: GPT-J, BLOOM, GPT-Neo, 1 x 256: stored 1.6 to 1.7,
-# streamed 1.07 to 1.16.
-FUSED_BYTES = 2**18
+# Bytes of all patterns of a run, prompts and layers together, from which the CPU's compiled pass
+# pays: it saves about 10 ms per MiB and compiles in 5 s, once per machine, so eight runs of this
+# size pay for it. Below, patterns are stored, which leaves the run as it was. Processor time of a
+# score of the eleven metrics over that of the plain forward (12 layers, GPT-2 small's shape, one
+# thread; prompts x tokens, patterns of a layer; stored, streamed, fused): 1 x 16, 0.01 MiB: 1.67,
+# 1.62, 1.54; 1 x 48, 0.11 MiB: 1.33, 1.33, 1.39; 4 x 48, 0.42 MiB: 1.20, 1.05, 1.05; 1 x 128,
+# 0.75 MiB: 1.22, 1.17, 1.11; 16 x 48, 1.7 MiB: 1.04, 0.94, 0.95; 1 x 256, 3 MiB: 1.32, 1.07,
+# 1.05. Families with attention code of their own cannot be fused and are streamed above the same
+# limit: GPT-J, BLOOM, GPT-Neo, 1 x 256: stored 1.6 to 1.7, streamed 1.07 to 1.16.
+COMPILED_BYTES = 2**26
 ROUNDING = "activations and scores equal those of engine 'stored' up to float rounding"
 
 ENGINES = {"stored": "reference", "streamed": "auto", "fused": "auto"}
@@ -232,16 +233,28 @@ def require_engine(model: Model, engine: str) -> None:
         )
 
 
-def fused_is_faster(model: Model, pattern_bytes: int) -> bool:
+def all_pattern_bytes(model: Model, lengths: Iterable[int]) -> int:
+    """Return the bytes of the patterns of prompts of these lengths, of all layers."""
+    return 4 * sum(site.n_heads for site in model.sites) * sum(n**2 for n in lengths)
+
+
+def fused_is_faster(model: Model, lengths: Iterable[int]) -> bool:
     """Return True if "fused" is the fastest engine: on every layer, in the CPU's compiled pass.
 
     Nothing else may look at the run: edits and captures need the model's own attention output.
+
+    Args:
+        model: the model.
+        lengths: tokens of each prompt of the run.
     """
-    if pattern_bytes <= FUSED_BYTES or model.active_edits or tap_is_open():
+    if model.active_edits or tap_is_open() or not compiled_pass_pays(model, lengths):
         return False
-    if any(site.recorded or site.watched or site.kind != "softmax" for site in model.sites):
-        return False
-    return compiled_pass_runs(model)
+    return not any(site.recorded or site.watched or site.kind != "softmax" for site in model.sites)
+
+
+def compiled_pass_pays(model: Model, lengths: Iterable[int]) -> bool:
+    """Return True if the CPU's compiled pass runs and saves more than its compilation takes."""
+    return all_pattern_bytes(model, lengths) > COMPILED_BYTES and compiled_pass_runs(model)
 
 
 def compiled_pass_runs(model: Model) -> bool:

@@ -15,9 +15,8 @@ from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.heads.declaration import NULLS, BoundAnalysis, Metric, Null, asked_metrics, bound
 from interp.heads.engine import (
-    FUSED_BYTES,
     applies,
-    compiled_pass_runs,
+    compiled_pass_pays,
     fused_is_faster,
     require_engine,
 )  # fmt: skip
@@ -176,7 +175,8 @@ def choose_engine(
     """Return the engine; "auto" streams if a layer's patterns exceed 16 MiB.
 
     It stores patterns of custom code that cannot be recomputed. With `may_fuse`, for callers
-    that need nothing but the reductions, it fuses or streams smaller ones too where that is faster.
+    that need nothing but the reductions, it fuses or streams many smaller ones too, where that is
+    faster.
 
     Raises:
         OptionError: the engine is not available for the model.
@@ -194,11 +194,12 @@ def choose_engine(
     if not isinstance(prompts, Prompts) or all(site.recorded for site in model.sites):
         return "stored"
     batch, length = largest_batch(prompts, batch_size)
-    size = 4 * batch * model.n_heads * length**2
-    if may_fuse and fused_is_faster(model, size):
+    lengths = [len(ids) for ids in prompts.ids]
+    if may_fuse and fused_is_faster(model, lengths):
         return "fused"
-    compiled = may_fuse and compiled_pass_runs(model)
-    return "streamed" if size > (FUSED_BYTES if compiled else STORED_BYTES) else "stored"
+    stored = 4 * batch * model.n_heads * length**2 <= STORED_BYTES
+    compiled = may_fuse and compiled_pass_pays(model, lengths)
+    return "stored" if stored and not compiled else "streamed"
 
 
 def largest_batch(prompts: Prompts, batch_size: int) -> tuple[int, int]:

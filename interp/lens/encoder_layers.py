@@ -17,7 +17,7 @@ from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.result import Result
-from interp.core.tokens import words
+from interp.core.tokens import separate_words, words
 from interp.model.content import model_provenance, result_provenance, tensors_hash
 from interp.model.given import takes_model
 from interp.model.hooks.calls import precise
@@ -162,7 +162,7 @@ def decoder_lens(
             if not found:
                 real = right[0] >= 0
                 ids = logits[0, : right.shape[1]].argmax(-1)[real].tolist()
-                tops.append(words(model, ids))
+                tops.append(separate_words(model, ids))
         off = float((logits - own).abs().max())
         if off > _CLOSE * float(own.abs().max()):
             raise UnreadableAttention(

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
 from interp.core.result import Result
-from interp.core.tokens import token_id
+from interp.core.tokens import separate_words, token_id
 from interp.lens.finish import finish, model_layers, one_input, predicting_stack, texts
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -169,7 +169,7 @@ def logit_lens(
         texts(model, ids),
         ("embedding", *(f"layer {layer}" for layer in layers)),
         top,
-        tuple(tuple(texts(model, row.tolist()) for row in depth) for depth in top),
+        tuple(tuple(separate_words(model, row.tolist()) for row in depth) for depth in top),
         torch.stack(values).numpy(),
         None if wanted is None else texts(model, [wanted])[0],
         torch.stack(logits).numpy() if logits else None,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import LoadError, OptionError, PromptError
+from interp.model.image_files import read_image
 from interp.model.inputs import (
     PICTURES,
     SOUNDS,
@@ -172,18 +173,12 @@ def _pictures(images: Any) -> list[list[Any]]:
 
 
 def _picture(x: Any, number: int) -> Any:
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise OptionError("reading images needs pillow: pip install pillow") from error
     if isinstance(x, (str, Path)):
-        try:
-            with Image.open(x) as file:
-                return file.convert("RGB")
-        except UnidentifiedImageError as error:
-            raise PromptError(f"{x} is not an image that pillow can read") from error
-        except OSError as error:
-            raise PromptError(f"{x} cannot be read: {error.strerror or error}") from error
+        return read_image(x).convert("RGB")
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise OptionError("images need pillow: pip install 'interp[images]'") from error
     if isinstance(x, Image.Image):
         if x.mode != "RGB":
             raise PromptError(

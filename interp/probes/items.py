@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import object_of_line, prompt_text
 from interp.core.prompts import Prompts
+from interp.core.text_file import lines_of_text
 from interp.probes.context import ContextItem, last_row_features, lookback_features
 from interp.probes.features import HeadFeatures, metric_features, output_features
 
@@ -83,7 +84,7 @@ def read_probe_items(path: str | Path, *, labelled: bool = True) -> ProbeItems:
         PromptError: the file is missing or a line is wrong; its number is given.
     """
     path, rows = Path(path), []
-    for number, line in enumerate(prompt_text(path).splitlines(), 1):
+    for number, line in enumerate(lines_of_text(prompt_text(path)), 1):
         if line.strip():
             rows.append(_row(f"{path}, line {number}", line, labelled))
     if len({"context" in row for row in rows}) > 1:

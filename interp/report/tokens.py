@@ -75,8 +75,10 @@ def _contents(one: Attribution, top: int) -> list[Markup]:
     unit = f"{one.unit}; bars from {scale.low:.3g} to {scale.high:.3g}"
     columns = ["position", ("token", "token"), "", "score"]
     flag = {"class_": "warning", "role": "note"} if one.incomplete else {}
+    text = str(one.provenance.get("prompt", ""))
     return [
-        pair_list(about), spans(one), element("p", scale_text(one), class_="note"),
+        *([element("p", text, class_="prompt")] if text else []), pair_list(about),
+        spans(one), element("p", scale_text(one), class_="note"),
         element("p", residual_text(one), **flag),
         table(columns, lines, f"Largest {len(lines)}", unit),
         fold(f"Every token as a table ({len(one.tokens):,})",

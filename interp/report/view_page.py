@@ -65,6 +65,7 @@ class _Frame:
             "sections": [static_section(at, stack) for at, stack in enumerate(view.stacks)],
             "blocks": any(stack.block > 1 for stack in view.stacks),
             "scale": scale_image(), "made": dict(view.provenance),
+            "texts": _texts(view.provenance.get("prompts")),
         }  # fmt: skip
         self.size = len(self.filled([], LetterBlocks(), "").encode()) + 4_000
         self.size += sum(len(json.dumps([s.queries, s.keys])) for s in view.stacks)
@@ -79,6 +80,12 @@ class _Frame:
             notes=[*self.view.notes, attention_warning()], precision=told,
             data=as_json(data), blobs=store.blobs, **self.fixed,
         )  # fmt: skip
+
+
+def _texts(prompts: object) -> dict[str, str]:
+    """Return the texts by role that the provenance of a captured view holds."""
+    found = prompts.get("text") if isinstance(prompts, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _first(view: View) -> list[int] | None:

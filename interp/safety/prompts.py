@@ -17,6 +17,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.text_file import lines_of_text, read_text
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -204,10 +205,7 @@ class _Bad(str):
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:
-    try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"prompts cannot be read from {path}: {error}") from error
+    content = read_text(path)
     if path.suffix == ".json":
         try:
             rows = json.loads(content)
@@ -217,7 +215,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             raise PromptError(f"{path} is not a list of prompts")
         return [(f"entry {number}", row) for number, row in enumerate(rows, 1)]
     found: list[tuple[str, Any]] = []
-    for number, line in enumerate(content.splitlines(), 1):
+    for number, line in enumerate(lines_of_text(content), 1):
         if not line.strip():
             continue
         row: Any = line

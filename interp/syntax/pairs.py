@@ -12,7 +12,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.result import Result
+from interp.core.text_file import read_lines
 from interp.model.edits import zero
 from interp.model.given import takes_model
 from interp.syntax.attention import Progress
@@ -153,11 +153,9 @@ def read_pairs(path: str | os.PathLike, *, n: int | None = None) -> list[Minimal
         StoreError: the file does not exist, or a line lacks a field; its number is given.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is not UTF-8 text: {error}") from error
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+        lines = read_lines(os.fspath(path))
+    except PromptError as error:
+        raise StoreError(str(error)) from error
     out = []
     for number, line in enumerate(lines, start=1):
         if not line.strip() or (n is not None and len(out) == n):

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from numba import njit
+
+from interp.core.numba_code import compiled_by_numba
 
 Array = np.ndarray
 LEAST = -1e30  # score of an edge that must not be used
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def prim(score: Float[Array, "word word"]) -> Int[Array, " word"]:
     """Return each word's parent in the maximum spanning tree grown from word 0.
 
@@ -47,7 +48,7 @@ def prim(score: Float[Array, "word word"]) -> Int[Array, " word"]:
     return parent
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def prim_all(scores: Float[Array, "head word word"]) -> Int[Array, "head word"]:
     """Run `prim` for every head."""
     out = np.empty(scores.shape[:2], np.int64)
@@ -56,7 +57,7 @@ def prim_all(scores: Float[Array, "head word word"]) -> Int[Array, "head word"]:
     return out
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array, " word"]:
     """Return each word's head in the maximum directed spanning tree rooted at `root`.
 
@@ -107,7 +108,7 @@ def arborescence(score: Float[Array, "dependent head"], root: int) -> Int[Array,
     return heads
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def _cycle(choice: Array, live: Array, root: int, top: int) -> Array:
     """Return the nodes of one cycle among the choices as a mask; all False without a cycle."""
     member = np.zeros(len(choice), np.bool_)
@@ -127,7 +128,7 @@ def _cycle(choice: Array, live: Array, root: int, top: int) -> Array:
     return member
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def _contract(w: Array, edge: Array, choice: Array, live: Array, member: Array, c: int) -> None:
     """Compute the edges between the new node c, which replaces a cycle, and all active nodes.
 
@@ -148,7 +149,7 @@ def _contract(w: Array, edge: Array, choice: Array, live: Array, member: Array, 
                 edge[:, x, c] = edge[:, x, v]
 
 
-@njit(cache=True)
+@compiled_by_numba()
 def arborescence_all(
     scores: Float[Array, "head dependent word"], root: int
 ) -> Int[Array, "head word"]:

@@ -70,7 +70,7 @@ def missing() -> str | None:
     """Name the missing one of numba and the BLAS of scipy or torch, or return None."""
     for package in ("numba", "scipy", "threadpoolctl"):
         if importlib.util.find_spec(package) is None:
-            return f"{package} is not installed; pip install {package}"
+            return f"{package} is not installed; pip install 'interp[kernels]'"
     return None
 
 
@@ -194,7 +194,8 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     block, tile = rows_within(request, sizes), tile_size(shape, sizes)[1]
     call, library = Call(attention, reductions, sizes), blas()
     rare = is_rare(attention, reductions)
-    compiled, asked = attend(rare), True if rare else None
+    summed = bool(sizes.columns)
+    compiled, flags = attend(rare, summed), [True if asked else None for asked in (rare, summed)]
     numbers = call.numbers(library, block, tile)
     threads, lock, works = torch.get_num_threads(), Lock(), deque["Work"]()
     sums = [columns.numpy() for columns in call.columns]
@@ -209,7 +210,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
             own = np.zeros((1, columns.shape[1]))
             results = results._replace(columns=own)
         with library.one_thread():
-            compiled(plans[number], asked, *given[task.batch], task.given, results, work)
+            compiled(plans[number], *flags, *given[task.batch], task.given, results, work)
         if task.shared:
             with lock:
                 columns[task.heads.start] += own[0]

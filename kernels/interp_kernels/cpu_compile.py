@@ -10,15 +10,14 @@ import contextlib
 import gc
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -72,13 +71,38 @@ def uncollected() -> Iterator[None]:
 QUIET = "INTERP_KERNELS_QUIET"  # environment variable that silences the line about a compilation
 
 
+class Said(event.Listener):
+    """Line on stderr before a compilation; a function that is read from the cache starts none."""
+
+    def __init__(self, dispatcher: Any) -> None:
+        self.dispatcher, self.done = dispatcher, bool(os.environ.get(QUIET))
+
+    def on_start(self, event: Any) -> None:
+        """Say once that a compilation begins; its parts are compilations of their own."""
+        if self.done:
+            return
+        self.done = True
+        folder = self.dispatcher.stats.cache_path
+        where = (
+            "for this process alone: neither its folder nor the user's cache folder can be "
+            "written; set NUMBA_CACHE_DIR to a folder that can"
+            if folder is None
+            else f"once per machine (stored in {folder})"
+        )
+        told = f"interp_kernels: compiling the CPU kernel, about 5 s of processor time, {where}"
+        print(told, file=sys.stderr, flush=True)
+
+    def on_end(self, event: Any) -> None:
+        """Say nothing."""
+
+
 def built(function: Callable[..., Any], signature: Any, **options: Any) -> Any:
     """Return a function compiled for one signature, or read from numba's cache.
 
     The cache is written once per machine: files are replaced whole, so that processes that compile
     at once, or are interrupted, leave either the old or the new one. A damaged cache is written
     anew; where it cannot be written, the function is compiled in every process. A compilation is
-    reported in one line on stderr.
+    announced in one line on stderr.
     """
     try:
         dispatcher = njit(cache=True, **options)(function)
@@ -86,17 +110,13 @@ def built(function: Callable[..., Any], signature: Any, **options: Any) -> Any:
         if "cannot cache" not in str(error):
             raise
         dispatcher = njit(**options)(function)  # no folder for a cache is writable
-    start = time.perf_counter()
-    with uncollected():
+    with uncollected(), event.install_listener("numba:compile", Said(dispatcher)):
         try:
             dispatcher.compile(signature)
         except Exception as error:
             if not dispatcher.overloads:
                 _without_damage(dispatcher, signature, error)
-    hits = dispatcher.stats.cache_hits
     dispatcher.disable_compile()
-    if not hits:
-        _report(time.perf_counter() - start, dispatcher)
     return dispatcher
 
 
@@ -112,18 +132,3 @@ def _without_damage(dispatcher: Any, signature: Any, error: Exception) -> None:
     except OSError:  # it is compiled and cannot be stored: the disk is full or read-only
         if not dispatcher.overloads:
             raise
-
-
-def _report(seconds: float, dispatcher: Any) -> None:
-    if os.environ.get(QUIET):
-        return
-    folder = dispatcher.stats.cache_path
-    name = dispatcher.py_func.__qualname__
-    kept = folder is not None and any(Path(folder).glob(f"*{name}*.nbi"))
-    where = (
-        f"once per machine (stored in {folder})"
-        if kept
-        else "for this process alone: neither its folder nor the user's cache folder can be "
-        "written; set NUMBA_CACHE_DIR to a folder that can"
-    )
-    print(f"interp_kernels: compiled the CPU kernel in {seconds:.1f} s, {where}", file=sys.stderr)

@@ -120,11 +120,12 @@ _INTO = [_array(_REAL, 3), _array(_REAL, 3), _array(_INT, 3), _array(_DOUBLE, 2)
 _WORK = [*(_array(_REAL, 2),) * 2, _array(_DOUBLE, 2), *(_array(_REAL, 2),) * 7, _array(_INT, 1)]
 
 
-def signature(rare: bool) -> Any:
-    """Return types of the inputs of the pass; with `rare` None, rare code is left out."""
+def signature(rare: bool, summed: bool) -> Any:
+    """Return types of the inputs of the pass; a flag that is None leaves its code out."""
     return types.void(
         from_dtype(NUMBERS),
         types.boolean if rare else types.none,
+        types.boolean if summed else types.none,
         *(_array(_REAL, 3, "A"),) * 3,  # q, k, v: head, position, d
         types.NamedTuple(_GIVEN, Given),
         types.NamedTuple(_INTO, Into),

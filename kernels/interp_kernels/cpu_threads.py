@@ -12,10 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
-
-import torch
 
 Task = TypeVar("Task")
 Team = Callable[[Callable[[], None], int], None]
@@ -50,7 +49,9 @@ def share_out(perform: Callable[[Task], None], tasks: Sequence[Task], threads: i
 
 def torch_library() -> ctypes.CDLL | None:
     """Return the library of torch's operations, as in the wheels for Linux."""
-    path = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    found = find_spec("torch")  # compiling the pass needs no torch, whose import takes seconds
+    assert found is not None, "the package needs it"
+    path = Path(str(found.origin)).parent / "lib" / "libtorch_cpu.so"
     return ctypes.CDLL(str(path)) if path.exists() else None
 
 

@@ -327,7 +327,7 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_there(
         patch.setattr(os, "replace", full)
         result = run(*command)
     assert result.exit_code == 1
-    [line] = [x for x in result.stderr.splitlines() if "error" in x]
+    [line] = [x for x in result.stderr.splitlines() if "error:" in x]
     assert "no space left" in line
     assert "previous_token" in result.stdout, "what could not be kept is printed"
     assert [key.metric for key in Store(tmp_path / "out").keys()] == ["entropy"]  # noqa: SIM118

@@ -46,11 +46,15 @@ def test_sources_are_printed(run) -> None:
 
 def test_bad_input(run, tmp_path) -> None:
     (tmp_path / "file").write_text("")
+    three = tmp_path / "three.jsonl"
+    three.write_text("".join(f'{{"tokens": [{i}, 6, 7, 8, 9, 6, 7, 8]}}\n' for i in range(3)))
     for asked, words in (
         (("--budget", "1"), "too small"),
         (("--budget", "many"), "is not a size"),
         (("--budget", "50%", "--max-loss", "1"), "give one of --budget and --max-loss"),
         (("--sources", "--budget", "50%"), "--sources makes no plan"),
+        (("--level", "0.5"), "--level is for the bound of a plan"),
+        (("--budget", "50%", "--prompt-file", three), "or a lower level (--level)"),
         (("--export", tmp_path, "--format", "kvpress"), "layout duo only"),
         (("--budget", "50%", "--export", tmp_path / "file" / "x"), "file"),
         (("--published", tmp_path / "nowhere", "--task", "ids"), "nowhere"),

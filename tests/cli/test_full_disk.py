@@ -37,7 +37,7 @@ def test_nothing_is_lost_and_the_next_run_goes_on(full_disk: Path, run, llama_fo
     command = ("score", llama_folder, "-m", METRICS, "--null", "none", "--out", full_disk / "out")
     result = run(*command)
     assert result.exit_code == 1, result.stderr
-    [line] = [x for x in result.stderr.splitlines() if "error" in x]
+    [line] = [x for x in result.stderr.splitlines() if "error:" in x]
     assert "no space left" in line
     kept = {key.metric for key in Store(full_disk / "out").paths()}
     assert kept < set(METRICS.split(","))

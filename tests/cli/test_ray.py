@@ -10,10 +10,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from interp.cli import ray_tasks
 from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask
+from interp.core.errors import OptionError
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed (the extra `ray`)"
@@ -45,7 +48,39 @@ def test_without_ray_the_remedy_is_named(errors, llama_folder, tmp_path, monkeyp
         "score", llama_folder, "-m", "entropy", "-o", tmp_path / "out", "--ray", "local"
     )
     assert code != 0
-    assert "--ray needs the package ray; install it: pip install ray" in said
+    assert "--ray needs the package ray; install it: pip install 'interp[ray]'" in said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError("AF_UNIX path length cannot exceed 107 bytes"), Exception("died"), SystemExit(1)],
+)
+def test_a_cluster_that_does_not_start_is_one_line(monkeypatch, capfd, error) -> None:
+    def init(**options):
+        os.write(2, b"[raylet] Traceback (most recent call last):\n  no space left\n")
+        raise error
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    with pytest.raises(OptionError, match=r"^Ray's cluster does not start: .*; score without"):
+        ray_tasks._connect("local", {})
+    assert capfd.readouterr().err == ""
+    with pytest.raises(OptionError, match=r"^Ray's cluster at auto fails: "):
+        ray_tasks._connect("auto", {})
+
+
+@installed
+def test_what_ray_raises_when_its_folder_is_unusable_is_one_line(
+    errors, llama_folder, tmp_path, monkeypatch
+) -> None:
+    long = tmp_path / ("x" * 100)  # a socket's path has at most 107 bytes
+    long.mkdir()
+    monkeypatch.setenv("RAY_TMPDIR", str(long))
+    code, said = errors(
+        "score", llama_folder, "-m", "entropy", "-o", tmp_path / "out", "--ray", "local"
+    )
+    assert code == 2
+    assert len(said) == 1
+    assert "Ray's cluster does not start: " in said[0]
 
 
 class Voice:

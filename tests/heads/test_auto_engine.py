@@ -11,11 +11,12 @@ import interp
 from interp.core.errors import NonFiniteError, StatisticsError
 from interp.core.prompts import Prompts, repeats
 from interp.core.registry import METRICS
-from interp.heads.engine import FUSED_BYTES, ROUNDING
+from interp.heads.engine import ROUNDING, all_pattern_bytes
 from interp.heads.scoring import choose_engine
 
 ELEVEN = [name for name, entry in METRICS.items() if entry.group == "detectors"]
-LONG = 200  # tokens: patterns of the tiny models exceed FUSED_BYTES
+LONG = 200  # tokens
+SMALL = 2**18  # bytes: less than the patterns of a tiny model on so many tokens
 
 
 def loaded(family: str, kernel: str = "sdpa") -> interp.Model:
@@ -25,8 +26,14 @@ def loaded(family: str, kernel: str = "sdpa") -> interp.Model:
 def long_prompts(model: interp.Model) -> Prompts:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(3, 60, (2, LONG), generator=generator).tolist()
-    assert 4 * 2 * model.n_heads * LONG**2 > FUSED_BYTES
+    assert all_pattern_bytes(model, [LONG]) > SMALL
     return Prompts((tuple(ids[0]), tuple(ids[1][: LONG - 17])))
+
+
+@pytest.fixture
+def pays_early(monkeypatch) -> None:
+    """The compiled pass pays from the patterns of a tiny model on."""
+    monkeypatch.setattr("interp.heads.engine.COMPILED_BYTES", SMALL)
 
 
 def chosen(model: interp.Model, prompts: Prompts) -> str:
@@ -55,6 +62,7 @@ def test_every_engine_gives_the_stored_numbers(family, engine) -> None:
     np.testing.assert_allclose(other, stored, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.usefixtures("pays_early")
 def test_auto_takes_the_fused_pass_for_scores_of_large_patterns() -> None:
     model = loaded("llama")
     prompts = long_prompts(model)
@@ -72,6 +80,17 @@ def test_auto_takes_the_fused_pass_for_scores_of_large_patterns() -> None:
     np.testing.assert_allclose(*scores, rtol=1e-5, atol=1e-7)
 
 
+def test_a_first_run_on_the_default_prompts_compiles_nothing(monkeypatch) -> None:
+    monkeypatch.setattr("interp_kernels.cpu.in_one_pass", lambda *_: pytest.fail("it compiles"))
+    for name in ("refusal", "induction"):
+        model = interp.load(f"bundled:{name}")
+        prompts = repeats(model)
+        assert chosen(model, prompts) == "stored"
+        interp.score(model, ELEVEN, prompts, null="none")
+    assert chosen(model, repeats(model, n=16, longest=600, beyond=True)) == "fused"
+
+
+@pytest.mark.usefixtures("pays_early")
 def test_auto_leaves_the_output_to_the_model_where_others_read_it() -> None:
     model = loaded("llama")
     prompts = long_prompts(model)

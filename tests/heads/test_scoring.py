@@ -165,7 +165,7 @@ def test_provenance_names_the_engine_that_ran(family, stored, streamed, monkeypa
     monkeypatch.setattr(scoring_module, "fused_is_faster", lambda *_: False)
     for room, (expected, used) in ((scoring_module.STORED_BYTES, stored), (0, streamed)):
         monkeypatch.setattr(scoring_module, "STORED_BYTES", room)
-        monkeypatch.setattr(scoring_module, "FUSED_BYTES", room)
+        monkeypatch.setattr(engine, "COMPILED_BYTES", room)
         calls.clear()
         table = interp.score(model, "entropy", null="none")
         (about,) = table.provenance.values()

@@ -270,7 +270,7 @@ def test_the_collector_is_left_as_it_was(monkeypatch, before):
     try:
         (gc.enable if before else gc.disable)()
         with pytest.raises(RuntimeError, match="something else"):
-            cpu_pass.compile_pass(1, False)
+            cpu_pass.compile_pass(1, False, False)
         assert gc.isenabled() == before
     finally:
         (gc.enable if was else gc.disable)()
@@ -288,7 +288,7 @@ def test_compiled_without_a_cache_where_none_can_be_written(monkeypatch):
 
     monkeypatch.setattr(cpu_compile, "njit", njit)
     with pytest.raises(KeyError, match="made without a cache"):
-        cpu_pass.compile_pass(1, False)
+        cpu_pass.compile_pass(1, False, False)
     assert [bool(o.get("cache")) for o in asked] == [True, False]
 
     def broken(**options):
@@ -296,22 +296,22 @@ def test_compiled_without_a_cache_where_none_can_be_written(monkeypatch):
 
     monkeypatch.setattr(cpu_compile, "njit", broken)
     with pytest.raises(RuntimeError, match="something else"):
-        cpu_pass.compile_pass(1, False)
+        cpu_pass.compile_pass(1, False, False)
 
 
 @pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path):
     code = (
         "from interp_kernels.cpu_pass import attend; "
-        "stats = [attend(rare).stats for rare in {}]; "
+        "stats = [attend(*flags).stats for flags in {}]; "
         "print(*(len(s.cache_hits) for s in stats), *(len(s.cache_misses) for s in stats))"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for asked, hits_and_misses in (
-        ("[False]", "0 1"),
-        ("[False]", "1 0"),
-        ("[False, True]", "1 0 0 1"),
-        ("[True, False]", "1 1 0 0"),
+        ("[(0, 0)]", "0 1"),
+        ("[(0, 0)]", "1 0"),
+        ("[(0, 0), (0, 1)]", "1 0 0 1"),
+        ("[(0, 1), (0, 0)]", "1 1 0 0"),
     ):
         run = [sys.executable, "-c", code.format(asked)]
         done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
@@ -322,7 +322,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
 def test_what_other_sources_left_in_the_cache_is_not_read(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for version in (1, 2):
-        code = f"from interp_kernels.cpu_pass import compile_pass; compile_pass({version}, False)"
+        code = f"from interp_kernels.cpu_pass import compile_pass; compile_pass({version}, 0, 0)"
         run = [sys.executable, "-c", code]
         subprocess.run(run, env=environment, capture_output=True, check=True)
         (index,) = tmp_path.rglob(f"*{version:08x}*.nbi")

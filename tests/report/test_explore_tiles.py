@@ -75,7 +75,7 @@ def test_tiles_of_every_kind_of_mask_and_bias(loaded, family, attention):
 
 @pytest.mark.parametrize("fused_from", [0, 10**12])
 def test_a_dropped_layer_is_captured_again(bundled_induction, monkeypatch, fused_from):
-    monkeypatch.setattr("interp.heads.engine.FUSED_BYTES", fused_from)
+    monkeypatch.setattr("interp.heads.engine.COMPILED_BYTES", fused_from)
     model, ids = bundled_induction, ids_of(bundled_induction, 700)
     one = 700 * 4 * 16 * (8 + 4)  # queries and keys of one layer
     session = Session(model, memory=one + 200_000)
@@ -106,7 +106,7 @@ def test_memory_grows_with_the_length_and_not_with_its_square(bundled_induction)
 
 def test_a_fused_pass_gives_the_same_tiles_and_the_next_token(bundled_induction, monkeypatch):
     model, ids = bundled_induction, ids_of(bundled_induction, 700)
-    monkeypatch.setattr("interp.heads.engine.FUSED_BYTES", 0)
+    monkeypatch.setattr("interp.heads.engine.COMPILED_BYTES", 0)
     session = Session(model)
     found = session.prompt(ids)
     assert session._asked.shown.fused

@@ -95,7 +95,7 @@ def test_an_image_is_shown_as_the_model_sees_it(run_view, tmp_path, vit) -> None
 def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> None:
     model = interp.load(FAMILIES["vit"].model("sdpa"), name="vit", check=False)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(OptionError, match="pip install pillow"):
+    with pytest.raises(OptionError, match=r"pip install 'interp\[images\]'"):
         image_inputs(model, "vit", tmp_path / "x.png")
 
 

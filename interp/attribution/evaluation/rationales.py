@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import PromptError
+from interp.core.text_file import read_lines
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -88,10 +89,7 @@ def read_rationales(path: str | Path) -> list[Rationale]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return [x for x in path.read_text(encoding="utf-8").splitlines() if x.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"{path} cannot be read as annotations: {error}") from error
+    return [x for x in read_lines(path) if x.strip()]
 
 
 def _documents(folder: Path) -> dict[str, tuple[str, ...]]:

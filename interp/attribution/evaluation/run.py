@@ -48,6 +48,7 @@ from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.core.rank_statistics import spearman
 from interp.core.steps import finishing
+from interp.core.text_file import read_lines
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
 
@@ -180,13 +181,7 @@ def read_texts(given: str | Path | Sequence[str]) -> list[str]:
         PromptError: the file cannot be read, or there are no texts.
     """
     if isinstance(given, (str, Path)):
-        try:
-            lines = Path(given).read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise PromptError(
-                f"{given} cannot be read as a file of texts, one per line: {error}"
-            ) from error
-        found = [line.strip() for line in lines if line.strip()]
+        found = [line.strip() for line in read_lines(given) if line.strip()]
         if not found:
             raise PromptError(f"{given} holds no text; write one text per line")
         return found

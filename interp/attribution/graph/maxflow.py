@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
-from numba import njit
+
+from interp.core.numba_code import compiled_by_numba
 
 Array = np.ndarray
 TINY = 1e-15
 """Free capacity of an edge, as a share of the largest, below which the edge counts as full."""
 
-_compiled: Any = njit(cache=True, error_model="numpy")
+_compiled: Any = compiled_by_numba(error_model="numpy")
 
 
 @_compiled

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError, PromptError, UnknownName
+from interp.core.text_file import iter_lines
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -75,14 +76,14 @@ def count_texts(given: Any) -> int | None:
     """Count the texts, if that is possible before they are read."""
     if isinstance(given, Path):
         jsonl = given.suffix.lower() == ".jsonl"
-        return sum(1 for _, line in _lines(given) if line.strip() or not jsonl)
+        return sum(1 for line in iter_lines(given) if line.strip() or not jsonl)
     return len(given) if isinstance(given, Sequence) else None
 
 
 def _of_file(path: Path) -> Iterator[Text]:
     number = 0
     jsonl = path.suffix.lower() == ".jsonl"
-    for at, line in _lines(path):
+    for at, line in enumerate(iter_lines(path), 1):
         if not jsonl:
             yield Text(number, at, line)
         elif not line.strip():
@@ -92,19 +93,6 @@ def _of_file(path: Path) -> Iterator[Text]:
         number += 1
     if number == 0:
         raise PromptError(f"{path} contains no text")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers from 1, without the end of line."""
-    at = 0
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for at, line in enumerate(lines, 1):
-                yield at, line.removesuffix("\n")
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text after line {at}: {error.reason}") from error
 
 
 def _parsed(line: str, where: str) -> Any:

@@ -16,6 +16,7 @@ from interp.circuits.named._task import LEAST, without_scores
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.resources import folder
+from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def natural_texts(model: Model, n: int, longest: int, seed: int) -> Prompts:
         PromptError: no line has enough tokens.
     """
     longest = min(x for x in (longest, model.limit, model.context) if x)
-    text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
-    whole = Prompts.of([line for line in text.splitlines() if line], model)
+    lines = read_lines(folder("data") / "prompts.txt")
+    whole = Prompts.of([line for line in lines if line], model)
     order = np.random.default_rng([seed, 33]).permutation(len(whole))
     kept = tuple(
         tuple(whole.ids[i][:longest]) for i in order if len(whole.ids[i]) >= FEWEST

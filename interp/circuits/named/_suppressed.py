@@ -14,6 +14,7 @@ from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts, repeats
 from interp.core.resources import folder
+from interp.core.text_file import read_lines
 from interp.heads.trials import Lab, Trials
 from interp.lens.direct_effects import LogitRead, against, direct_effects
 from interp.lens.finish import Finish, finish, predicting_stack
@@ -111,8 +112,8 @@ def _prompts(model: Model, n: int, longest: int, seed: int) -> Prompts:
     longest = min(x for x in (longest, model.limit, model.context) if x)
     if model.tokenizer is None:
         return repeats(model, n=n, longest=longest // 2, seed=seed)
-    text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
-    whole = Prompts.of([line for line in text.splitlines() if line], model)
+    lines = read_lines(folder("data") / "prompts.txt")
+    whole = Prompts.of([line for line in lines if line], model)
     rng = np.random.default_rng([seed, 33])
     order = [i for i in rng.permutation(len(whole)) if len(whole.ids[i]) >= SHORTEST][:n]
     cut = tuple(tuple(whole.ids[i][:longest]) for i in order)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.tasks.template_file import read_templates
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import read_lines
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -32,16 +33,13 @@ def count_pairs(path: Path) -> int:
     Raises:
         PromptError: The file cannot be read, or has too few pairs to hold some out.
     """
-    try:
-        told = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"cannot read {path}: {error}") from error
+    lines = read_lines(path)
     if path.suffix == ".py":
         return 0
     if path.suffix == ".toml":
         read_templates(path)
         return 0
-    n = sum(bool(line.strip()) for line in told.splitlines())
+    n = sum(bool(line.strip()) for line in lines)
     _enough(path, n)
     return n
 

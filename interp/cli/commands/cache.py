@@ -43,6 +43,12 @@ def common_options(function: Any) -> Any:
     help="Plan for the smallest cache whose loss per token rises by at most this on new prompts; "
     "without a plan, the bound of each head's budget (0.01 by default).",
 )
+@click.option(
+    "--level",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    help="With a plan: probability with which the bound holds for a new prompt (default 0.95); a "
+    "higher one needs more prompts.",
+)
 @click.option("--cards", is_flag=True, help="With --max-loss: cards of the heads, and no plan.")
 @click.option(
     "--sources",
@@ -111,13 +117,7 @@ def cache(
     a card per head with the measured loss when its cache keeps a sink and a window only. With
     --budget or --max-loss: which heads keep everything, and a bound on the loss of new prompts.
     """
-    planned = (budget is not None or max_loss is not None) and not cards
-    if budget is not None and (cards or max_loss is not None):
-        raise OptionError("give one of --budget and --max-loss, and --cards only with --max-loss")
-    if sources and (planned or cards or options["export"]):
-        raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
-    if options["export"] is not None and not planned and options["layout"] != "duo":
-        raise OptionError("without a plan, --export writes trained gates in the layout duo only")
+    planned = _planned(budget, max_loss, cards, sources, options)
     loading.require_device()
     import_first(imports)
     voice = voice_of(quiet)
@@ -150,6 +150,22 @@ def cache(
             result.save(folder / f"{stem}.json")
 
 
+def _planned(
+    budget: str | None, max_loss: float | None, cards: bool, sources: bool, options: dict[str, Any]
+) -> bool:
+    """Return True if a plan is asked for; raises OptionError for options that exclude others."""
+    planned = (budget is not None or max_loss is not None) and not cards
+    if budget is not None and (cards or max_loss is not None):
+        raise OptionError("give one of --budget and --max-loss, and --cards only with --max-loss")
+    if options["level"] is not None and not planned:
+        raise OptionError("--level is for the bound of a plan; give --budget or --max-loss")
+    if sources and (planned or cards or options["export"]):
+        raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
+    if options["export"] is not None and not planned and options["layout"] != "duo":
+        raise OptionError("without a plan, --export writes trained gates in the layout duo only")
+    return planned
+
+
 def _plan(
     model: Model,
     prompts: FilePrompts | None,
@@ -165,6 +181,7 @@ def _plan(
             model,
             prompts,
             **asked,
+            level=options["level"] or 0.95,
             length=options["length"],
             sink=options["sink"],
             recents=options["recents"] or one,

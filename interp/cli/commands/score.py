@@ -22,6 +22,7 @@ from interp.cli.loading import (
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.cli.picture_prompts import PicturePrompts, picture_options
 from interp.cli.value_types import OUT_FOLDER, PromptFile
+from interp.cli.wrapping import say
 from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 from interp.core.order import BY
@@ -218,7 +219,8 @@ def score(
 ) -> None:
     """Score every head of each MODEL.
 
-    MODEL is a folder, a hub id, bundled:, planted: or variant:NAME; without it, all bundled models.
+    MODEL is a folder, a hub id, bundled:, planted: or variant:NAME; without it, all bundled models
+    that read text.
     Prompts are random tokens repeated twice unless --prompt-file, --image or --audio is given. What
     was found and what was not is printed in at most ten lines per model: the roles of heads, with
     intervals and nulls.
@@ -234,16 +236,19 @@ def score(
     options["pictures"] = PicturePrompts.asked(*given)
     if options["pictures"] and (options["prompt_file"] or options["context"]):
         raise OptionError("--image and --audio exclude --prompt-file and --context")
-    from interp.cli.batch import ScoreRun
-
     loading: Loading = options.pop("loading")
     if not sources:
         from interp import bundled
 
+        quiet = options["quiet"] or form is not None
         sources = tuple(f"bundled:{name}" for name in bundled.names())
         if not sources:
             raise OptionError("this installation has no bundled models; name a model to score")
+        if not quiet:  # before the imports below, which take seconds
+            say(_bundled_note(bundled.names(), bundled.names("images")), err=True)
         out = DEFAULT_OUT if out is None and form is None else out
+    from interp.cli.batch import ScoreRun
+
     loading.require_storable(out)
     labels = source_labels(sources, options.pop("names"))
     loading.require_device()
@@ -264,3 +269,12 @@ def score(
     batch = ScoreRun.prepare(out=out, loading=loading, **options)
     batch.listed = top if verbose else None
     context.exit(batch.run(labels, form=form))
+
+
+def _bundled_note(texts: list[str], images: list[str]) -> str:
+    """Return what the command without a model scores, and what it leaves out."""
+    said = f"interp: scoring {len(texts)} bundled models that read text ({', '.join(texts)})"
+    if not images:
+        return said
+    others = " and ".join(f"bundled:{name}" for name in images)
+    return f"{said}; {others} read images: interp vision bundled:{images[0]}"

@@ -14,6 +14,7 @@ from interp.cli.value_types import PromptFile
 from interp.cli.written import page_file
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import read_text
 
 if TYPE_CHECKING:
     from interp.heads.patterns import View
@@ -202,12 +203,7 @@ def _text(text: str | None, prompt_file: Path | None) -> str:
     if (text is None) == (prompt_file is None):
         raise OptionError("give exactly one of --text, --prompt-file and --image")
     if prompt_file is not None:
-        try:
-            text = prompt_file.read_text(encoding="utf-8")
-        except OSError as error:
-            raise PromptError(f"{prompt_file} cannot be read: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise PromptError(f"{prompt_file} is not UTF-8 text: {error.reason}") from error
+        text = read_text(prompt_file)
     if not text or not text.strip():
         raise PromptError("the text is empty")
     return text

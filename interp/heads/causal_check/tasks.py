@@ -20,6 +20,7 @@ from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
+from interp.core.text_file import read_lines
 from interp.heads.causal_check.needles import Unanswered, needle_task
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
 from interp.heads.outliers.prompts import random_tokens
@@ -78,7 +79,7 @@ def plain_task(
     """Return the loss on next tokens of plain text; random tokens if there is no tokenizer."""
     longest = min(x for x in (longest, model.limit, model.context) if x)
     if model.tokenizer is not None:
-        lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
+        lines = read_lines(folder("data") / "prompts.txt")
         task = next_token_task(model, [x for x in lines if x][:n], longest=longest)
     else:
         task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
@@ -97,7 +98,7 @@ def after_delimiters(
     if model.tokenizer is None:
         raise Unanswered(f"{model.name} has no tokenizer, and the task is text with punctuation")
     longest = min(x for x in (longest, model.limit, model.context) if x)
-    lines = (folder("data") / "prompts.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_lines(folder("data") / "prompts.txt")
     order = np.random.default_rng([seed, 40]).permutation(len(lines))
     kept, at = [], []
     for ids in Prompts.of([lines[i] for i in order if lines[i]], model).ids:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
+from interp.core.tokens import words
 from interp.heads.graphs.graph import AttentionGraph
 from interp.heads.graphs.thresholds import kept_edges
 from interp.model.content import result_provenance
@@ -211,10 +212,7 @@ def attention_graph(
         skip_first=skip_first,
     )
     ids = prompts.ids[0]
-    words = [str(t) for t in ids]
-    if model.tokenizer is not None:
-        words = [model.tokenizer.decode([t]) for t in ids]
     return graph_of(
-        matrix[first:, first:], words[first:], threshold=threshold, kind=f"attention, {over}",
-        provenance=made,
+        matrix[first:, first:], words(model, ids)[first:], threshold=threshold,
+        kind=f"attention, {over}", provenance=made,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import prompt_text
 from interp.core.prompts import Prompts
+from interp.core.text_file import lines_of_text
 from interp.heads.chains.chain import Chain
 from interp.heads.engine import attention_statistics_of
 from interp.heads.graphs.graph import adjacency_of
@@ -123,7 +124,7 @@ def read_graph(path: str | os.PathLike, *, directed: bool = False) -> GraphInput
         PromptError: the file cannot be read, holds no edges, or a line is not a pair.
     """
     pairs, nodes = [], {}
-    for number, line in enumerate(prompt_text(Path(path)).splitlines(), 1):
+    for number, line in enumerate(lines_of_text(prompt_text(Path(path))), 1):
         words = line.replace(",", " ").split()
         if not words or line.lstrip().startswith("#"):
             continue

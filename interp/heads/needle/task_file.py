@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.errors import PromptError
+from interp.core.text_file import read_lines
 from interp.heads.needle.text import Needle
 
 FIELDS = ("needle", "question", "answer")
@@ -31,12 +32,8 @@ def read_task(path: str | Path) -> tuple[list[Needle], Any]:
             is given), there are no needles, or not exactly one haystack.
     """
     path = Path(path)
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PromptError(f"needles cannot be read from {path}: {error}") from error
     needles, haystacks = [], []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         row = _row(line, f"{path} line {number}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
+from interp.core.text_file import read_text
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
 from interp.model.given import takes_model
 
@@ -155,7 +156,7 @@ def haystack_ids(model: Model, haystack: str | Path | Ids) -> tuple[int, ...]:
     if isinstance(haystack, Path):
         files = sorted(haystack.glob("*.txt")) if haystack.is_dir() else [haystack]
         try:
-            text = "\n\n".join(f.read_text(encoding="utf-8") for f in files)
+            text = "\n\n".join(read_text(f) for f in files)
         except (OSError, UnicodeDecodeError) as error:
             raise PromptError(f"haystack {haystack} cannot be read: {error}") from error
     if not str(text).strip():

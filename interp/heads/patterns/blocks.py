@@ -20,6 +20,7 @@ from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.heads.patterns.capturing import (
     edited_notes,
+    input_texts,
     named_heads,
     refuse_elsewhere,
     sequences_of,
@@ -280,7 +281,13 @@ def long_view(
     stacks = tuple(_in_blocks(name, masses, links, tokens[name], size) for name in tokens)
     made = model_provenance(model) | {
         "made_by": "interp.heads.patterns.long_view",
-        "prompts": {"design": prompts.design, "hash": prompts.hash, "n": 1, "tokens": n},
+        "prompts": {
+            "design": prompts.design,
+            "hash": prompts.hash,
+            "n": 1,
+            "tokens": n,
+            "text": input_texts(model, inputs),
+        },
         "block": size,
         "edits": list(model.active_edits),
     }

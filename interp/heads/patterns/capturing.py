@@ -12,6 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
+from interp.core.tokens import prompt_text_of
 from interp.heads.patterns.result import View, as_pixels, patch_names
 from interp.heads.patterns.stack import Picture, Stack, Terms
 from interp.model.content import model_provenance
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 LARGEST = 2 * 1024**3  # bytes of all patterns together
 _MOST_IN_FRONT = 16
 _NO_PRODUCT = "the scores of this family are not one product of a query and a key"
+
+SHOWN = 4_000
+"""Characters of a text that a page and its provenance show."""
 
 
 def view(
@@ -82,6 +86,7 @@ def view(
         "prompts": {
             "design": "given",
             "tokens": {name: len(tokens) for name, tokens in sequences.items()},
+            "text": input_texts(model, inputs),
         },
         "edits": list(model.active_edits),
     }
@@ -269,6 +274,19 @@ def sequences_of(model: Model, inputs: Mapping[str, Any]) -> dict[str, tuple[str
         for role, name in (("source", "input_ids"), ("target", "decoder_input_ids"))
         if isinstance(inputs.get(name), Tensor)
     }
+
+
+def input_texts(model: Model, inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the input texts by role, each up to `SHOWN` characters; none without a tokenizer."""
+    ids = {"source": inputs.get("input_ids"), "target": inputs.get("decoder_input_ids")}
+    whole = {
+        role: prompt_text_of(model, x[0].tolist()) for role, x in ids.items()
+        if isinstance(x, Tensor)
+    }  # fmt: skip
+    return {
+        role: text if len(text) <= SHOWN else f"{text[:SHOWN]} ... ({len(text):,} characters)"
+        for role, text in whole.items() if text
+    }  # fmt: skip
 
 
 def _stack(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import LoadError, OptionError, PromptError
+from interp.core.errors import LoadError, OptionError
+from interp.model.image_files import read_image
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,17 +34,7 @@ def image_inputs(
         raise OptionError(
             f"{model.name} is a model of kind {model.kind}; it does not read images alone"
         )
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise OptionError("reading images needs pillow: pip install pillow") from error
-    try:
-        with Image.open(path) as file:
-            image = file.convert("RGB")
-    except UnidentifiedImageError as error:
-        raise PromptError(f"{path} is not an image that pillow can read") from error
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror or error}") from error
+    image = read_image(path).convert("RGB")
     from transformers import AutoImageProcessor
 
     try:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core.errors import OptionError, PromptError
 from interp.heads.vision.images import checked_labels, classes_by_text, expected_size, has_classes
 from interp.model.given import takes_model
+from interp.model.image_files import read_image
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -99,20 +100,11 @@ def _picture(
     model: Model, path: Path, mode: str, size: tuple[int, int], resize: bool
 ) -> Float[Array, "channel row column"]:
     """Return an image with values from 0 to 1."""
-    try:
-        from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise PromptError(
-            "reading image files needs Pillow: pip install 'interp[images]'"
-        ) from error
-    try:
-        with Image.open(path) as opened:
-            opened.load()
-            found = opened
-            if resize:
-                found = opened.convert(mode).resize((size[1], size[0]), Image.Resampling.BICUBIC)
-    except (UnidentifiedImageError, OSError) as error:
-        raise PromptError(f"{path} cannot be read as an image ({error})") from error
+    found = read_image(path)
+    if resize:
+        from PIL.Image import Resampling
+
+        found = found.convert(mode).resize((size[1], size[0]), Resampling.BICUBIC)
     if (found.height, found.width) != size:
         raise PromptError(
             f"{path} has {found.height} x {found.width} pixels; the config of {model.name} asks "

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
+from interp.core.text_file import iter_lines
 from interp.model.model import Model
 
 Corpus = Path | Prompts | Tensor | Iterable[Any]
@@ -43,7 +44,7 @@ def corpus_ids(corpus: Corpus, model: Model, max_length: int | None) -> Iterator
             raise PromptError(
                 str(error)
                 .replace("prompt 0", f"prompt {number}", 1)
-                .replace("shorten it", "give max_length to cut long prompts")
+                .replace("shorten it", "give max_length (--max-length) to cut long prompts")
             ) from error
         yield ids
 
@@ -66,14 +67,4 @@ def _items(corpus: Any) -> Iterable[Any]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.strip():
-                    yield line.rstrip("\n")
-    except OSError as error:
-        raise PromptError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
-        ) from error
+    return (line for line in iter_lines(path) if line.strip())

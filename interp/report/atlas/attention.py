@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.core.resources import folder
+from interp.core.text_file import read_lines
 from interp.report.atlas.from_model import LONGEST, default_ids, found_model
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def repeated_text(model: LoadedModel) -> View | None:
     if model.tokenizer is None:
         given = default_ids(model)
         return None if not given else view(model, list(given[0][:LONGEST]), title=title)
-    text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if line)
+    lines = read_lines(folder("data") / "prompts.txt")
+    line = next(line for line in lines if line)
     ids = Prompts.of(f"{line} {line}", model).ids[0]
     longest = min(x for x in (LONGEST, model.limit) if x)
     return view(model, list(ids[:longest]), title=title)

@@ -15,7 +15,8 @@ from interp.core.errors import UnreadableAttention
 from interp.core.prompts import Prompts
 from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.core.tokens import words
+from interp.core.text_file import read_lines
+from interp.core.tokens import separate_words, words
 from interp.heads.roles.decide import base_name
 from interp.model.segments import prompt_segments
 from interp.report.atlas.document import Atlas, Card, Example, Model, Nearest, Writes
@@ -99,8 +100,8 @@ def _prompts(model: LoadedModel) -> list[tuple[int, ...]]:
     """Return the prompts of the examples; none for a model that does not read tokens."""
     found = default_ids(model)
     if found and model.tokenizer is not None:
-        text = (folder("data") / "prompts.txt").read_text(encoding="utf-8")
-        lines = [line for line in text.splitlines() if line][:LINES]
+        lines = read_lines(folder("data") / "prompts.txt")
+        lines = [line for line in lines if line][:LINES]
         longest = min(x for x in (LONGEST, model.limit) if x)
         found += [ids[:longest] for ids in Prompts.of(lines, model).ids if len(ids) > 1]
     return found
@@ -243,7 +244,7 @@ class _Reading:
         return out
 
     def _named(self, ids: Tensor, values: Tensor) -> list[tuple[str, float]]:
-        tokens = words(self.model, ids.tolist())
+        tokens = separate_words(self.model, ids.tolist())
         return [(t, round(float(v), 4)) for t, v in zip(tokens, values.tolist(), strict=True)]
 
     def _circuits(self, site: Any, unembedding: Tensor, out: dict[str, Writes]) -> None:
@@ -277,9 +278,9 @@ class _Reading:
             strongest = size.topk(min(PAIRS, len(size))).indices
             logits = read[strongest] @ (right @ unembedding)
             most = logits.topk(min(KEYS, logits.shape[1]), dim=1).indices
-            tokens = words(self.model, ids[strongest].tolist())
+            tokens = separate_words(self.model, ids[strongest].tolist())
             out[label]["ov"] = [
-                (token, list(words(self.model, row.tolist())))
+                (token, list(separate_words(self.model, row.tolist())))
                 for token, row in zip(tokens, most, strict=True)
             ]
             if qk is None:
@@ -289,9 +290,9 @@ class _Reading:
             )
             strongest = scores.std(dim=1).topk(min(PAIRS, len(scores))).indices
             most = scores[strongest].topk(min(KEYS, scores.shape[1]), dim=1).indices
-            tokens = words(self.model, ids[strongest].tolist())
+            tokens = separate_words(self.model, ids[strongest].tolist())
             out[label]["qk"] = [
-                (token, list(words(self.model, ids[row].tolist())))
+                (token, list(separate_words(self.model, ids[row].tolist())))
                 for token, row in zip(tokens, most, strict=True)
             ]
 

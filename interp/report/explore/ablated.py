@@ -11,7 +11,8 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
-from interp.core.prompts import Prompts, text_of
+from interp.core.prompts import Prompts
+from interp.core.tokens import separate_words
 from interp.model.edits import Edit, mean, resample, uniform, zero
 from interp.model.inputs import takes
 
@@ -169,7 +170,7 @@ def moved(
                 for name, logits, log in zip(("before", "after"), runs, logs, strict=False)
             },
         }
-        for i, text in zip(ids, text_of(ids, model), strict=True)
+        for i, text in zip(ids, separate_words(model, ids), strict=True)
     ]
     kl = None if after is None else float((logs[0].exp() * (logs[0] - logs[1])).sum())
     return {"tokens": rows, "kl": kl}

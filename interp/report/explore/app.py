@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import InterpError
+from interp.core.tokens import visible
 from interp.report.explore.answers import TYPES, answer
 from interp.report.explore.requests import numbers
 from interp.report.explore.turns import NewerRequest
@@ -156,5 +157,5 @@ def _json(content: Any, status: int = 200) -> Response:
 
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # a lone surrogate of a token cannot be written in UTF-8
-    body = text.encode("utf-8", "replace")
+    body = visible(text).encode("utf-8", "replace")
     return Response(body, status, HEADERS, "application/json")

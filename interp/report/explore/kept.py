@@ -106,8 +106,7 @@ class KeptPrompt:
         self._layers: OrderedDict[LayerKey, KeptLayer] = OrderedDict()
         self._tiles: OrderedDict[tuple, Shares] = OrderedDict()
         sequences = sequences_of(model, inputs)
-        largest = 4 * n * n * max(site.n_heads for site in model.sites)
-        self.fused = fused_is_faster(model, largest)
+        self.fused = fused_is_faster(model, [n])
 
         def visit(site: Site, call: Call, real: Tensor) -> None:
             going_on()

@@ -10,6 +10,7 @@ from typing import Any
 
 from interp.core.errors import PromptError
 from interp.core.prompt_file import prompt_text
+from interp.core.text_file import lines_of_text
 from interp.syntax.align import refined
 from interp.syntax.categories._source import SUFFIXES, code_texts
 from interp.syntax.categories._texts import LabelledText, Span
@@ -53,7 +54,7 @@ def read_labelled_texts(path: str | Path) -> list[LabelledText]:
     content = prompt_text(path)
     if suffix in SUFFIXES:
         return code_texts(content, SUFFIXES[suffix], path.name)
-    lines = content.splitlines()
+    lines = lines_of_text(content)
     if suffix == ".jsonl":
         texts = [_jsonl(f"{path}, line {i}", x) for i, x in enumerate(lines, 1) if x.strip()]
     elif content.lstrip().startswith("#begin document"):

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from interp.core.errors import OptionError, PromptError
+from interp.core.text_file import lines_of_text
 from interp.syntax.categories._texts import LabelledText, Span
 
 SUFFIXES = {
@@ -83,7 +84,7 @@ def code_texts(source: str, language: str, where: str) -> list[LabelledText]:
 
 
 def _python(source: str, where: str) -> list[tuple[int, int, str]]:
-    lines = source.splitlines(keepends=True)
+    lines = lines_of_text(source, keep_ends=True)
     begins = [0]
     for line in lines:
         begins.append(begins[-1] + len(line))

@@ -1,0 +1,36 @@
+"""Functions that numba compiles, which says what to install where it is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from interp.core.errors import OptionError
+
+
+def compiled_by_numba(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function on its first call, kept in numba's cache.
+
+    Without numba the function raises OptionError when it is called, with the command that installs
+    it: in plain Python it would take hundreds of times as long.
+
+    Args:
+        options: options of `numba.njit`.
+    """
+    try:
+        from numba import njit
+    except ImportError:
+        return _refused
+    return njit(cache=True, **options)
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def missing(*args: Any, **kwargs: Any) -> Any:
+        raise OptionError(
+            f"{function.__module__} computes this in compiled code, which needs numba; install it "
+            "with: pip install 'interp[kernels]'"
+        )
+
+    return missing

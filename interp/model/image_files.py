@@ -1,0 +1,45 @@
+"""Image files: the one place that opens them, and says in one line why one cannot be read."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from interp.core.errors import OptionError, PromptError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+
+def read_image(path: str | Path) -> Image:
+    """Return the image of a file, decoded, in the mode in which it is stored.
+
+    Raises:
+        OptionError: pillow is not installed.
+        PromptError: the file is missing, damaged or not an image, or has so many pixels that a
+            small file could fill the memory.
+    """
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError as error:
+        raise OptionError(
+            "reading image files needs pillow: pip install 'interp[images]'"
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as file:
+                file.load()
+                return file.copy()
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise PromptError(
+            f"{path} has more than the {Image.MAX_IMAGE_PIXELS or 0:,} pixels that are decoded; "
+            "models read a few hundred per side: make the image smaller"
+        ) from error
+    except UnidentifiedImageError as error:
+        raise PromptError(f"{path} is not an image that pillow can read") from error
+    # pillow raises SyntaxError and ValueError for damaged files of some formats
+    except (OSError, SyntaxError, ValueError) as error:
+        told = getattr(error, "strerror", None) or error
+        raise PromptError(f"{path} cannot be read as an image: {told}") from error
