@@ -141,7 +141,7 @@ def _values(
     found = np.zeros((len(masks), len(task)))
 
     def measured(batch: ContrastBatch) -> Float[Array, "mask prompt"]:
-        edges = EdgeForward(graph, batch.clean, batch.corrupted)
+        edges = EdgeForward(graph, batch.clean, batch.corrupted, read_at=batch.read_at)
 
         def one(mask: Float[Tensor, "reader writer"]) -> Float[Array, " prompt"]:
             return batch.value(edges.run(mask)).double().cpu().numpy()
