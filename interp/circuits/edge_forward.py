@@ -73,9 +73,7 @@ class EdgeForward:
         self.unembedding: str | None = None
         self.checked = False
         self.forwards = 2
-        self.returns_stream: dict[
-            int, bool
-        ] = {}  # by layer, whether its block returns only a tensor
+        self.outputs: dict[int, Any] = {}  # by layer, what its block returned in the own run
         self._norms: dict[nn.Module, tuple[NormRole, Tensor]] | None = None
         if check:
             self._check()

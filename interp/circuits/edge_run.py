@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from interp.causal.game.patching import restricted, tiled
+from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
 from interp.circuits.node_outputs import written
 from interp.circuits.residual_graph import Layer, Reader
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from interp.circuits.edge_forward import EdgeForward
 
 _FEW = 4  # writers per group up to which adding them one by one is faster
+_KEPT = 8  # times the stream: largest size of a block's output that is kept
 _AT_ONCE = 2**25  # largest number of elements of all groups' inputs together
 
 
@@ -217,15 +218,30 @@ class EdgeRun(Watch):
 
     def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Return the block's output in the run of the prompts themselves."""
-        known = self.edges.returns_stream
-        if not known.get(
-            layer.order, False
-        ):  # once, to find out; and always if it returns more than a tensor
+        known, copies = self.edges.outputs, self.copies
+        if layer.order not in known:
             out = own(*args, **kwargs)
-            known[layer.order] = isinstance(out, Tensor)
-            if not known[layer.order]:
-                return out  # otherwise the same as in every later run, bit for bit
-        return tiled(self.edges.base.left[layer.order], self.copies)
+            known[layer.order] = self._one_copy(out)
+            if known[layer.order] is None:
+                return out
+        kept = known[layer.order]
+        if kept is None:  # too large to keep, or not by prompt
+            return own(*args, **kwargs)
+        left, rest = self.edges.base.left[layer.order], tensors_in(kept)[1:]
+        # a part that the next block may change in place is a copy
+        return rebuilt(kept, iter([tiled(x, copies).clone() for x in (left, *rest)]))
+
+    def _one_copy(self, out: Any) -> Any:
+        """Return the part of a block's output that belongs to one copy, if it can be kept."""
+        tensors, batch = tensors_in(out), self.edges.base.out.shape[0]
+        rows = self.copies * batch
+        parts = out if isinstance(out, tuple) else (out,)
+        fits = all(x is None or isinstance(x, Tensor) for x in parts)  # no cache, no mapping
+        fits &= all(x.dim() and x.shape[0] == rows for x in tensors)
+        most = _KEPT * tensors[0].numel()
+        if not fits or sum(x.numel() for x in tensors) > most:
+            return None
+        return rebuilt(out, iter([x[:batch].clone() for x in tensors]))
 
     def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
         """Run a block on another input until its attention, or its MLP, has been read."""
