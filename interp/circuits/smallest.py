@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 FAITHFUL = 0.8
+IDLE = 0.005  # share of the gap below which an edge counts as doing nothing
 _FAR = 4  # ratio of the ends of a bisection above which it takes their geometric mean
 NODES, EDGES = "smallest set of nodes", "smallest set of edges"
 
@@ -171,15 +172,42 @@ def choose_edges(
         lambda k: share_kept(runs, runs.graph.mask(order[:k]), EDGES), len(order), within, most,
         chosen.kept,
     )  # fmt: skip
-    some = connected(order[:number])
+    return with_edges(runs, chosen, order[:number], kept, faithful)
+
+
+def without_idle_edges(
+    runs: PatchedRuns, chosen: NodeSet, score: Mapping[Edge, float], most: float
+) -> NodeSet:
+    """Drop edges that do nothing in the set either, of those that do nothing in the model.
+
+    An edge whose effect a backup hides stays: without it the set does less.
+
+    Args:
+        runs: The runs to measure on.
+        chosen: The set.
+        score: Measured effects of its edges in the model.
+        most: Largest number of forward passes, one for each such edge.
+    """
+    size = {edge: abs(score[edge]) for edge in chosen.edges}
+    idle = sorted((e for e in size if size[e] < IDLE * abs(runs.gap)), key=size.__getitem__)
+    for edge in idle[: int(min(most, len(idle)))]:
+        if edge in chosen.edges:  # not dropped since, with another on whose path it lay
+            rest = connected([other for other in chosen.edges if other != edge])
+            kept = share_kept(runs, runs.graph.mask(rest), EDGES)
+            if abs(kept - chosen.kept) < IDLE:
+                chosen = with_edges(runs, chosen, rest, kept, chosen.asked)
+    return chosen
+
+
+def with_edges(
+    runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], kept: float, asked: float
+) -> NodeSet:
+    """Make the set of some edges of a set, and of the nodes at their ends."""
+    some = connected(edges)
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
-    return NodeSet(
-        tuple(n for n in chosen.nodes if n in ends),
-        tuple(sorted(some, key=places.__getitem__)),
-        kept,
-        faithful,
-    )
+    nodes = tuple(n for n in chosen.nodes if n in ends)
+    return NodeSet(nodes, tuple(sorted(some, key=places.__getitem__)), kept, asked)
 
 
 @takes_model

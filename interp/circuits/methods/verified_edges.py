@@ -14,7 +14,7 @@ from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
 from interp.circuits.nodes import node_of
 from interp.circuits.patched_runs import BASE, PatchedRuns
-from interp.circuits.smallest import check_share, choose_edges, choose_nodes
+from interp.circuits.smallest import check_share, choose_edges, choose_nodes, without_idle_edges
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -170,7 +170,8 @@ def _edges(
     if not set(few.edges) <= set(some):
         return chosen, effects
     score = {edge: float(x.mean()) for edge, x in effects.items()}
-    return choose_edges(runs, few, score, faithful=faithful, most=runs.left), effects
+    chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
+    return without_idle_edges(runs, chosen, score, runs.left), effects
 
 
 def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:
