@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 LONG = 60.0  # seconds; a command whose expected time is below says nothing
 SOON = 2.0  # seconds after which the rest of a step is estimated from its start
+PART = 50  # of all units, as a divisor: the first units may take longer than the others
 
 
 def beforehand(
@@ -27,7 +28,8 @@ def beforehand(
         tell(what, done, total)
         now = time.monotonic()
         start, before = started.setdefault(what, (now, done))
-        if what in said or now - start < SOON or done <= before or done >= total:
+        few = done - before < max(2, total / PART)
+        if what in said or now - start < SOON or few or done >= total:
             return
         rest = (now - start) / (done - before) * (total - done)
         said.add(what)

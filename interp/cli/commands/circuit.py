@@ -19,10 +19,8 @@ from interp.cli.reference import reference_option, reference_prompts, require_re
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import own_folder
 from interp.cli.wrong_models import checked_sources
-from interp.core.declaration import parse_name
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
-from interp.core.registry import CIRCUIT_METHODS
 
 if TYPE_CHECKING:
     from interp.circuits.declaration import Discovery
@@ -275,17 +273,17 @@ def _method(
     Raises:
         OptionError: The method has no budget.
     """
-    name, given = parse_name(text)
-    if not name.endswith(".py"):
-        name = name.replace("-", "_")
-    found = CIRCUIT_METHODS.parse(name + text[len(name) :])
-    options = {option: found.options[option] for option in given}
-    has = found.declaration.options
+    from interp.circuits.find import find_method
+
+    found, options = find_method(text)
+    has = found.options
     if budget is not None and "budget" not in has:
-        raise OptionError(f"{name} has no budget; omit --budget, or use verified_edges or acdc")
+        raise OptionError(
+            f"{found.name} has no budget; omit --budget, or use verified_edges or acdc"
+        )
     asked = {"faithful": faithful, "size": size, "budget": budget}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
-    return found.declaration, more | options
+    return found, more | options
 
 
 def _found(
