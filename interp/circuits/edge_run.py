@@ -68,7 +68,12 @@ class EdgeRun(Watch):
         if in_place:
             exists = self.graph.full().bool()
             self.gone = ((mask == 0).cpu() | ~exists).all(1)
-            self.mask = mask.masked_fill(self.gone[:, None].to(mask.device), 1.0)
+            index = self.graph.index
+            own = [index.get(reader.node, -1) for reader in self.graph.readers]
+            never = torch.zeros(len(mask), 1, dtype=torch.bool)  # the logits are no writer
+            # what a replaced node reads, and who reads it, needs no input of its own
+            idle = torch.cat([self.gone, never], 1)[:, own][:, :, None] | self.gone[:, None]
+            self.mask = mask.masked_fill(idle.to(mask.device), 1.0)
         self.groups = self._groups()
         layers = len(self.graph.layers)
         # with replaced writers alone, nobody reads what the others write one by one

@@ -32,9 +32,10 @@ def found_lines(
         against: A published circuit to compare with.
         called: The name by which the user asked for that circuit.
     """
-    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
+    what = f"{'estimate' if _estimated(found) else 'score'} ({found.unit})"
+    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: {what}"]
     if found.edges:
-        lines += [*_edges(found, top), f"  nodes: score ({found.unit})"]
+        lines += [*_edges(found, top), f"  nodes: {what}"]
     lines += _nodes(found, top)
     if found.chosen is not None:
         lines += _chosen(found.chosen)
@@ -121,14 +122,20 @@ def _map(found: PatchingMap) -> list[str]:
     return [head, *_table(rows)]
 
 
+def _estimated(found: Circuit) -> bool:
+    """Return True if the scores are estimates, whose error nobody measured."""
+    return bool(found.measured) and all(x.startswith("estimated") for x in found.measured)
+
+
 def _edges(found: Circuit, top: int) -> list[str]:
     """Format a row per edge, those of the smallest set first, and how the scores were measured."""
     inside = set() if found.chosen is None else set(found.chosen.edges)
     order = sorted(found.edge_ranking, key=lambda i: bool(inside) and found.edges[i] not in inside)
     told = found.edge_measured or ("",) * len(found.edges)
+    sem = np.full(len(found.edges), np.nan) if _estimated(found) else found.edge_sem
     rows = [
         [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], found.edge_sem[i]), *([told[i]] if any(told) else [])]
+         _estimate(found.edge_score[i], sem[i]), *([told[i]] if any(told) else [])]
         for i in order[:top]
     ]  # fmt: skip
     more = len(found.edges) - len(rows)
@@ -141,8 +148,9 @@ def _nodes(found: Circuit, top: int) -> list[str]:
     """Format a row per node, without empty columns, and how the scores were measured."""
     names = found.ranking[:top]
     at = [found.nodes.index(name) for name in names]
+    sem = np.full(len(found.nodes), np.nan) if _estimated(found) else found.sem
     columns: dict[str, list[str]] = {
-        "node": list(names), "score": [_estimate(found.score[i], found.sem[i]) for i in at],
+        "node": list(names), "score": [_estimate(found.score[i], sem[i]) for i in at],
     }  # fmt: skip
     if not np.isnan(found.conditional[at]).all():
         columns["with another head out"] = [
@@ -157,7 +165,7 @@ def _nodes(found: Circuit, top: int) -> list[str]:
         columns["measured"] = [found.measured[i] for i in at]
     lines = _columns(columns)
     if same and at and found.measured[at[0]]:
-        lines.append(f"  score: {found.measured[at[0]]}")
+        lines.append(f"  {'' if _estimated(found) else 'score: '}{found.measured[at[0]]}")
     return lines
 
 

@@ -50,7 +50,8 @@ def verified_edges(
     (with a backup outside the set patched too, where there is one), and the smallest set of them is
     found in the same way (tables `smallest`, `smallest_nodes`, `smallest_edges`). If there are more
     edges than passes, gradients choose which are patched; if those that keep the share are still
-    too many, all edges between the nodes stay in the set, and a note says so. A node that was not
+    too many, all edges between the nodes stay in the set, one edge per node is patched, and a note
+    says so. A node that was not
     patched has no score: its estimate stands in a column of its own, and decides neither the order
     nor the set.
 
@@ -153,7 +154,8 @@ def _edges(
         bound = _bounds(nodes, every)
         few = choose_edges(runs, chosen, bound, faithful=faithful, most=search)
         enough = len(few.edges) <= runs.left - search
-        some = few.edges if enough else sorted(every, key=lambda e: -bound[e])[: int(runs.left)]
+        first = sorted(every, key=lambda e: -bound[e])[: min(int(runs.left), len(chosen.nodes))]
+        some = few.edges if enough else first
         few = few if enough else chosen
     graph = runs.graph
     places = {edge: i for i, edge in enumerate(graph.edges)}

@@ -32,7 +32,7 @@ NEEDED = 8  # heads that a pruning curve removed last, or first of a circuit wit
 
 
 def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
-    """Return a circuit: its smallest set, with the faithfulness that was measured on other pairs."""
+    """Return a circuit: its smallest set, with the faithfulness measured on other pairs."""
     chosen = found.chosen
     roles = {node: role for role, nodes in found.roles.items() for node in nodes}
     if chosen is None:
@@ -90,7 +90,8 @@ def _said(found: Circuit, evaluation: Mapping[str, Any]) -> str:
     (one,) = told
     return (
         f"{text}, {shorter(one['value'])}{between(one.get('low'), one.get('high'))}"
-        f" {evaluation.get('pairs', 'on held-out pairs')}, random sets {shorter(one.get('random'))}."
+        f" {evaluation.get('pairs', 'on held-out pairs')}, random sets"
+        f" {shorter(one.get('random'))}."
     )
 
 
