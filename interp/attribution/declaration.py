@@ -191,7 +191,8 @@ def attribute(
     Args:
         model: a loaded model, or what `load` accepts.
         prompt: one text, token ids, or the tensors of the model's arguments.
-        method: a name that `interp methods` lists, or a declared method.
+        method: a name that `interp methods` lists, with its options if any (`"name:option=value"`),
+            or a declared method.
         target: the number to explain; the model's own first choice by default.
         position: output position of the target, negative from the end.
         options: options of the method.
@@ -203,9 +204,5 @@ def attribute(
         UnknownName: there is no such method or option.
         OptionError, PromptError: the target, an option or the prompt does not fit the model.
     """
-    found = (
-        ATTRIBUTION_METHODS.load(method)
-        if isinstance(method, str)
-        else declared_attribution(method)
-    )
+    found, options = ATTRIBUTION_METHODS.given(method, options)
     return found(model, prompt, target, position=position, **options)

@@ -32,12 +32,14 @@ class ContrastBatch:
     """Pairs of prompts of one length, with the function that measures them.
 
     `value` takes the logits of these prompts, or of several copies of them one after another, and
-    returns a number per prompt (and copy), in the task's unit.
+    returns a number per prompt (and copy), in the task's unit. `read_at` has the positions whose
+    logits it reads, by prompt.
     """
 
     which: tuple[int, ...]
     clean: Prompts
     corrupted: Prompts
+    read_at: tuple[tuple[int, ...], ...]
     value: Callable[[Float[Tensor, "batch pos d_vocab"]], Float[Tensor, " batch"]]
 
 
@@ -158,7 +160,8 @@ class ContrastTask:
                 clean, corrupted = (
                     _tokens(part(p, which), self.task.name) for p in (self.clean, self.corrupted)
                 )
-                yield ContrastBatch(which, clean, corrupted, self._value(which))
+                read_at = tuple(tuple(self.task.positions[i]) for i in which)
+                yield ContrastBatch(which, clean, corrupted, read_at, self._value(which))
 
     def _value(self, which: tuple[int, ...]) -> Callable[[Tensor], Tensor]:
         task = self.task

@@ -38,6 +38,8 @@ class Found:
         columns: Meaning of the columns of `per_prompt`, where they are not pairs of prompts.
         measured: How the scores were measured: one text for all nodes, or one text for each.
         unmeasured: Nodes without a score, whose rows are NaN.
+        estimate: Estimate of each node's score by gradients, NaN where there is none; nodes are
+            never ordered by it.
         edges_measured: By edge, how its score was measured; empty where all are measured as the
             nodes are.
         conditional: Effect of a node while another head, named in `conditional_on`, is ablated, on
@@ -60,6 +62,7 @@ class Found:
     conditional: Float[Array, "node prompt"] | None = None
     conditional_on: tuple[str, ...] = ()
     edges_measured: tuple[str, ...] = ()
+    estimate: Float[Array, " node"] | None = None
 
     def __post_init__(self) -> None:
         n, conditional = len(self.nodes), self.conditional
@@ -70,6 +73,7 @@ class Found:
             "conditional": conditional is None or conditional.shape == self.per_prompt.shape,
             "conditional_on": conditional is None or len(self.conditional_on) == n,
             "edges_measured": len(self.edges_measured) in (0, len(self.edges)),
+            "estimate": self.estimate is None or self.estimate.shape == (n,),
             "measured": isinstance(self.measured, str) or len(self.measured) == n,
         }
         wrong = [name for name, well in fits.items() if not well]

@@ -22,6 +22,7 @@ from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.result import Circuit
+from interp.circuits.smallest import connected
 from interp.circuits.steps import Progress, advance, counted, following, step
 from interp.core.errors import OptionError
 from interp.core.rank_statistics import auroc, auroc_interval
@@ -141,7 +142,7 @@ def _values(
     found = np.zeros((len(masks), len(task)))
 
     def measured(batch: ContrastBatch) -> Float[Array, "mask prompt"]:
-        edges = EdgeForward(graph, batch.clean, batch.corrupted)
+        edges = EdgeForward(graph, batch.clean, batch.corrupted, read_at=batch.read_at)
 
         def one(mask: Float[Tensor, "reader writer"]) -> Float[Array, " prompt"]:
             return batch.value(edges.run(mask)).double().cpu().numpy()
@@ -218,13 +219,17 @@ def evaluate_edges(
     rng = np.random.default_rng([seed, 9])
     orders = [ranked, *(rng.permutation(len(every)).tolist() for _ in range(n_random))]
     masks = [graph.full(), torch.zeros_like(graph.full())]
-    masks += [graph.mask([every[i] for i in o[:size]]) for o in orders for size in sizes]
+    # edges on no path from the embeddings to the logits change nothing: with none, all is corrupted
+    masks += [graph.mask(connected([every[i] for i in o[:size]])) for o in orders for size in sizes]
+    different = list({mask.numpy().tobytes(): mask for mask in masks}.values())
+    number = {mask.numpy().tobytes(): i for i, mask in enumerate(different)}
     store = None
     if ledger is not None:
         told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
         store = Kept(ledger, model_content(model) | of_task(model, task) | told)
     with following(store, progress):
-        found = _values(graph, task, masks)
+        measured = _values(graph, task, different)
+    found = measured[[number[mask.numpy().tobytes()] for mask in masks]]
     full, empty = found[0], found[1]
     if abs(float(full.mean() - empty.mean())) < 1e-6:
         raise OptionError(

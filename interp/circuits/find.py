@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from interp.circuits.declaration import Discovery, Found, Level, declared_circuit_method
+from interp.circuits.declaration import Discovery, Found, Level
 from interp.circuits.steps import Progress, following, step
 from interp.circuits.tasks import contrast_of
 from interp.core.registry import CIRCUIT_METHODS
@@ -35,7 +36,7 @@ def score_nodes(
     Args:
         model: The model.
         task: Pairs of prompts.
-        method: The method or its name.
+        method: The method, or its name with options if any (`"acdc:threshold=0.2"`).
         level: "head" or "edge"; by default the first of the method's levels.
         ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
@@ -48,7 +49,7 @@ def score_nodes(
             ledger, heads are edited, or the method cannot be distinguished from others.
         StoreError: The ledger cannot be written or read.
     """
-    found = find_method(method)
+    found, options = find_method(method, options)
     level = level or found.levels[0]  # type: ignore[assignment]
     found.check(str(level), options)
     store = None
@@ -68,15 +69,21 @@ def _plain(found: Found) -> dict[str, Any]:
     return told | {"tables": dict(found.tables)}
 
 
-def find_method(method: str | Discovery) -> Discovery:
-    """Return a method by its name, in which hyphens and underscores are equivalent.
+def find_method(
+    method: str | Discovery, options: Mapping[str, Any] | None = None
+) -> tuple[Discovery, dict[str, Any]]:
+    """Return a method by its name, and the options given in the name and beside it.
+
+    Hyphens and underscores of the name are equivalent.
 
     Raises:
-        UnknownName: There is no such method.
+        UnknownName: There is no such method or option.
+        OptionError: An option is given twice, or its value does not fit.
     """
-    if not isinstance(method, str):
-        return declared_circuit_method(method)
-    return CIRCUIT_METHODS.load(method if method.endswith(".py") else method.replace("-", "_"))
+    if isinstance(method, str):
+        name, colon, rest = method.partition(":")
+        method = (name if name.endswith(".py") else name.replace("-", "_")) + colon + rest
+    return CIRCUIT_METHODS.given(method, options or {})
 
 
 @takes_model
@@ -95,7 +102,7 @@ def find_circuit(
     Args:
         model: The model.
         task: Pairs of prompts, or the name of a task as `make_contrast` takes it.
-        method: The method or its name.
+        method: The method, or its name with options if any (`"acdc:threshold=0.2"`).
         level: "head" or "edge"; by default the first of the method's levels.
         ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
@@ -111,7 +118,7 @@ def find_circuit(
     from interp.circuits.result import Circuit
 
     task = contrast_of(model, task)
-    way = find_method(method)
+    way, options = find_method(method, options)
     level = level or way.levels[0]  # type: ignore[assignment]
     found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
     return Circuit.of(model, task, way.name, str(level), options, found)

@@ -20,7 +20,24 @@ if TYPE_CHECKING:
 SHOWN = 100  # edges in the page's table
 
 
-def write_circuit(
+def write_found(found: Circuit, folder: Path) -> None:
+    """Write a circuit in all formats, before it is evaluated."""
+    from interp.core.files import write_atomically
+
+    found.to_json(folder / "circuit.json")
+    found.to_toml(folder / "circuit.toml")
+    found.to_graphml(folder / "circuit.graphml")
+    found.to_dot(folder / "circuit.dot")
+    found.to_mermaid(folder / "circuit.mmd")
+    found.to_svg(folder / "circuit.svg")
+    frames = {"nodes": found.nodes_to_pandas()}
+    if found.edges:
+        frames["edges"] = _largest_first(found.edges_to_pandas())
+    for name, frame in frames.items():
+        write_atomically(folder / f"{name}.csv", frame.to_csv(index=False).encode())
+
+
+def write_evaluation(
     found: Circuit,
     measured: Evaluation,
     folder: Path,
@@ -33,7 +50,7 @@ def write_circuit(
     of_set: SetEvaluation | str | None = None,
     maps: Sequence[PatchingMap] = (),
 ) -> None:
-    """Write a circuit and its evaluation in all formats, each file completely or not at all.
+    """Write the evaluation of a circuit and the page of both, each file completely or not at all.
 
     Args:
         found: The circuit.
@@ -56,16 +73,8 @@ def write_circuit(
     from interp.draw.figure import svg
     from interp.draw.svg import element, standing
 
-    found.to_json(folder / "circuit.json")
-    found.to_toml(folder / "circuit.toml")
-    found.to_graphml(folder / "circuit.graphml")
-    found.to_dot(folder / "circuit.dot")
-    found.to_mermaid(folder / "circuit.mmd")
-    drawn = found.to_svg(folder / "circuit.svg")
     curve, figures = measured.wide(), measured.figures()
-    frames = {"nodes": found.nodes_to_pandas(), "evaluation": curve}
-    if found.edges:
-        frames["edges"] = _largest_first(found.edges_to_pandas())
+    frames = {"evaluation": curve}
     if patched is not None and not isinstance(patched, str):
         frames["patched"] = patched.wide()
     if of_set is not None and not isinstance(of_set, str):
@@ -97,7 +106,7 @@ def write_circuit(
         )
     if "set" in frames:
         parts.append(("The smallest set, node by node", _told_columns(frames["set"])))
-    parts.append(("The first nodes of all, with their edges", Markup(drawn)))
+    parts.append(("The first nodes of all, with their edges", Markup(found.to_svg())))
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
     about = told_all | {"curve": curve.to_dict("list")}

@@ -93,8 +93,8 @@ class PatchedRuns:
                 self._held.clear()
             batch, known = self.batches[i], bool(self.forwards)
             self._held[i] = EdgeForward(
-                self.graph, batch.clean, batch.corrupted, check=not known
-            )  # fmt: skip
+                self.graph, batch.clean, batch.corrupted, check=not known, read_at=batch.read_at
+            )
         return self._held[i]
 
     def effects(

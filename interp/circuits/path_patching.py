@@ -24,7 +24,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.circuits.contrast import ContrastBatch, ContrastTask
-from interp.circuits.edge_forward import EdgeForward, EdgeRun
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.edge_run import EdgeRun
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.methods._gathered import helping

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from interp.circuits.chosen_set import NodeSet
     from interp.circuits.edge_evaluation import EdgeEvaluation
     from interp.circuits.head_evaluation import Evaluation
     from interp.circuits.patched import Patched
@@ -20,40 +21,24 @@ if TYPE_CHECKING:
 LEVEL = 0.05  # p value above which a note says that the ranking is not shown to beat random orders
 
 
-def circuit_lines(
-    found: Circuit,
-    measured: Evaluation,
-    top: int,
-    *,
-    held_out: str,
-    edges: EdgeEvaluation | str | None = None,
-    patched: Patched | str | None = None,
-    of_set: SetEvaluation | str | None = None,
-    maps: Sequence[PatchingMap] = (),
-    against: Published | None = None,
-    called: str = "",
+def found_lines(
+    found: Circuit, top: int, *, against: Published | None = None, called: str = ""
 ) -> str:
-    """Format all lines for one model.
+    """Format what was found in one model, before it is evaluated.
 
     Args:
         found: The circuit.
-        measured: Its evaluation on held-out pairs.
         top: Number of edges and nodes to list.
-        held_out: Description of the pairs that it was measured on.
-        edges: The evaluation of its edges, or why there is none.
-        patched: Effects of the listed nodes on these pairs, or why there are none.
-        of_set: The evaluation of its smallest set, or why there is none.
-        maps: Maps of patching over layers and positions.
         against: A published circuit to compare with.
         called: The name by which the user asked for that circuit.
     """
-    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: score ({found.unit})"]
+    what = f"{'estimate' if _estimated(found) else 'score'} ({found.unit})"
+    lines = [found.model, f"  {found.task}, {found.method}, {found.level}s: {what}"]
     if found.edges:
-        lines += [*_edges(found, top), f"  nodes: score ({found.unit})"]
-    lines += _nodes(found, top, patched)
-    if of_set is not None and not isinstance(of_set, str):
-        lines += [f"  {line}" for line in of_set.told()]
-    lines += _figures(found, measured, held_out)
+        lines += [*_edges(found, top), f"  nodes: {what}"]
+    lines += _nodes(found, top)
+    if found.chosen is not None:
+        lines += _chosen(found.chosen)
     if against is not None:
         told, name = against.compared(found).figures(), called or against.name
         lines.append(
@@ -62,6 +47,36 @@ def circuit_lines(
         )
     lines += [f"  control: {line}" for line in _controls(found)]
     lines += [f"  note: {note}" for note in found.notes]
+    return "\n".join(lines) + "\n"
+
+
+def evaluation_lines(
+    found: Circuit,
+    measured: Evaluation,
+    *,
+    held_out: str,
+    edges: EdgeEvaluation | str | None = None,
+    patched: Patched | str | None = None,
+    of_set: SetEvaluation | str | None = None,
+    maps: Sequence[PatchingMap] = (),
+) -> str:
+    """Format the evaluation of a circuit on held-out pairs.
+
+    Args:
+        found: The circuit.
+        measured: Its evaluation on held-out pairs.
+        held_out: Description of the pairs that it was measured on.
+        edges: The evaluation of its edges, or why there is none.
+        patched: Effects of the first nodes on these pairs, or why there are none.
+        of_set: The evaluation of its smallest set, or why there is none.
+        maps: Maps of patching over layers and positions.
+    """
+    lines: list[str] = []
+    if of_set is not None and not isinstance(of_set, str):
+        lines += [f"  {line}" for line in of_set.told()]
+    if patched is not None and not isinstance(patched, str):
+        lines += _patched(patched)
+    lines += _figures(found, measured, held_out)
     if passes := measured.made.get("forwards"):
         lines.append(f"  note: the evaluation of sizes took {passes:.0f} forward passes more")
     if isinstance(of_set, str):
@@ -81,6 +96,17 @@ def circuit_lines(
     return "\n".join(lines) + "\n"
 
 
+def _chosen(chosen: NodeSet) -> list[str]:
+    """Format the set that the circuit names: its size, its share, its nodes."""
+    of = "" if chosen.separated else "all "
+    between = "" if chosen.separated else " between them"
+    return [
+        f"  chosen set: {len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}; keeps"
+        f" {chosen.kept:.2f} on the pairs of the search ({chosen.asked:g} was asked)",
+        f"    {' '.join(chosen.nodes)}",
+    ]
+
+
 def _map(found: PatchingMap) -> list[str]:
     """Format a map: a row per layer, a column per role or position, shares of the gap."""
     table = found.wide().pivot_table(index="layer", columns="place", values="share", sort=False)
@@ -96,53 +122,73 @@ def _map(found: PatchingMap) -> list[str]:
     return [head, *_table(rows)]
 
 
+def _estimated(found: Circuit) -> bool:
+    """Return True if the scores are estimates, whose error nobody measured."""
+    return bool(found.measured) and all(x.startswith("estimated") for x in found.measured)
+
+
 def _edges(found: Circuit, top: int) -> list[str]:
     """Format a row per edge, those of the smallest set first, and how the scores were measured."""
-    inside = {(row["from"], row["to"]) for row in found.tables.get("smallest_edges", ())}
+    inside = set() if found.chosen is None else set(found.chosen.edges)
     order = sorted(found.edge_ranking, key=lambda i: bool(inside) and found.edges[i] not in inside)
     told = found.edge_measured or ("",) * len(found.edges)
+    sem = np.full(len(found.edges), np.nan) if _estimated(found) else found.edge_sem
     rows = [
         [f"{found.edges[i][0]} -> {found.edges[i][1]}",
-         _estimate(found.edge_score[i], found.edge_sem[i]), *([told[i]] if any(told) else [])]
+         _estimate(found.edge_score[i], sem[i]), *([told[i]] if any(told) else [])]
         for i in order[:top]
     ]  # fmt: skip
     more = len(found.edges) - len(rows)
-    of = f", {len(inside)} of all {len(found.edges)} in the smallest set" if inside else ""
-    return [*_table(rows), *([f"    and {more} more{of}"] if more > 0 else [])]
+    of = f", {len(inside)} of all {len(found.edges)} in the smallest set"
+    separated = found.chosen is not None and found.chosen.separated
+    return [*_table(rows), *([f"    and {more} more{of if separated else ''}"] if more > 0 else [])]
 
 
-def _nodes(found: Circuit, top: int, patched: Patched | str | None) -> list[str]:
+def _nodes(found: Circuit, top: int) -> list[str]:
     """Format a row per node, without empty columns, and how the scores were measured."""
     names = found.ranking[:top]
     at = [found.nodes.index(name) for name in names]
+    sem = np.full(len(found.nodes), np.nan) if _estimated(found) else found.sem
     columns: dict[str, list[str]] = {
-        "node": list(names), "score": [_estimate(found.score[i], found.sem[i]) for i in at],
+        "node": list(names), "score": [_estimate(found.score[i], sem[i]) for i in at],
     }  # fmt: skip
     if not np.isnan(found.conditional[at]).all():
         columns["with another head out"] = [
             _conditional(found.conditional[i], found.conditional_sem[i], found.conditional_on[i])
             for i in at
         ]
-    if patched is not None and not isinstance(patched, str):
-        of = {row["node"]: row for row in patched.rows}
-        told = [of.get(name, {}) for name in names]
-        columns[f"held-out pairs: patched ({patched.unit})"] = [
-            _estimate(row["effect"], row["sem"]) if row else "" for row in told
-        ]
-        if "with another head out" in columns:
-            columns["held-out pairs: with another head out"] = [
-                _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"])
-                if row else "" for row in told
-            ]  # fmt: skip
+    guess = np.where(np.isnan(found.score[at]), found.estimate[at], np.nan)
+    if not np.isnan(guess).all():
+        columns["estimate by gradients"] = ["" if np.isnan(x) else f"{x:.4g}" for x in guess]
     same = len({found.measured[i] for i in at}) == 1
     if not same:
         columns["measured"] = [found.measured[i] for i in at]
-    plain = list(columns) == ["node", "score"]
-    rows = [list(row) for row in zip(*columns.values(), strict=True)]
-    lines = _table(rows if plain else [list(columns), *rows])
+    lines = _columns(columns)
     if same and at and found.measured[at[0]]:
-        lines.append(f"  score: {found.measured[at[0]]}")
+        lines.append(f"  {'' if _estimated(found) else 'score: '}{found.measured[at[0]]}")
     return lines
+
+
+def _patched(patched: Patched) -> list[str]:
+    """Format the first nodes as patched on the held-out pairs."""
+    rows = patched.rows
+    columns = {
+        "node": [row["node"] for row in rows],
+        "patched": [_estimate(row["effect"], row["sem"]) for row in rows],
+        "with another head out": [
+            _conditional(row["conditional"], row["conditional_sem"], row["conditional_on"])
+            for row in rows
+        ],
+    }
+    if not any(columns["with another head out"]):
+        del columns["with another head out"]
+    return [f"  held-out pairs: effect of each node, patched ({patched.unit})", *_columns(columns)]
+
+
+def _columns(columns: Mapping[str, list[str]]) -> list[str]:
+    """Format columns, with their names where there are more than a node and its number."""
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return _table(rows if len(columns) == 2 else [list(columns), *rows])
 
 
 def _figures(found: Circuit, measured: Evaluation, held_out: str) -> list[str]:

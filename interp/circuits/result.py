@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from jaxtyping import Float
 
+from interp.circuits.chosen_set import NodeSet
 from interp.circuits.exports import DRAWN, CircuitFiles
 from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
 from interp.core.doors import behind
@@ -59,6 +60,7 @@ class Circuit(CircuitFiles, Result):
             backup was found.
         conditional_on: By node, the head that is ablated.
         measured: By node, how its score was measured.
+        estimate: By node, an estimate of its score by gradients or NaN; it orders nothing.
         edge_measured: By edge, how its score was measured; empty where that is as for the nodes.
         per_prompt: Score of each node, and after them of each edge, on each pair, `[row, prompt]`;
             None where a method has one score for all pairs, and in a circuit of a file.
@@ -86,6 +88,7 @@ class Circuit(CircuitFiles, Result):
     conditional_sem: Float[Array, " node"] = field(default_factory=lambda: np.zeros(0))
     conditional_on: tuple[str, ...] = ()
     measured: tuple[str, ...] = ()
+    estimate: Float[Array, " node"] = field(default_factory=lambda: np.zeros(0))
     edge_sem: Float[Array, " edge"] = field(default_factory=lambda: np.zeros(0))
     edge_measured: tuple[str, ...] = ()
     per_prompt: Float[Array, "row prompt"] | None = field(default=None, repr=False)
@@ -97,7 +100,7 @@ class Circuit(CircuitFiles, Result):
     def __post_init__(self) -> None:
         """Fill columns that were not given with empty ones of the right length."""
         n = len(self.nodes)
-        for name in ("conditional", "conditional_sem"):
+        for name in ("conditional", "conditional_sem", "estimate"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(n, math.nan))
         for name in ("conditional_on", "measured"):
@@ -147,6 +150,7 @@ class Circuit(CircuitFiles, Result):
             *((np.zeros(0), np.zeros(0)) if now is None else (now.mean(1), sem(now))),
             found.conditional_on,
             (given,) * len(found.nodes) if isinstance(given, str) else given,
+            np.zeros(0) if found.estimate is None else found.estimate,
             np.zeros(0) if edges is None else sem(edges), found.edges_measured,
             values if by_pair else None, shared,
         )  # fmt: skip
@@ -171,6 +175,11 @@ class Circuit(CircuitFiles, Result):
         Nodes are ordered and drawn by its size.
         """
         return larger_effect(self.score, self.conditional)
+
+    @property
+    def chosen(self) -> NodeSet | None:
+        """The smallest set of nodes and edges, which terminal, pages and files show; or None."""
+        return NodeSet.of(self.tables)
 
     @property
     def ranking(self) -> tuple[str, ...]:
@@ -247,6 +256,7 @@ class Circuit(CircuitFiles, Result):
             conditional_sem=self.conditional_sem[at],
             conditional_on=tuple(self.conditional_on[i] for i in at),
             measured=tuple(self.measured[i] for i in at),
+            estimate=self.estimate[at],
             edges=tuple(self.edges[i] for i in edges),
             edge_score=self.edge_score[edges],
             edge_sem=self.edge_sem[edges],
@@ -268,7 +278,7 @@ class Circuit(CircuitFiles, Result):
         edges = self.edges_to_pandas().assign(metric="edge score")
         both = pd.concat([x for x in (nodes, edges) if len(x)] or [nodes], ignore_index=True)
         texts = ["node", "from", "to", "role", "conditional_on", "measured"]
-        numbers = ["layer", "head", "conditional", "conditional_sem"]
+        numbers = ["layer", "head", "conditional", "conditional_sem", "estimate"]
         both = both.reindex(columns=list(dict.fromkeys([*both.columns, *texts, *numbers, "stack"])))
         both[texts] = both[texts].astype(object).where(both[texts].notna(), "")
         both["stack"] = both["stack"].astype(object).where(both["stack"].notna(), None)
@@ -303,6 +313,7 @@ class Circuit(CircuitFiles, Result):
                 "unit": self.unit, "role": [role.get(n, "") for n in self.nodes],
                 "conditional": self.conditional, "conditional_sem": self.conditional_sem,
                 "conditional_on": list(self.conditional_on), "measured": list(self.measured),
+                "estimate": self.estimate,
             }
         )  # fmt: skip
 
@@ -318,8 +329,8 @@ class Circuit(CircuitFiles, Result):
         )  # fmt: skip
         if self.edge_measured:
             frame["measured"] = list(self.edge_measured)
-        if self.tables.get("smallest_edges"):
-            inside = {(row["from"], row["to"]) for row in self.tables["smallest_edges"]}
+        if self.chosen is not None:
+            inside = set(self.chosen.edges)
             frame["in_set"] = [edge in inside for edge in self.edges]
         return frame
 

@@ -21,8 +21,10 @@ from interp.core.files import read_bytes
 FORMAT = "interp circuit 2"
 EARLIER = "interp circuit 1"
 OF_EDGES = ("edge_score", "edge_sem")
-OF_NODES = ("score", "sem", "conditional", "conditional_sem", "conditional_on", "measured")
-NUMBERS = (*OF_NODES[:4], *OF_EDGES)
+OF_NODES = (
+    "score", "sem", "conditional", "conditional_sem", "estimate", "conditional_on", "measured",
+)  # fmt: skip
+NUMBERS = (*OF_NODES[:5], *OF_EDGES)
 TOLD_APART = (
     "read from a file of an earlier version, in which the scores of {} were those with another head"
     " patched too; these are in a separate column now"

@@ -18,7 +18,6 @@ from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import head_columns
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.result import Circuit
-from interp.circuits.smallest import chosen_of
 from interp.circuits.steps import Progress, following
 from interp.core.errors import OptionError
 from interp.core.result import Result
@@ -62,6 +61,8 @@ class SetEvaluation(Result):
         dependence: What the intervals resample.
         unit: The task's unit.
         made: Provenance.
+        separated: Whether edges were selected too; otherwise all edges between the nodes belong to
+            the set.
     """
 
     model: str
@@ -83,6 +84,7 @@ class SetEvaluation(Result):
     dependence: str = ""
     unit: str = ""
     made: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    separated: bool = True
     _units = ("node",)
     _by = "abs"
 
@@ -105,6 +107,10 @@ class SetEvaluation(Result):
         ends = ratio_intervals(values, self.gap, clusters=self.clusters)
         mean = values.mean(1) / self.gap.mean()
         return [(float(m), float(a), float(b)) for m, (a, b) in zip(mean, ends, strict=True)]
+
+    @property
+    def _edges(self) -> str:
+        return f"{self.edges} edges" if self.separated else f"all {self.edges} edges between them"
 
     @property
     def faithfulness(self) -> tuple[float, float, float]:
@@ -156,7 +162,7 @@ class SetEvaluation(Result):
         """Return a row per figure: value, 95 % interval, random baseline and description."""
         shares = {"faithfulness": self.faithfulness, "completeness": self.completeness}
         what = {
-            "faithfulness": f"share of the gap that {len(self.nodes)} nodes and {self.edges} edges"
+            "faithfulness": f"share of the gap that {len(self.nodes)} nodes and {self._edges}"
             f" keep; {self.asked:g} was asked, {self.kept:.2f} on the pairs of the search",
             "completeness": "share of the gap that is lost without the set; 1 is best",
         }
@@ -177,7 +183,7 @@ class SetEvaluation(Result):
         odd = [n for n, large in zip(self.nodes, more, strict=True) if large]
         given = f"chosen to keep {self.asked:g}, and keeps" if self.asked else "keeps"
         lines = [
-            f"smallest set: {len(self.nodes)} nodes, {self.edges} edges, {given}"
+            f"smallest set: {len(self.nodes)} nodes, {self._edges}, {given}"
             f" {value:.2f} [{low:.2f}, {high:.2f}] of the gap here ({self.kept:.2f} on the pairs of"
             f" the search); random sets with as many heads in each layer {self.random.mean():.2f}"
             f" [{self.random.min():.2f}, {self.random.max():.2f}]",
@@ -247,7 +253,7 @@ def evaluate_set(
     Reference: Wang et al. 2022 (arXiv 2211.00593) for completeness and minimality.
     """
     circuit.require(model, same_weights=same_weights)
-    chosen = chosen_of(circuit)
+    chosen = circuit.chosen
     if chosen is None:
         raise OptionError(
             f"{circuit!r} has no smallest set; make it with smallest_set(model, circuit, task)"
@@ -281,14 +287,13 @@ def evaluate_set(
             stands.setdefault(str(row["for"]), []).append(str(row["head"]))
     made = model_provenance(model) | task.about() | {"method": circuit.method, "seed": seed}
     made |= {"made_by": "interp.circuits.evaluate_set", "ablation": "corrupted"}
-    asked = circuit.tables["smallest"][0]["asked"]
     return SetEvaluation(
-        model.name, task.name, nodes, len(chosen.edges), float(asked), chosen.kept, kept[0],
+        model.name, task.name, nodes, len(chosen.edges), chosen.asked, chosen.kept, kept[0],
         kept[1], gap, kept[0][None] - kept[2 : 2 + n], gap[None] - kept[2 + n : 2 + 2 * n],
         kept[2 + 2 * n :].mean(1) / gap.mean(),
         {name: " ".join(heads) for name, heads in stands.items()}, runs.forwards,
         len(set(hashes(task)) & set(map(str, circuit.made.get("pairs") or ()))), task.clusters,
-        task.dependence, task.task.unit, made,
+        task.dependence, task.task.unit, made, chosen.separated,
     )  # fmt: skip
 
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.chosen_set import Edge, NodeSet
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
 from interp.circuits.nodes import node_of
@@ -34,30 +35,10 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.model.model import Model
 
-Edge = tuple[str, str]
 FAITHFUL = 0.8
+IDLE = 0.005  # share of the gap below which an edge counts as doing nothing
 _FAR = 4  # ratio of the ends of a bisection above which it takes their geometric mean
 NODES, EDGES = "smallest set of nodes", "smallest set of edges"
-
-
-@dataclass(frozen=True)
-class NodeSet:
-    """Nodes and edges of a set, and their faithfulness on the pairs they were selected on."""
-
-    nodes: tuple[str, ...]
-    edges: tuple[Edge, ...]
-    kept: float
-
-    def tables(self, asked: float, forwards: Mapping[str, float]) -> dict[str, list[dict]]:
-        """Return the tables of a circuit: the set, and the passes by stage."""
-        told = {"asked": asked, "kept": self.kept}
-        told |= {"nodes": len(self.nodes), "edges": len(self.edges)}
-        return {
-            "smallest": [told],
-            "smallest_nodes": [{"node": name} for name in self.nodes],
-            "smallest_edges": [{"from": a, "to": b} for a, b in self.edges],
-            "forwards": [{"stage": name, "forwards": n} for name, n in forwards.items()],
-        }
 
 
 def check_share(faithful: float, size: int) -> None:
@@ -141,9 +122,11 @@ def choose_nodes(
 ) -> NodeSet:
     """Choose the first nodes of a ranking that keep a share, with all edges between them.
 
+    If not even all of them keep it, the set is all of them.
+
     Args:
         runs: The runs to measure on.
-        ranking: Nodes in order.
+        ranking: Nodes in order; nodes outside it are outside the set.
         faithful: Share of the behaviour to keep.
         size: Number of nodes, if it is given instead of the share.
         most: Largest number of forward passes.
@@ -153,13 +136,17 @@ def choose_nodes(
     def kept(k: int) -> float:
         return share_kept(runs, runs.only(ranking[:k]), NODES)
 
+    every = len(ranking) == len(runs.graph.writers)  # then the set is the model
     if size:
         size = min(size, len(ranking))
-        value = kept(size) if size < len(ranking) else 1.0
+        value = 1.0 if every and size == len(ranking) else kept(size)
     else:
-        size, value = first_enough(kept, len(ranking), 1 - faithful, most)
+        whole = 1.0 if every else kept(len(ranking))
+        most = most if every else most - 1
+        size, value = first_enough(kept, len(ranking), 1 - faithful, most, whole)
     nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
-    return NodeSet(nodes, edges_between(runs.graph, nodes), value)
+    edges = connected(edges_between(runs.graph, nodes))
+    return NodeSet(nodes, edges, value, faithful, separated=False)
 
 
 def choose_edges(
@@ -185,26 +172,42 @@ def choose_edges(
         lambda k: share_kept(runs, runs.graph.mask(order[:k]), EDGES), len(order), within, most,
         chosen.kept,
     )  # fmt: skip
-    some = connected(order[:number])
+    return with_edges(runs, chosen, order[:number], kept, faithful)
+
+
+def without_idle_edges(
+    runs: PatchedRuns, chosen: NodeSet, score: Mapping[Edge, float], most: float
+) -> NodeSet:
+    """Drop edges that do nothing in the set either, of those that do nothing in the model.
+
+    An edge whose effect a backup hides stays: without it the set does less.
+
+    Args:
+        runs: The runs to measure on.
+        chosen: The set.
+        score: Measured effects of its edges in the model.
+        most: Largest number of forward passes, one for each such edge.
+    """
+    size = {edge: abs(score[edge]) for edge in chosen.edges}
+    idle = sorted((e for e in size if size[e] < IDLE * abs(runs.gap)), key=size.__getitem__)
+    for edge in idle[: int(min(most, len(idle)))]:
+        if edge in chosen.edges:  # not dropped since, with another on whose path it lay
+            rest = connected([other for other in chosen.edges if other != edge])
+            kept = share_kept(runs, runs.graph.mask(rest), EDGES)
+            if abs(kept - chosen.kept) < IDLE:
+                chosen = with_edges(runs, chosen, rest, kept, chosen.asked)
+    return chosen
+
+
+def with_edges(
+    runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], kept: float, asked: float
+) -> NodeSet:
+    """Make the set of some edges of a set, and of the nodes at their ends."""
+    some = connected(edges)
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
-    return NodeSet(
-        tuple(n for n in chosen.nodes if n in ends),
-        tuple(sorted(some, key=places.__getitem__)),
-        kept,
-    )
-
-
-def chosen_of(circuit: Circuit) -> NodeSet | None:
-    """Return the set that is marked in a circuit; None if there is none."""
-    told = circuit.tables.get("smallest")
-    if not told:
-        return None
-    return NodeSet(
-        tuple(row["node"] for row in circuit.tables["smallest_nodes"]),
-        tuple((row["from"], row["to"]) for row in circuit.tables["smallest_edges"]),
-        float(told[0]["kept"]),
-    )
+    nodes = tuple(n for n in chosen.nodes if n in ends)
+    return NodeSet(nodes, tuple(sorted(some, key=places.__getitem__)), kept, asked)
 
 
 @takes_model
@@ -254,6 +257,4 @@ def smallest_set(
         found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
         if on_graph:
             found = choose_edges(runs, found, on_graph, faithful=faithful)
-        else:
-            found = replace(found, edges=connected(found.edges))
-    return replace(circuit, tables=dict(circuit.tables) | found.tables(faithful, runs.stages))
+    return replace(circuit, tables=dict(circuit.tables) | found.tables(runs.stages))

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from interp.causal.gate_derivatives import frozen
-from interp.circuits.edge_forward import EdgeForward, EdgeRun, ReaderGroup
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.edge_run import EdgeRun, ReaderGroup
 from interp.core.errors import OptionError
 from interp.model.hooks.inference import inference
 

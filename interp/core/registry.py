@@ -151,6 +151,30 @@ class Registry(Mapping[str, Entry]):
         _require_options(name, given, found.options)
         return found.bind(**{o: found.options[o].parse(value) for o, value in given.items()})
 
+    def given(self, method: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the declaration that a name with its options denotes, and all options together.
+
+        Args:
+            method: `name` or `name:option=value,...` as on the command line, or a declared object.
+            options: Options that were given beside the name.
+
+        Raises:
+            UnknownName: the name or an option does not exist.
+            OptionError: a value does not fit its option, an option is given both in the name and
+                beside it, or the object is not a declaration.
+        """
+        if not isinstance(method, str):
+            declared = getattr(import_module(self.module), self._reader)
+            return declared(method), dict(options)
+        name, written = parse_name(method)
+        found = self.load(name)
+        _require_options(name, written, found.options)
+        if twice := [option for option in written if option in options]:
+            raise OptionError(
+                f"{method!r}: {', '.join(twice)} is given in the name and beside it; give it once"
+            )
+        return found, {o: found.options[o].parse(v) for o, v in written.items()} | dict(options)
+
     def ranges(self) -> dict[str, tuple[float | None, float | None]]:
         """Return the range of each entry's values, for colour scales."""
         return {name: (e.low, e.high) for name, e in self.items()}

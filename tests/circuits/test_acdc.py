@@ -13,7 +13,6 @@ import interp
 from interp.circuits.find import find_circuit
 from interp.circuits.methods import acdc
 from interp.circuits.set_evaluation import evaluate_set
-from interp.circuits.smallest import chosen_of
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
 
@@ -102,7 +101,7 @@ def test_brute_force_keeps_the_same_edges(random_gpt2, rule, metric, parents) ->
                                      {"parents": "early"}, {"budget": 40}], ids=str)  # fmt: skip
 def test_the_built_in_edges_stay(planted_bystander, bystander_pairs, options) -> None:
     found = find_circuit(planted_bystander, bystander_pairs, "acdc", **options)
-    chosen = chosen_of(found)
+    chosen = found.chosen
     assert set(chosen.edges) == BUILT_IN
     assert set(chosen.nodes) == {"embed", "L0H3", "L1H0"}
     assert chosen.kept == pytest.approx(1, abs=0.01)
@@ -127,7 +126,7 @@ def test_threshold_zero_keeps_every_edge_by_absolute_change(
 
 def test_nodes_as_wholes(planted_bystander, bystander_pairs) -> None:
     found = find_circuit(planted_bystander, bystander_pairs, "acdc", "head")
-    assert set(chosen_of(found).nodes) == {"embed", "L0H3", "L1H0"}
+    assert set(found.chosen.nodes) == {"embed", "L0H3", "L1H0"}
     assert found.edges == ()
     assert [row["node"] for row in found.tables["removals"]][-1] == "embed"
 
@@ -135,7 +134,7 @@ def test_nodes_as_wholes(planted_bystander, bystander_pairs) -> None:
 def test_of_heads_that_stand_in_for_each_other_the_last_goes_first() -> None:
     model = interp.load("planted:backup")
     task = make_contrast(model, "planted:backup", n=4)
-    nodes = chosen_of(find_circuit(model, task, "acdc")).nodes
+    nodes = find_circuit(model, task, "acdc").chosen.nodes
     assert "L1H0" in nodes
     assert "L2H0" not in nodes  # the backup is removed while its primary works
 

@@ -133,7 +133,9 @@ def test_what_was_never_patched_has_no_score(backup, tmp_path) -> None:
     assert len(out) == len(found.nodes) - 2
     assert set(found.ranking[2:]) == set(out)
     for name in out:
-        assert found.measured[found.nodes.index(name)].startswith("not patched; gradients estimate")
+        assert found.measured[found.nodes.index(name)] == "not patched"
+        assert np.isfinite(found.estimate[found.nodes.index(name)])
+        assert np.isnan(found.sem[found.nodes.index(name)])
         assert found.said(found.nodes.index(name)) == "not patched"
     for form in (found.to_dot(), found.to_mermaid(), found.to_svg(), str(found.plot())):
         assert "nan" not in form
@@ -160,9 +162,9 @@ def test_the_screen_and_the_files_have_a_column_for_each(run, tmp_path) -> None:
     shown = run(*args, "-o", tmp_path).stdout.splitlines()
     assert shown[2].split()[:2] == ["node", "score"]
     assert "with another head out" in shown[2]
-    assert "held-out pairs: patched (logits)" in shown[2]
-    row = next(line for line in shown if line.split()[0] == "L2H0")
-    assert row.count("(L1H0 out)") == 2
+    assert "  held-out pairs: effect of each node, patched (logits)" in shown
+    row, on_other_pairs = (line for line in shown if line.split()[:1] == ["L2H0"])
+    assert row.count("(L1H0 out)") == on_other_pairs.count("(L1H0 out)") == 1
     assert "patched alone, and with L1H0 out" in row
     folder = tmp_path / "planted-backup"
     nodes = pd.read_csv(folder / "nodes.csv").set_index("node")

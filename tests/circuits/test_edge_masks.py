@@ -11,7 +11,6 @@ from interp.circuits.find import find_circuit
 from interp.circuits.methods import edge_masks
 from interp.circuits.methods._trained_masks import MaskObjective, Training, fit_mask
 from interp.circuits.residual_graph import ResidualGraph
-from interp.circuits.smallest import chosen_of
 from interp.circuits.tasks.planted_pairs import circuit_edges, contrast
 from interp.core.errors import NonFiniteError, OptionError
 from interp.model.locate.probe import probe
@@ -33,7 +32,7 @@ def gates_of(graph):
 def test_the_built_in_edges_stay_open(short_bystander) -> None:
     built, model, task = short_bystander
     found = find_circuit(model, task, "edge_masks", steps=160, restarts=1)
-    chosen = chosen_of(found)
+    chosen = found.chosen
     heads = {e for e in chosen.edges if e[0][0] == "L" and e[1] != "logits"}
     assert heads == set(circuit_edges(built))
     assert len(chosen.edges) == 3

@@ -11,7 +11,7 @@ from interp import planted
 from interp.causal.game.game import Game
 from interp.circuits.edge_evaluation import evaluate_edges
 from interp.circuits.evaluation import evaluate
-from interp.circuits.find import find_circuit
+from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods import (
     attribution_patching,
     exact_patching,
@@ -21,7 +21,7 @@ from interp.circuits.methods import (
 )
 from interp.circuits.methods._ranking import marked
 from interp.circuits.tasks import make_contrast
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, UnknownName
 from interp.core.rank_statistics import auroc
 
 TRUE = (exact_patching, integrated_patching, screen_verify)
@@ -202,6 +202,25 @@ def test_options_are_checked(wide_bystander_model, wide_contrast) -> None:
         screen_verify(wide_bystander_model, wide_contrast, candidates=0)
     with pytest.raises(OptionError, match="scores heads, not edges"):
         screen_verify(wide_bystander_model, wide_contrast, "edge")
+
+
+def test_names_of_the_command_line_work_in_python(planted_bystander) -> None:
+    """`-m acdc:threshold=0.2`: the same circuit as with the option beside the name."""
+    model, task = planted_bystander, make_contrast(planted_bystander, "planted:bystander", n=4)
+    for name, options in (("acdc:threshold=0.2", {"threshold": 0.2}),
+                          ("exact-patching:denoise=true", {"denoise": True}),
+                          ("verified_edges:faithful=0.9,budget=40",
+                           {"faithful": 0.9, "budget": 40})):  # fmt: skip
+        plain = name.partition(":")[0]
+        found, want = find_circuit(model, task, name), find_circuit(model, task, plain, **options)
+        assert found.to_dict() == want.to_dict()
+        assert found.made["options"] == options
+        scores = score_nodes(model, task, name).per_prompt
+        np.testing.assert_array_equal(scores, score_nodes(model, task, plain, **options).per_prompt)
+    with pytest.raises(OptionError, match="threshold is given in the name and beside it"):
+        find_circuit(model, task, "acdc:threshold=0.2", threshold=0.1)
+    with pytest.raises(UnknownName, match="option of acdc"):
+        find_circuit(model, task, "acdc:treshold=0.2")
 
 
 def test_dropped_gradients_have_no_sign(wide_bystander_model, wide_contrast) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from circuits.counting import counting
 from circuits.speller import speller
 from scipy.stats import t as student
-from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import interp
 from interp.circuits.named._inhibition import _lost, _other_words
@@ -52,18 +52,7 @@ def spelling_model() -> interp.Model:
 
 @pytest.fixture(scope="module")
 def counting_model() -> interp.Model:
-    """A random model whose tokens are the items of all ordered lists."""
-    words = list(dict.fromkeys(word for items, _ in LISTS.values() for word in items))
-    ids = {"<s>": 0, "<unk>": 1} | {f" {word}": i + 2 for i, word in enumerate(words)}
-    whole = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    whole.pre_tokenizer = pre_tokenizers.Split(Regex(r" ?\w+"), "isolated")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, unk_token="<unk>", bos_token="<s>")
-    config = LlamaConfig(
-        vocab_size=len(ids), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-        num_attention_heads=4, num_key_value_heads=2, bos_token_id=0, eos_token_id=None,
-    )  # fmt: skip
-    torch.manual_seed(3)
-    return interp.load(LlamaForCausalLM(config).eval(), tokenizer=tokenizer, name="counting")
+    return counting()
 
 
 def test_an_ideal_head_on_earlier_copies_has_all_of_its_attention_on_the_keys() -> None:

@@ -11,6 +11,7 @@ from circuits.slow_gpt2 import forward
 
 import interp
 from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.edge_run import EdgeRun
 from interp.circuits.node_outputs import node_outputs, paired_outputs
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, PromptError, UnknownName, UnreadableAttention
@@ -235,3 +236,33 @@ def value_read(edges, mask, layer, norm="freeze"):
     finally:
         handle.remove()
     return seen[-1]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_node_replaced_where_it_writes_equals_its_edges_patched_one_by_one(
+    name, monkeypatch
+) -> None:
+    graph = graph_of(name)
+    edges = EdgeForward(graph, CLEAN, CORRUPTED, read_at=[[3, 9], [9]])
+    generator = torch.Generator().manual_seed(0)
+    drawn = graph.full() * (torch.rand(graph.full().shape, generator=generator) < 0.5)
+    mixed, half = drawn.clone(), graph.full()
+    mixed[:, ::3], half[:, ::2] = 0, 0
+    masks = []
+    for writer in range(len(graph.writers)):
+        masks.append(graph.full())
+        masks[-1][:, writer] = 0
+    masks = torch.stack([*masks, half, drawn, mixed, graph.full() * 0])
+    fast = torch.cat([edges.run(masks), edges.run(mixed)[None]])
+
+    def read_by_read(*args, in_place: bool) -> EdgeRun:
+        return EdgeRun(*args)
+
+    monkeypatch.setattr("interp.circuits.edge_forward.EdgeRun", read_by_read)
+    edges.wanted = None
+    slow = torch.cat([edges.run(masks), edges.run(mixed)[None]])
+    for prompt, positions in enumerate(([3, 9], [9])):
+        close(fast[:, prompt, positions], slow[:, prompt, positions])
+        rest = [at for at in range(10) if at not in positions]
+        assert not fast[:, prompt, rest].any()  # positions that are not read cost nothing
+        assert slow[:, prompt, rest].any()

@@ -6,6 +6,7 @@ import random
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from circuits.programs import LONGEST, WORDS, compile_program, stored_program
@@ -14,6 +15,7 @@ import interp
 from interp.causal.task import Task
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.find import find_circuit
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.methods import acdc
 from interp.circuits.methods._attribution import (
@@ -150,6 +152,20 @@ def test_exact_paths_find_the_edges_of_the_weights(name):
     assert auroc(graph, program.edges, exact) == 1
     draw = torch.rand(exact.shape, generator=torch.Generator().manual_seed(0))
     assert auroc(graph, program.edges, draw) < 1
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_the_default_finds_all_nodes_and_edges_of_the_weights(name):
+    """Gradients vanish at these softmaxes, so whatever they alone decided would be missing."""
+    program, task = program_of(name), pairs_of(name)
+    found = find_circuit(setting(name)[0].model, task, faithful=0.99)
+    true = {a for a, _ in program.edges}
+    size = dict(zip(found.nodes, np.abs(found.score).tolist(), strict=True))
+    least = min(size[name] for name in true)
+    assert all(size[name] < least for name in size if name not in true)  # AUROC 1.00
+    assert set(found.chosen.nodes) == true
+    assert set(found.chosen.edges) == program.edges
+    assert {told.partition(",")[0] for told in found.measured} == {"patched alone"}
 
 
 @pytest.mark.parametrize("name", COMPLETE)

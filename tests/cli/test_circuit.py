@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 
 import networkx as nx
 import pandas as pd
@@ -12,6 +14,9 @@ import zoo
 from circuits.speller import speller
 from transformers import GPT2LMHeadModel
 
+import interp
+from interp.circuits.find import find_circuit
+from interp.circuits.nodes import node_of
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast, split_templates
 from interp.core.errors import OptionError
@@ -253,12 +258,14 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
     assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
     assert "completeness 1.00 [1.00, 1.00]" in shown
-    assert "14 of 14 forward passes over all pairs" in shown
+    assert "of 200 forward passes over all pairs, and " in shown
+    assert "11 of 11 nodes and " in shown
+    assert " edges between the set's nodes patched one by one\n" in shown
     assert "attention at one position restored, held-out pairs: share of the gap" in shown
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
     assert table["in_set"].sum() == 3
-    assert set(table["measured"]) <= {"patched alone", "estimated by gradients, not patched"}
+    assert set(table["measured"]) == {"patched alone"}
     nodes = pd.read_csv(folder / "set.csv").set_index("node")
     assert set(nodes.index) == {"embed", "L0H3", "L1H0"}
     assert nodes["needed"].all()
@@ -268,6 +275,66 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert "of 40 forward passes" in two
     told = errors(*args[:5], "--method", "codes", "--budget", 40)[1][0]
     assert "codes has no budget; omit --budget, or use verified_edges or acdc" in told
+
+
+@pytest.mark.parametrize("level", ["edge", "head"])
+def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> None:
+    """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""
+    model, name = interp.load("bundled:induction"), "bundled:induction"
+    args = ("circuit", "induction", name, "-n", 6, "--level", level, "--random", 2, "-o", tmp_path)
+    screen = run(*args).stdout
+    chosen = find_circuit(model, make_contrast(model, "induction", n=6), level=level).chosen
+    folder = tmp_path / "bundled-induction"
+    assert Circuit.from_toml(folder / "circuit.toml").chosen == chosen
+    assert Circuit.from_json(folder / "circuit.json").chosen == chosen
+    assert chosen.separated == (level == "edge")
+    assert any(node.startswith("mlp") for node in chosen.nodes)
+    # the screen: the nodes by name, and the numbers of both
+    of, between = ("", "") if level == "edge" else ("all ", " between them")
+    size = f"{len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}"
+    lines = screen.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith(f"  chosen set: {size}; keeps"))
+    assert f"keeps {chosen.kept:.2f} on the pairs of the search" in lines[at]
+    assert lines[at + 1].split() == list(chosen.nodes)
+    (judged,) = (line for line in lines if line.startswith(f"  smallest set: {size}, chosen"))
+    figures = json.loads((folder / "evaluation.json").read_text())["figures"]
+    (kept,) = (row for row in figures if row["figure"] == "faithfulness of the set")
+    assert f"and keeps {kept['value']:.2f} [{kept['low']:.2f}, {kept['high']:.2f}]" in judged
+    # the page: its sentence, and every node and edge of its drawing
+    page = (folder / "circuit.html").read_text()
+    told = page.partition("The smallest set that keeps 0.8 has ")[2]
+    assert told.startswith(f"{len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and {of}")
+    assert f"{len(chosen.edges)} edges{between}: faithfulness {chosen.kept:.2f} on" in told
+    value = re.search(r"pairs of the search, (-?[\d.]+) \[", told)
+    assert float(value[1]) == pytest.approx(kept["value"], abs=0.01)
+    drawing = re.search(r'<svg[^>]*class="figure graph".*?</svg>', page, re.DOTALL)[0]
+    assert set(re.findall(r'data-node="(\w+)"', drawing)) == {*chosen.nodes, "logits"}
+    drawn = Counter(re.findall(r'data-from="(\w+)" data-to="(\w+)"', drawing))
+    assert drawn == Counter((a, node_of(b)) for a, b in chosen.edges)
+    nodes = pd.read_csv(folder / "set.csv")["node"]
+    assert nodes.tolist() == list(chosen.nodes)
+
+
+def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, tmp_path) -> None:
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp.circuits.set_evaluation.evaluate_set", stopped)
+    args = ("circuit", "induction", "planted:bystander", "-n", 6, "--random", 2)
+    for out in ((), ("-o", tmp_path)):
+        result = run(*args, *out)
+        assert result.exit_code == 130
+        assert result.stdout.startswith("planted:bystander\n  induction, verified_edges, edges")
+        assert "\n  chosen set: 3 nodes, 3 edges; keeps 1.00" in result.stdout
+        where = f"in {tmp_path / 'planted-bystander'}" if out else "printed above"
+        said = f"interrupted in the evaluation: what was found is {where}; "
+        assert said in result.stderr
+    folder = tmp_path / "planted-bystander"
+    assert Circuit.from_toml(folder / "circuit.toml").chosen.nodes == ("embed", "L0H3", "L1H0")
+    assert {path.name for path in folder.iterdir()} == {
+        "circuit.json", "circuit.toml", "circuit.graphml", "circuit.dot", "circuit.mmd",
+        "circuit.svg", "nodes.csv", "edges.csv",
+    }  # fmt: skip
 
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:

@@ -48,11 +48,17 @@ def test_options_are_parsed_bound_and_named(known: Registry, name: str) -> None:
     declared = known.load(name)
     plain = declared.bind()
     assert known.parse(name).label == plain.label == name
-    with pytest.raises(UnknownName, match=f"option of {name}"):
-        known.parse(f"{name}:no_such_option=1")
+    assert known.given(name, {}) == known.given(declared, {}) == (declared, {})
+    for read in (known.parse, lambda text: known.given(text, {})):
+        with pytest.raises(UnknownName, match=f"option of {name}"):
+            read(f"{name}:no_such_option=1")
     for option in declared.options.values():
         given = known.parse(f"{name}:{option.name}={option.default}")
         assert dict(given.options) == dict(plain.options), option.name
+        text = f"{name}:{option.name}={option.default}"
+        assert known.given(text, {}) == (declared, {option.name: option.default})
+        with pytest.raises(OptionError, match="is given in the name and beside it"):
+            known.given(text, {option.name: option.default})
         if not option.takes_any:
             with pytest.raises(OptionError, match=f"{name}: {option.name}="):
                 declared.bind(**{option.name: object()})

@@ -103,7 +103,7 @@ def circuit(id: str, labels: list[str]) -> Any:
         "columns": ["node", "score", *(f"column_{i}" for i in range(30))],
         "rows": [[name, 1.0 / (i + 1), *[0.12345] * 30] for i, name in enumerate(names)],
         "figure": {
-            "draw": "graph", "unit": "logit", "verified": [first, last],
+            "draw": "graph", "unit": "logit", "chosen": [first, last],
             "nodes": [
                 {"id": name, "layer": int(name[1]) if name[0] == "L" else None,
                  "head": 0 if name[0] == "L" else None, "score": 1.0, "sem": None, "role": ""}

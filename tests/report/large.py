@@ -19,7 +19,7 @@ from interp.causal.pairs import Interactions
 from interp.causal.pruning.page import save_curves
 from interp.causal.pruning.result import PruningCurve
 from interp.circuits.evaluation import Evaluation
-from interp.circuits.folder import write_circuit
+from interp.circuits.folder import write_evaluation
 from interp.circuits.published import published
 from interp.circuits.result import Circuit
 from interp.cli.commands.safety import write_safety
@@ -157,7 +157,7 @@ def evaluation_made() -> Evaluation:
 
 
 def circuit(path: Path) -> None:
-    write_circuit(
+    write_evaluation(
         circuit_found(), evaluation_made(), path.parent, command="interp circuit ioi large",
         held_out="on 32 other pairs", against=published("ioi_gpt2_small"),
     )  # fmt: skip

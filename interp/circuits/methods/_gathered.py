@@ -129,7 +129,9 @@ def forwards_of(
     graph, found, passes = ResidualGraph.of(model), np.zeros((rows, len(task))), 0.0
 
     def measured(batch: ContrastBatch) -> tuple[Array, int]:
-        edges = EdgeForward(graph, batch.clean, batch.corrupted, denoise=denoise)
+        edges = EdgeForward(
+            graph, batch.clean, batch.corrupted, denoise=denoise, read_at=batch.read_at
+        )
         with torch.no_grad():
             values = measure(edges, helping(task, batch))
         return _numpy(values), edges.forwards

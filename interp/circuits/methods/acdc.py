@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.chosen_set import NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import edges_along_inputs
 from interp.circuits.methods._divergence import check_metric
@@ -21,7 +22,7 @@ from interp.circuits.methods._greedy import (
     value_of,
 )
 from interp.circuits.patched_runs import BASE, PatchedRuns
-from interp.circuits.smallest import NodeSet, connected, edges_between
+from interp.circuits.smallest import connected, edges_between
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def acdc(
     nodes = np.zeros((len(graph.writers), len(task)))
     for (writer, _), x in zip(every, of_edges, strict=True):
         nodes[graph.index[writer]] += x
-    tables = chosen.tables(1.0, runs.stages) | {"removals": _removals(search, level)}
+    tables = chosen.tables(runs.stages) | {"removals": _removals(search, level)}
     tables["smallest"][0] |= {"threshold": threshold, "rule": rule, "metric": metric}
     told = tuple(_told(search.fate[e]) for e in every)
     edges: dict[str, Any] = {}
@@ -171,7 +172,8 @@ def _chosen(
     ends = {name for a, b in some for name in (a, b.partition(".")[0])}
     [value] = runs.kept([search.mask], "result")
     share = float(value.mean() / runs.gap) if abs(runs.gap) > 1e-9 else math.nan
-    return NodeSet(tuple(n for n in graph.writers if n in ends), some, share)
+    nodes = tuple(n for n in graph.writers if n in ends)
+    return NodeSet(nodes, some, share, 1.0, separated=level == "edge")
 
 
 def _removals(search: Removal, level: str) -> list[dict[str, Any]]:

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from interp.causal.pruning.folds import folds
+from interp.circuits.chosen_set import Edge, NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._divergence import check_metric
 from interp.circuits.methods._trained_masks import MaskObjective, Training, fit_mask
 from interp.circuits.patched_runs import PatchedRuns
-from interp.circuits.smallest import Edge, NodeSet, connected, edges_between
+from interp.circuits.smallest import connected, edges_between
 from interp.circuits.steps import counted, step
 from interp.core.errors import OptionError
 
@@ -93,13 +94,13 @@ def edge_masks(
     runs.count(STAGE, spent, spent)
     far = [abs(1 - row["held_out"]) if s else math.inf for row, s in zip(rows, sets, strict=True)]
     best = int(np.argmin(far))
-    chosen = _node_set(graph, sets[best], rows[best]["held_out"])
+    chosen = _node_set(graph, sets[best], rows[best]["held_out"], level)
     table = np.stack(gates, 1)
     of_nodes = np.zeros((len(graph.writers), restarts))
     for (writer, _), gate in zip(names, table, strict=True):
         at = graph.index[writer]
         of_nodes[at] = np.maximum(of_nodes[at], gate)
-    tables = chosen.tables(1.0, runs.stages) | {"restarts": rows}
+    tables = chosen.tables(runs.stages) | {"restarts": rows}
     edges = {"edges": graph.edges, "edges_per_prompt": table} if level == "edge" else {}
     return Found(
         graph.writers, of_nodes, "gate", forwards=runs.forwards, backwards=runs.backwards,
@@ -163,9 +164,10 @@ def _judged(
     return {"fitted": share(first), "held_out": held_out, "held_out_pairs": len(second)}
 
 
-def _node_set(graph: ResidualGraph, edges: tuple[Edge, ...], kept: float) -> NodeSet:
+def _node_set(graph: ResidualGraph, edges: tuple[Edge, ...], kept: float, level: str) -> NodeSet:
     ends = {name for a, b in edges for name in (a, b.partition(".")[0])}
-    return NodeSet(tuple(n for n in graph.writers if n in ends), edges, kept)
+    nodes = tuple(n for n in graph.writers if n in ends)
+    return NodeSet(nodes, edges, kept, 1.0, separated=level == "edge")
 
 
 def _note(

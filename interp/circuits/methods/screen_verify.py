@@ -12,14 +12,13 @@ from interp.circuits.methods._attribution import nodes_along_inputs, units
 from interp.circuits.methods._backups import LARGE, stand_ins
 from interp.circuits.methods._exact import effects_of_masks, node_effects
 from interp.circuits.methods._gathered import by_gradient, forwards_of
+from interp.circuits.methods._measured_nodes import ALONE, NOT
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
     from interp.model.model import Model
-
-ALONE = "patched alone"
 
 
 @discovery(levels=("head",))
@@ -41,7 +40,8 @@ def screen_verify(
     is a backup of the primary head: its effect then is its `conditional` effect, in a separate
     column beside its score, with the name of the ablated head. The same holds for a primary head
     whose own effect is hidden by a backup. Nodes are ordered by the larger of the two. The table
-    `backups` has every such pair. A node that was never patched has no score and is marked so.
+    `backups` has every such pair. A node that was never patched has no score: its
+    estimate stands in a column of its own.
 
     candidates: number of nodes that are patched one by one. steps: number of gradient steps of the
     screen. primaries: number of heads that others are patched together with, each at a forward for
@@ -96,7 +96,6 @@ def screen_verify(
             conditional[at] = effect[heads.index(row["head"]), out] - effect[out, out]
             on[at] = row["for"]
     unmeasured = [n for n, x in zip(names, scores, strict=True) if np.isnan(x).any()]
-    estimate = dict(zip(names, screen.per_prompt.mean(1), strict=True))
     told = (
         f"{len(names) - len(unmeasured)} of {len(names)} nodes patched one by one; heads patched"
         f" together with every other: {' '.join(first) or 'none'}"
@@ -105,11 +104,10 @@ def screen_verify(
         screen.nodes, scores, task.task.unit, forwards=screen.forwards + passes,
         backwards=screen.backwards, notes=(told,), tables={"backups": rows} if backups else {},
         measured=tuple(
-            f"not patched; gradients estimate {estimate[n]:.3g}" if n in unmeasured
-            else ALONE + (f", and with {out} out" if out else "")
+            NOT if n in unmeasured else ALONE + (f", and with {out} out" if out else "")
             for n, out in zip(names, on, strict=True)
         ),
-        unmeasured=tuple(unmeasured),
+        unmeasured=tuple(unmeasured), estimate=screen.per_prompt.mean(1),
         conditional=conditional if rows else None, conditional_on=tuple(on) if rows else (),
     )  # fmt: skip
 

@@ -1,68 +1,31 @@
-"""Nodes and edges chosen by gradients and measured by patching, within a budget of passes."""
+"""The default search: nodes and edges measured by patching, within a budget of passes."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.circuits.chosen_set import Edge, NodeSet
 from interp.circuits.declaration import Found, discovery
-from interp.circuits.methods._attribution import (
-    RunPair,
-    edges_along_inputs,
-    effects_without,
-    nodes_along_inputs,
-)
-from interp.circuits.methods._backups import LARGE, stand_ins
-from interp.circuits.nodes import larger_effect
+from interp.circuits.methods._attribution import edges_along_inputs
+from interp.circuits.methods._measured_nodes import ALONE, MeasuredNodes
+from interp.circuits.nodes import node_of
 from interp.circuits.patched_runs import BASE, PatchedRuns
-from interp.circuits.smallest import (
-    NodeSet,
-    check_share,
-    choose_edges,
-    choose_nodes,
-)
+from interp.circuits.smallest import check_share, choose_edges, choose_nodes, without_idle_edges
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.circuits.contrast import ContrastTask
     from interp.model.model import Model
 
-ALONE = "patched alone"
-ESTIMATED = "estimated by gradients, not patched"
-_NOTHING = 1e-9  # estimates below it say nothing about the scale
-STEPS = 5
-LEAST = BASE + 2  # passes: both runs, their check, and two gradients
-_MANY = 40  # passes left after the screen, from which two candidates are tried for each primary
-_GAIN = 1.5  # estimated with the primary patched over estimated otherwise, of a backup to try
-
-
-@dataclass(frozen=True)
-class _Shares:
-    """Passes for each stage, from those that are left after the screen."""
-
-    primaries: int
-    tries: int
-    nodes: int
-    smallest_nodes: int
-    smallest_edges: int
-
-    @classmethod
-    def of(cls, left: int, n_nodes: int, size: int, backups: bool) -> _Shares:
-        of_nodes = min(math.ceil(math.log2(n_nodes)) + 1, left // 3) if not size else min(1, left)
-        of_edges = min(6, left // 5)  # masks of many edges are the slowest passes
-        primaries = min(4, max(1, left // 12)) if backups and left >= 6 else 0
-        tries = 1 if left < _MANY else 2
-        rest = max(0, left - of_nodes - of_edges - primaries * (1 + 2 * tries))
-        return cls(
-            primaries,
-            tries,
-            min(n_nodes, math.ceil(0.35 * rest) if left >= _MANY else math.ceil(0.6 * rest)),
-            of_nodes,
-            of_edges,
-        )
+STEPS = 3  # of the gradients that estimate nodes
+EDGE_STEPS = 2
+LEAST = BASE + 3  # passes: both runs, their check, one gradient, one node and the set
+LEAST_DEFAULT = 200  # passes by default, on a small model
+SEARCH = 30  # passes by default for gradients, backups and the set, beside nodes and edges
 
 
 @discovery(levels=("edge", "head"))
@@ -76,211 +39,182 @@ def verified_edges(
     budget: int = 0,
     backups: bool = True,
 ) -> Found:
-    """Find the nodes and edges that keep a share of the task, within a budget of forward passes.
+    """Find the nodes and edges that keep a share of the task, each measured by patching.
 
-    Integrated gradients estimate every node. Patching then measures the first nodes one by one;
-    heads that matter only while a primary head is patched are searched by a gradient taken in that
-    run, and measured (table `backups`, column `conditional`). The smallest set of nodes, MLPs and
-    embeddings included, that keeps the share while all others are corrupted is found by bisection,
-    then, by gradients of the edges between them, the smallest set of edges (tables `smallest`,
-    `smallest_nodes`, `smallest_edges`). The edges of the set are patched one by one, largest first.
-    Each score states whether it was measured or estimated; estimates of nodes are scaled by the
-    median ratio of measured effects to estimates.
+    Every node is patched alone; if the budget is smaller, those whose effect may be largest, by
+    integrated gradients, their errors over pairs, and the errors that gradients had on the nodes
+    before. Heads that matter only while another head is patched are searched by a gradient taken in
+    that run, and measured (table `backups`, column `conditional`). The smallest set of patched
+    nodes, MLPs and embeddings included, that keeps the share while all others are corrupted is
+    found by bisection over the measured effects. The edges between them are then patched alone
+    (with a backup outside the set patched too, where there is one), and the smallest set of them is
+    found in the same way (tables `smallest`, `smallest_nodes`, `smallest_edges`). If there are more
+    edges than passes, gradients choose which are patched; if those that keep the share are still
+    too many, all edges between the nodes stay in the set, one edge per node is patched, and a note
+    says so. A node that was not
+    patched has no score: its estimate stands in a column of its own, and decides neither the order
+    nor the set.
 
     faithful: share of the difference between clean and corrupted prompts that the set keeps; its
     faithfulness is then at most 1 - faithful away from 1, to either side. size:
-    number of nodes of the set, instead of the share. budget: forward passes over all pairs; 0: as
-    many as patching every node takes, three more than there are nodes. backups: search for them.
+    number of nodes of the set, instead of the share. budget: forward passes over all pairs; 0: two
+    per node and 30 more, and at least 200. backups: search for them.
 
     Cost: At most the budget of forward passes, and about ten gradients; table `forwards` has them.
 
     Not for: a proof that no smaller set exists: it looks at the first nodes and edges of a ranking.
     Judge the set on other pairs (`evaluate_set`).
 
-    Reference: integrated gradients as in Hanna et al. 2024 (arXiv 2403.17806), verified by path
-    patching (Goldowsky-Dill et al. 2023); backups as in CoAx (arXiv 2607.01940).
+    Reference: path patching as in Goldowsky-Dill et al. 2023 (arXiv 2304.05969); integrated
+    gradients as in Hanna et al. 2024 (arXiv 2403.17806); backups as in CoAx (arXiv 2607.01940).
     """
     check_share(faithful, size)
     if budget < 0 or 0 < budget < LEAST:
         raise OptionError(
-            f"budget={budget}; the clean and corrupted runs and two gradients take {LEAST} passes;"
-            " give more, or 0 for as many as patching every node takes"
+            f"budget={budget}; the clean and corrupted runs, a gradient, a node and the set take"
+            f" {LEAST} passes; give more, or 0 for enough to patch every node and as many edges"
         )
     runs = PatchedRuns(model, task)
-    graph = runs.graph
-    runs.budget = budget or max(LEAST, len(graph.writers) + BASE)
-    steps = max(1, min(STEPS, int(runs.left) // 5))
-    of_edges = min(2, steps - 1) if level == "edge" else 0  # steps of the gradients of edges
-    nodes = _Nodes(runs, steps - of_edges, of_edges, size, backups)
-    rows = nodes.measure()
+    runs.budget = budget or default_budget(len(runs.graph.writers))
+    nodes = MeasuredNodes(runs)
+    rows = _measure(nodes, size, backups)
+    search = max(0, math.ceil(math.log2(len(nodes.alone))) + 1)
     chosen = choose_nodes(
-        runs, nodes.ranking(), faithful=faithful, size=size, most=nodes.shares.smallest_nodes
+        runs, nodes.ranking, faithful=faithful, size=size, most=min(search, runs.left)
     )
-    edges: dict[str, Any] = {}
+    edges: dict[Edge, np.ndarray] = {}
+    stand_ins: dict[Edge, str] = {}
+    candidates = len(chosen.edges)
     if level == "edge":
-        chosen, edges = _edges(runs, chosen, max(1, of_edges), faithful, nodes)
-    tables = chosen.tables(faithful, runs.stages) | ({"backups": rows} if backups else {})
-    patched = [told == ALONE for told in edges.get("edges_measured", ())]
+        stand_ins = _stand_ins(nodes, chosen)
+        chosen, edges = _edges(nodes, chosen, stand_ins, faithful)
+    none = tuple(name for name in nodes.names if name not in nodes.alone)
+    of_edges: dict[str, Any] = {}
+    if edges:
+        told = tuple(
+            f"patched with {stand_ins[edge]} out" if edge in stand_ins else ALONE for edge in edges
+        )
+        of_edges = {"edges": tuple(edges), "edges_measured": told,
+                    "edges_per_prompt": np.stack(list(edges.values()))}  # fmt: skip
     return Found(
-        graph.writers, nodes.scores(), task.task.unit, forwards=runs.forwards,
-        backwards=runs.backwards, tables=tables,
-        notes=(_note(runs, nodes, chosen, patched),),
-        measured=tuple(nodes.told(name) for name in graph.writers),
+        runs.graph.writers, nodes.scores, task.task.unit, forwards=runs.forwards,
+        backwards=runs.backwards,
+        tables=chosen.tables(runs.stages) | ({} if rows is None else {"backups": rows}),
+        notes=_notes(runs, nodes, chosen, level, (len(edges), candidates), size),
+        measured=tuple(map(nodes.told, nodes.names)), unmeasured=none, estimate=nodes.estimates,
         conditional=nodes.conditional if rows else None,
-        conditional_on=tuple(nodes.on) if rows else (), **edges,
+        conditional_on=tuple(nodes.on) if rows else (), **of_edges,
     )  # fmt: skip
 
 
-def _note(runs: PatchedRuns, nodes: _Nodes, chosen: NodeSet, patched: list[bool]) -> str:
-    told = (
-        f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
-        f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {len(runs.graph.writers)} nodes"
-    )
-    if patched:
-        told += f" and {sum(patched)} of {len(patched)} edges between the set's nodes"
-    return told + " patched one by one, the others estimated; a larger budget= patches more"
+def default_budget(n_nodes: int) -> int:
+    """Return the forward passes that a search takes by default."""
+    return max(LEAST_DEFAULT, 2 * n_nodes + SEARCH)
 
 
-class _Nodes:
-    """Effects of single nodes, and of heads while a primary head is patched."""
+def _measure(nodes: MeasuredNodes, size: int, backups: bool) -> list[dict[str, Any]] | None:
+    """Patch the nodes, all of them if possible, and search for backups; None without a search."""
+    runs, n = nodes.runs, len(nodes.names)
+    if runs.left >= n:
+        nodes.patch(nodes.names)
+        if not backups or runs.left < STEPS + 4:
+            return None
+        nodes.estimate(STEPS)
+        return nodes.backups()
+    nodes.estimate(1 if runs.left < 4 * STEPS else STEPS)
+    of_set = 1 if size else max(1, min(math.ceil(math.log2(n)) + 2, int(runs.left) // 3))
+    nodes.patch_most_uncertain(int(runs.left) - of_set)
+    return None
 
-    def __init__(
-        self, runs: PatchedRuns, steps: int, of_edges: int, size: int, backups: bool
-    ) -> None:
-        self.runs, self.names = runs, list(runs.graph.writers)
-        [screen] = runs.gradients(
-            lambda pair: (nodes_along_inputs(pair, steps=steps),), "screen by gradients", steps,
-            steps,
-        )  # fmt: skip
-        self.estimates, self.screen = screen, screen.mean(0)
-        left = int(runs.left) - max(1, of_edges)
-        self.shares = _Shares.of(left, len(self.names), size, backups)
-        self.alone: dict[str, np.ndarray] = {}
-        self.primary: list[str] = []
-        self.conditional = np.full((len(self.names), len(runs.task)), np.nan)
-        self.on = [""] * len(self.names)
 
-    def patch(self, names: list[str], most: float) -> None:
-        """Patch nodes one by one, in the given order, as far as the passes go."""
-        some = [name for name in names if name not in self.alone][: max(0, int(most))]
-        lost = self.runs.effects([self.runs.node_mask(name) for name in some], "patching nodes")
-        self.alone |= dict(zip(some, lost, strict=True))
+def _stand_ins(nodes: MeasuredNodes, chosen: NodeSet) -> dict[Edge, str]:
+    """Return the head outside the set that hides an edge's effect, where one stands in for its end.
 
-    def measure(self) -> list[dict[str, Any]]:
-        """Patch primary heads and other nodes of large estimates, and search for backups."""
-        order = [self.names[i] for i in np.argsort(-np.abs(self.screen), kind="stable")]
-        order = sorted(order, key=lambda name: name == "embed")  # its effect is the gap as a rule
-        self.patch(order, min(self.shares.nodes, self.runs.left))
-        least = LARGE * max((abs(float(x.mean())) for x in self.alone.values()), default=0.0)
-        self.primary = self._primaries(order, least)
-        pairs: dict[tuple[str, str], np.ndarray] = {}
-        for name in self.primary:
-            pairs |= self._tried(name, self._without(name))
-        return self._rows(pairs, least)
-
-    def _primaries(self, order: list[str], least: float) -> list[str]:
-        """Choose heads without an effect where gradients give one, then those of large effect."""
-        size = {name: abs(float(x.mean())) for name, x in self.alone.items() if name[0] == "L"}
-        guess = dict(zip(self.names, np.abs(self.screen).tolist(), strict=True))
-        hidden = [name for name in order if size.get(name, least) < least <= guess[name]]
-        large = sorted((name for name in size if size[name] >= least), key=lambda n: -size[n])
-        chosen = [*hidden[: (self.shares.primaries + 1) // 2], *large]
-        return list(dict.fromkeys(chosen))[: self.shares.primaries]
-
-    def _without(self, name: str) -> np.ndarray:
-        """Patch a primary head, and estimate all other nodes in that run."""
-
-        def scores(pair: RunPair) -> tuple:
-            return effects_without(pair, name)
-
-        value, estimates = self.runs.gradients(scores, "search for backups", 1, 1)
-        self.alone.setdefault(name, self.runs.clean - value)
-        return estimates.mean(0)
-
-    def _tried(self, name: str, guess: np.ndarray) -> dict[tuple[str, str], np.ndarray]:
-        """Measure pairs of a primary head and the heads that gain most while it is patched."""
-        gain = {
-            other: abs(guess[i]) for i, other in enumerate(self.names)
-            if other[0] == "L" and other != name and abs(guess[i]) > _GAIN * abs(self.screen[i])
-        }  # fmt: skip
-        tried = sorted(gain, key=lambda other: -gain[other])[: self.shares.tries]
-        tried = tried[: int(self.runs.left // 2)]
-        self.patch(tried, self.runs.left)
-        both = self.runs.effects(
-            [self.runs.node_mask(name, other) for other in tried], "search for backups"
-        )
-        return {(name, other): lost for other, lost in zip(tried, both, strict=True)}
-
-    def _rows(self, pairs: dict[tuple[str, str], np.ndarray], least: float) -> list[dict[str, Any]]:
-        heads = sorted({name for pair in pairs for name in pair}, key=self.names.index)
-        effect = np.full((len(heads), len(heads), len(self.runs.task)), np.nan)
-        for i, name in enumerate(heads):
-            effect[i, i] = self.alone[name]
-        for (one, other), lost in pairs.items():
-            a, b = heads.index(one), heads.index(other)
-            effect[a, b] = effect[b, a] = lost
-        rows = stand_ins(effect, heads, self.primary, least, self.runs.task)
-        for row in reversed(rows):  # the largest effect is written last and kept
-            at, a, b = self.names.index(row["head"]), *map(heads.index, (row["head"], row["for"]))
-            self.conditional[at] = effect[a, b] - effect[b, b]
-            self.on[at] = row["for"]
-        return rows
-
-    @property
-    def ratio(self) -> float:
-        """Median ratio of measured effects to estimates, at most 1: gradients overestimate."""
-        known = [i for i, name in enumerate(self.names) if name in self.alone]
-        size = np.abs(larger_effect(self._measured().mean(1), self.conditional.mean(1)))
-        found = [size[i] / abs(self.screen[i]) for i in known if abs(self.screen[i]) > _NOTHING]
-        return min(1.0, float(np.median(found))) if found else 1.0
-
-    def _measured(self) -> np.ndarray:
-        none = np.full(len(self.runs.task), np.nan)
-        return np.stack([self.alone.get(name, none) for name in self.names])
-
-    def scores(self) -> np.ndarray:
-        """Return the effect of each node alone; an estimate, scaled by `ratio`, if not patched."""
-        return np.where(
-            np.isnan(self._measured()), self.ratio * self.estimates.T, self._measured()
-        )  # fmt: skip
-
-    def ranking(self) -> list[str]:
-        """Order nodes as a circuit does, by the larger of effect and conditional effect."""
-        size = np.abs(larger_effect(self.scores().mean(1), self.conditional.mean(1)))
-        return [self.names[i] for i in np.argsort(-size, kind="stable")]
-
-    def told(self, name: str) -> str:
-        """Describe how a node was measured."""
-        out = self.on[self.names.index(name)]
-        return (ALONE if name in self.alone else ESTIMATED) + (
-            f", and with {out} out" if out else ""
-        )
+    Such an edge is patched while that head is patched too: alone it seems to do nothing.
+    """
+    on = dict(zip(nodes.names, nodes.on, strict=True)) | {"logits": ""}
+    hidden = {edge: on[edge[0]] or on[node_of(edge[1])] for edge in chosen.edges}
+    return {edge: head for edge, head in hidden.items() if head and head not in chosen.nodes}
 
 
 def _edges(
-    runs: PatchedRuns, chosen: NodeSet, steps: int, faithful: float, nodes: _Nodes
-) -> tuple[NodeSet, dict[str, Any]]:
-    """Choose edges between the chosen nodes by gradients, and patch those of the set one by one."""
-    graph, every = runs.graph, chosen.edges
-    if runs.left < steps:
-        return chosen, {}
+    nodes: MeasuredNodes, chosen: NodeSet, stand_ins: Mapping[Edge, str], faithful: float
+) -> tuple[NodeSet, dict[Edge, np.ndarray]]:
+    """Patch the edges between the chosen nodes, and choose those that keep the share.
+
+    Returns:
+        The set, and the effect of each patched edge on each pair, in the order of the graph.
+    """
+    runs, every = nodes.runs, chosen.edges
+    search = math.ceil(math.log2(max(2, len(every)))) + 1  # passes of one bisection
+    some, few = every, chosen
+    if len(every) > runs.left - search:
+        if runs.left < EDGE_STEPS + 2 * search:
+            return chosen, {}
+        bound = _bounds(nodes, every)
+        few = choose_edges(runs, chosen, bound, faithful=faithful, most=search)
+        enough = len(few.edges) <= runs.left - search
+        first = sorted(every, key=lambda e: -bound[e])[: min(int(runs.left), len(chosen.nodes))]
+        some = few.edges if enough else first
+        few = few if enough else chosen
+    graph = runs.graph
+    places = {edge: i for i, edge in enumerate(graph.edges)}
+    some = sorted(some, key=places.__getitem__)
+    whole = [
+        runs.node_mask(stand_ins[edge]) if edge in stand_ins else graph.full() for edge in some
+    ]
+    masks = [mask - graph.mask([edge]) for mask, edge in zip(whole, some, strict=True)]
+    lost = runs.effects(masks, "patching edges")
+    effects = {
+        edge: x - nodes.alone[stand_ins[edge]] if edge in stand_ins else x
+        for edge, x in zip(some, lost, strict=True)
+    }
+    if not set(few.edges) <= set(some):
+        return chosen, effects
+    score = {edge: float(x.mean()) for edge, x in effects.items()}
+    chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
+    return without_idle_edges(runs, chosen, score, runs.left), effects
+
+
+def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:
+    """Return the largest effect that each edge may have: its estimate and its writer's error."""
+    runs, graph = nodes.runs, nodes.runs.graph
     read = [graph.reader_index[name] for name in dict.fromkeys(b for _, b in every)]
     row = {reader: i for i, reader in enumerate(read)}
     [found] = runs.gradients(
-        lambda pair: (edges_along_inputs(pair, steps=steps, readers=read)[:, read],),
-        "gradients of edges", steps, steps * (1 + len(read)),
+        lambda pair: (edges_along_inputs(pair, steps=EDGE_STEPS, readers=read)[:, read],),
+        "gradients of edges", EDGE_STEPS, EDGE_STEPS * (1 + len(read)),
     )  # fmt: skip
-    screen = {
-        (a, b): found[:, row[graph.reader_index[b]], graph.index[a]] for a, b in every
+    size, error = np.abs(found.mean(0)), nodes.errors()
+    return {
+        (a, b): float(size[row[graph.reader_index[b]], graph.index[a]]) + error[a]
+        for a, b in every
     }  # fmt: skip
-    score = {edge: float(x.mean()) for edge, x in screen.items()}
-    most = min(nodes.shares.smallest_edges, runs.left)
-    chosen = choose_edges(runs, chosen, score, faithful=faithful, most=most)
-    nodes.patch(list(chosen.nodes), runs.left / 2)
-    some = sorted(chosen.edges, key=lambda e: -abs(score[e]))[: int(runs.left)]
-    masks = [graph.full() - graph.mask([edge]) for edge in some]
-    lost = dict(zip(some, runs.effects(masks, "patching edges"), strict=True))
-    rows = [lost.get(edge, x) for edge, x in screen.items()]
-    told = tuple(ALONE if e in lost else ESTIMATED for e in every)
-    return chosen, {"edges": every, "edges_measured": told,
-                    "edges_per_prompt": np.array(rows).reshape(len(every), -1)}  # fmt: skip
+
+
+def _notes(
+    runs: PatchedRuns, nodes: MeasuredNodes, chosen: NodeSet, level: str, edges: tuple[int, int],
+    size: int,
+) -> tuple[str, ...]:  # fmt: skip
+    (patched, candidates), n = edges, len(nodes.names)
+    told = (
+        f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
+        f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {n} nodes"
+    )
+    if level == "edge":
+        told += f" and {patched} of {candidates} edges between the set's nodes"
+    told += " patched one by one"
+    more = len(nodes.alone) < n or (level == "edge" and patched < candidates)
+    notes = [told + ("; a larger budget= patches more" if more else "")]
+    if not size and abs(1 - chosen.kept) > 1 - chosen.asked + 1e-9:
+        notes.append(
+            f"the {len(nodes.alone)} patched nodes together keep {chosen.kept:.2f} of the task,"
+            f" not {chosen.asked:g}: what is missing is in nodes that were not patched"
+        )
+    if level == "edge" and not chosen.separated:
+        notes.append(
+            f"the edges of the set were not chosen one by one: all {candidates} edges between its"
+            f" nodes belong to it; budget={runs.forwards + candidates - patched + SEARCH:.0f}"
+            " patches them all"
+        )
+    return tuple(notes)

@@ -1,6 +1,6 @@
 """Next item of an ordered list: Thursday after Monday Tuesday Wednesday.
 
-In the corrupted prompt, other items of the list stand before, in an order that has no next item.
+The corrupted prompt shows other items in random order; the wrong answer is in neither prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEAST = 8  # items that are one token, of a list that is used
 
 
 def make(model: Model, n: int, seed: int) -> ContrastTask:
-    """Make pairs with the role end; lists are clusters.
+    """Return contrast pairs whose only role is `end`; pairs from one list form a cluster.
 
     Raises:
         PromptError: The tokenizer splits the items of nearly all lists.
@@ -59,7 +59,7 @@ def make(model: Model, n: int, seed: int) -> ContrastTask:
         clean.append((*start, *chain[:SHOWN]))
         corrupted.append((*start, *(int(x) for x in rng.choice(others, SHOWN, replace=False))))
         right.append(chain[SHOWN])
-        wrong.append(int(rng.choice([x for x in others if x not in corrupted[-1]] or others)))
+        wrong.append(int(rng.choice([x for x in others if x not in corrupted[-1]])))
         lists.append(name)
     task = logit_difference(
         model, Prompts(tuple(clean), f"{len(names)} ordered lists"), right, wrong,

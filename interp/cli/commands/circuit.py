@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.beforehand import beforehand
+from interp.cli.circuit_evaluation import DEFAULT, evaluated, with_set
 from interp.cli.circuit_files import require_task_files, step_folder, stored_circuit
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
@@ -17,20 +19,14 @@ from interp.cli.reference import reference_option, reference_prompts, require_re
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import own_folder
 from interp.cli.wrong_models import checked_sources
-from interp.core.declaration import parse_name
-from interp.core.errors import OptionError, UnreadableAttention
-from interp.core.registry import CIRCUIT_METHODS
+from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 
 if TYPE_CHECKING:
-    from interp.circuits.contrast import ContrastTask
     from interp.circuits.declaration import Discovery
-    from interp.circuits.edge_evaluation import EdgeEvaluation
-    from interp.circuits.patched import Patched
     from interp.circuits.plan import Plan
-    from interp.circuits.position_map import PatchingMap
     from interp.circuits.published import Published
     from interp.circuits.result import Circuit
-    from interp.circuits.set_evaluation import SetEvaluation
     from interp.model.model import Model
 
 KEPT = {
@@ -70,7 +66,7 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
     callback=checked_sources,
 )
 @click.option(
-    "--method", default="verified_edges", show_default=True, type=CIRCUIT_METHOD_NAME,
+    "--method", default=DEFAULT, show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
     help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
@@ -111,8 +107,9 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 @click.option("--map", "maps", multiple=True, type=click.Choice(["stream", "attention", "mlp"]),
               help="Also patch this at one role (or position) of one layer at a time, on held-out "
                    "pairs, and print the map; may be given several times.")  # fmt: skip
-@click.option("--random", "n_random", default=20, show_default=True, type=click.IntRange(2),
-              metavar="N", help="Number of random orders of heads, as a baseline.")  # fmt: skip
+@click.option("--random", "n_random", default=10, show_default=True, type=click.IntRange(2),
+              metavar="N",
+              help="Number of random orders of heads, and of random sets.")  # fmt: skip
 @click.option(
     "--seed", default=0, show_default=True, help="Seed of prompts, methods and random orders."
 )
@@ -152,6 +149,8 @@ def circuit(
 ) -> None:
     """Find the circuit of each MODEL for a TASK, and evaluate it on held-out pairs.
 
+    What is found is printed and written before it is evaluated; Ctrl-C keeps it.
+
     \b
     Tasks: induction (random tokens), ioi, greater_than, subject_verb,
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
@@ -162,8 +161,8 @@ def circuit(
     templates hold some of them out: a circuit is found on some and evaluated
     on the others; for a file, on other pairs of the file.
     `interp circuit --list` lists all tasks.
-    Methods: verified_edges (nodes and edges chosen by gradients and measured by
-    patching, within a budget of forward passes), screen_verify (heads, with a
+    Methods: verified_edges (nodes and edges measured by patching, within a
+    budget of forward passes), screen_verify (heads, with a
     search for backups among all pairs), exact_patching, attribution_patching,
     integrated_patching, gim_patching, relevance_patching; acdc removes edges
     one by one, edge_masks trains masks; svd_trace traces what makes heads
@@ -185,60 +184,73 @@ def circuit(
     voice = Voice(quiet=quiet, debug=bool(context.meta.get("interp.debug")))
     ledger = step_folder(out)
 
-    from interp.circuits.evaluation import evaluate
-    from interp.circuits.folder import write_circuit
+    from interp.circuits.folder import write_evaluation, write_found
     from interp.circuits.plan import Plan
-    from interp.circuits.printed import circuit_lines
-    from interp.model.check import check_model
+    from interp.circuits.printed import evaluation_lines, found_lines
+
+    stored: dict[str, Path | None] = {}  # by model, where what was found is
 
     def work(source: str, model_name: str) -> None:
-        with voice.bars(model_name) as tell:
-            tell("loading", 0, 1)
-            model = loading.load(source, model_name)
-            tell("loading", 1, 1)
-            if against is not None:
-                against.require(model)
-            check_model(model).require()
-            start = Plan(task, n, seed, same_templates)
+        with voice.bars(model_name) as bars:
+            tell = beforehand(bars, voice.note, model_name)
+            model = _loaded(source, model_name, loading, against, tell)
+            start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
             if given is None:
-                found = _found(model, start, way, level, options, ledger=ledger, progress=tell)
-                found, no_set = _with_set(
-                    model, found, start, faithful, size or 0, ledger=ledger, progress=tell
-                )
+                kept: dict[str, Any] = {"ledger": ledger, "progress": tell}
+                found = _found(model, start, way, level, options, **kept)
+                found, no_set = with_set(model, found, start, faithful, size or 0, **kept)
             else:
-                found, no_set = (
-                    stored_circuit(given, model, task),
-                    "the circuit was found without one",
-                )
-            plan = start.after(found)
-            fresh = plan.fresh(model)
-            measured = evaluate(
-                model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
-                found_on=plan.found_on(model, start), ledger=ledger, progress=tell,
-                **reference_prompts(reference, model),
-            )  # fmt: skip
-            parts = {
-                "held_out": plan.told(len(fresh), measured.seen),
-                "patched": _patched(model, found, fresh, top, ledger=ledger, progress=tell),
-                "of_set": _set(model, found, fresh, no_set, seed, ledger=ledger, progress=tell),
-                "edges": _edges(model, found, fresh, ledger=ledger, progress=tell),
-                "against": against,
-                "maps": _maps(model, fresh, maps, ledger=ledger, progress=tell),
-            }
-            doubt = _doubt(model, fresh)
-        click.echo(circuit_lines(found, measured, top, called=truth or "", **parts) + doubt)
+                found = stored_circuit(given, model, task)
+        click.echo(found_lines(found, top, against=against, called=truth or ""), nl=False)
+        folder = None
         if out is not None:
             folder = own_folder(out, model_name, "circuit.json", _of, _of(found.to_dict()))
+            write_found(found, folder)
+        stored[model_name] = folder
+        with voice.bars(model_name) as bars:
+            tell = beforehand(bars, voice.note, model_name)
+            measured, parts, doubt = evaluated(
+                model, found, start, no_set, top=top, maps=maps, ablation=ablation,
+                reference=reference_prompts(reference, model), n_random=n_random, ledger=ledger,
+                progress=tell,
+            )  # fmt: skip
+        click.echo(evaluation_lines(found, measured, **parts) + doubt)
+        if folder is not None:
             line = shlex.join(["interp", *context.meta["interp.command"]])
-            write_circuit(found, measured, folder, command=line, **parts)
+            write_evaluation(found, measured, folder, command=line, against=against, **parts)
             voice.note(f"{folder}: circuit.toml, circuit.html and others")
+        del stored[model_name]
 
     try:
         failed = each_model(source_labels(sources), voice, work)
     except KeyboardInterrupt:
-        voice.error("interrupted; " + KEPT[out is not None])
+        voice.error(_interrupted(list(stored.values()), out is not None))
         context.exit(130)
     context.exit(int(bool(failed)))
+
+
+def _loaded(
+    source: str, name: str, loading: Loading, against: Published | None, tell: Progress
+) -> Model:
+    """Load a model, and raise unless it can be read and is that of the published circuit."""
+    from interp.model.check import check_model
+
+    tell("loading", 0, 1)
+    model = loading.load(source, name)
+    tell("loading", 1, 1)
+    if against is not None:
+        against.require(model)
+    check_model(model).require()
+    return model
+
+
+def _interrupted(stored: list[Path | None], resumes: bool) -> str:
+    """Say where the circuits are that were found but not evaluated."""
+    found = [f"in {path}" for path in stored if path is not None]
+    if stored and not found:
+        found = ["printed above"]
+    told = f" in the evaluation: what was found is {' and '.join(found)}" if found else ""
+    return f"interrupted{told}; {KEPT[resumes]}"
 
 
 def _against(truth: str | None) -> Published | None:
@@ -261,17 +273,17 @@ def _method(
     Raises:
         OptionError: The method has no budget.
     """
-    name, given = parse_name(text)
-    if not name.endswith(".py"):
-        name = name.replace("-", "_")
-    found = CIRCUIT_METHODS.parse(name + text[len(name) :])
-    options = {option: found.options[option] for option in given}
-    has = found.declaration.options
+    from interp.circuits.find import find_method
+
+    found, options = find_method(text)
+    has = found.options
     if budget is not None and "budget" not in has:
-        raise OptionError(f"{name} has no budget; omit --budget, or use verified_edges or acdc")
+        raise OptionError(
+            f"{found.name} has no budget; omit --budget, or use verified_edges or acdc"
+        )
     asked = {"faithful": faithful, "size": size, "budget": budget}
     more = {k: v for k, v in asked.items() if v is not None and k in has}
-    return found.declaration, more | options
+    return found, more | options
 
 
 def _found(
@@ -288,81 +300,3 @@ def _found(
         options = {"seed": plan.seed} | options
     pairs = plan.pairs(model)
     return find_circuit(model, pairs, method, level, **kept, **options)  # type: ignore[arg-type]
-
-
-def _with_set(
-    model: Model, found: Circuit, plan: Plan, faithful: float, size: int, **kept: Any
-) -> tuple[Circuit, str]:
-    """Mark the smallest set in a circuit of a method that has none, or return why there is none."""
-    from interp.circuits.smallest import chosen_of, smallest_set
-
-    if chosen_of(found) is not None:
-        return found, ""
-    try:
-        pairs = plan.pairs(model)
-        return smallest_set(model, found, pairs, faithful=faithful, size=size, **kept), ""
-    except (OptionError, UnreadableAttention) as error:
-        return found, str(error)
-
-
-def _set(
-    model: Model, found: Circuit, fresh: ContrastTask, why: str, seed: int, **kept: Any
-) -> SetEvaluation | str:
-    """Measure the smallest set on other pairs, or return the reason why that is impossible."""
-    from interp.circuits.set_evaluation import evaluate_set
-    from interp.circuits.smallest import chosen_of
-
-    if chosen_of(found) is None:
-        return why
-    try:
-        return evaluate_set(model, found, fresh, seed=seed, **kept)
-    except (OptionError, UnreadableAttention) as error:
-        return str(error)
-
-
-def _maps(
-    model: Model, fresh: ContrastTask, sites: tuple[str, ...], **kept: Any
-) -> list[PatchingMap]:
-    """Patch layers at the task's roles, or at positions where it names none."""
-    from interp.circuits.position_map import patching_map
-
-    by = "role" if any(fresh.roles) else "position"
-    return [patching_map(model, fresh, site, by=by, **kept) for site in dict.fromkeys(sites)]
-
-
-def _doubt(model: Model, fresh: ContrastTask) -> str:
-    """Return a note if the evaluation pairs do not show the behaviour."""
-    try:
-        fresh.gap(model)
-    except OptionError as error:
-        return f"  note: on the evaluation pairs: {error}\n"
-    return ""
-
-
-def _patched(
-    model: Model, found: Circuit, fresh: ContrastTask, top: int, **kept: Any
-) -> Patched | str:
-    """Patch the listed nodes on other pairs, or return the reason why that is impossible."""
-    from interp.circuits.patched import patch_first
-
-    try:
-        return patch_first(model, found, fresh, top, **kept)
-    except (
-        OptionError,
-        UnreadableAttention,
-    ) as error:  # a model whose components do not add up to its residual stream
-        return str(error)
-
-
-def _edges(
-    model: Model, found: Circuit, fresh: ContrastTask, **kept: Any
-) -> EdgeEvaluation | str | None:
-    """Patch the first edges alone, or return the reason; None if there are none."""
-    from interp.circuits.edge_evaluation import evaluate_edges
-
-    if not found.edges:
-        return None
-    try:
-        return evaluate_edges(model, found, fresh, **kept)
-    except OptionError as error:  # codes scores pairs of heads, which are not edges of the graph
-        return f"not evaluated: {error}"

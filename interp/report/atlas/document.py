@@ -201,12 +201,12 @@ class Part(TypedDict):
 
 
 class Graph(TypedDict):
-    """A circuit: nodes, edges, and the smallest set of nodes that was verified."""
+    """A circuit: the nodes and edges of its smallest set, or its first ones."""
 
     draw: str  # "graph"
     nodes: list[Node]  # the largest score first
     edges: list[tuple[str, str, float | None]]  # from, to, score; empty if only nodes were scored
-    verified: list[str]  # the nodes of the smallest set whose faithfulness was measured
+    chosen: list[str]  # the nodes of the smallest set; empty if there is none
     unit: str
     curves: NotRequired[Curves]  # faithfulness over the number of heads
     pair: NotRequired[Pair]  # of the task's prompts, the first one

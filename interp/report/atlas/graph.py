@@ -16,15 +16,15 @@ _WIDE, _HIGH = 76, 24  # of a node
 _BADGE = 18  # pixels of the letter of a head's role
 _ACROSS, _DOWN = 106, 78  # from node to node, from layer to layer
 _LEFT, _TOP = 66, 14
-_FEW = 16  # nodes of a circuit that was not verified
-_EDGES = 80  # drawn at first
+_FEW = 16  # nodes of a circuit without a set
+_EDGES = 80  # of a circuit without a set
 _ROOM = 9  # nodes in one row
 
 
 def graph_figure(
     figure: Graph, part: str, title: str, signs: Mapping[str, Sign] | None = None
 ) -> Markup:
-    """Draw the smallest verified set of a circuit, or its first nodes; width is the score.
+    """Draw the smallest set of a circuit, or its first nodes; width is the score.
 
     Args:
         figure: the circuit.
@@ -33,7 +33,8 @@ def graph_figure(
         signs: the signs of the roles of heads, by label.
     """
     kept = shown_nodes(figure)
-    edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept][:_EDGES]
+    edges = [e for e in figure["edges"] if _owner(e[0]) in kept and _owner(e[1]) in kept]
+    edges = edges if figure["chosen"] else edges[:_EDGES]
     nodes = [n for n in figure["nodes"] if n["id"] in kept]
     rows = _rows(nodes)
     width = _LEFT + max(map(len, rows.values()), default=1) * _ACROSS + 8
@@ -47,8 +48,8 @@ def graph_figure(
         element("text", _row_name(key), x=4, y=_TOP + depth * _DOWN + _HIGH / 2 + 4, class_="soft")
         for depth, (key, _) in enumerate(sorted(rows.items(), reverse=True))
     ]
-    what = "smallest verified set" if figure["verified"] else f"first {len(nodes)} nodes"
-    told = ", ".join(node["id"] for node in nodes[:12])
+    what = "smallest set" if figure["chosen"] else f"first {len(nodes)} nodes"
+    told = ", ".join(figure["chosen"] or [node["id"] for node in nodes[:12]])
     return svg_picture(
         width, height, *named, *_edges(edges, at, figure["unit"]),
         *_nodes(nodes, at, figure, signs or {}),
@@ -58,8 +59,8 @@ def graph_figure(
 
 
 def shown_nodes(figure: Graph) -> set[str]:
-    """Return the nodes of the smallest verified set with the ends of the circuit."""
-    first = figure["verified"] or [node["id"] for node in figure["nodes"][:_FEW]]
+    """Return the nodes of the smallest set with the ends of the circuit."""
+    first = figure["chosen"] or [node["id"] for node in figure["nodes"][:_FEW]]
     ends = {n["id"] for n in figure["nodes"] if n["id"] in ("embed", "logits")}
     return {*first, *ends}
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from interp.circuits.chosen_set import Edge
+from interp.circuits.nodes import node_of
 from interp.core.head import Head
 from interp.report.atlas.document import Curves, Graph, Line, Node
 from interp.report.atlas.rows import (
@@ -23,26 +27,28 @@ if TYPE_CHECKING:
     from interp.circuits.result import Circuit
     from interp.heads.causal_check.result import Confirmation
 
-NODES, EDGES = 60, 200  # drawn; the table has all nodes
-NEEDED = 8  # heads that a pruning curve removed last, or first of a circuit that was not verified
+NODES, EDGES = 60, 200  # drawn of a circuit without a set; the table has all nodes
+NEEDED = 8  # heads that a pruning curve removed last, or first of a circuit without a set
 
 
 def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
-    """Return a circuit, with the faithfulness that was measured on held-out pairs."""
-    scores = dict(zip(found.nodes, found.largest.tolist(), strict=True))
-    sems = dict(zip(found.nodes, found.sem.tolist(), strict=True))
+    """Return a circuit: its smallest set, with the faithfulness measured on other pairs."""
+    chosen = found.chosen
     roles = {node: role for role, nodes in found.roles.items() for node in nodes}
-    verified = [str(x) for x in evaluation.get("one_out", {})]
-    shown = list(dict.fromkeys([*verified, *found.ranking[:NODES]]))
-    order = found.edge_ranking if len(found.edge_score) else range(len(found.edges))
-    edges = [
-        (*found.edges[i], plain_value(found.edge_score[i]) if len(found.edge_score) else None)
-        for i in list(order)[:EDGES]
-    ]
-    shown = list(dict.fromkeys([*shown, *(end for a, b, _ in edges for end in (a, b))]))
-    nodes = [_node(x, scores.get(x), sems.get(x), roles.get(x, "")) for x in shown]
+    if chosen is None:
+        names = list(found.ranking[:NODES])
+        pairs: Sequence[Edge] = [found.edges[i] for i in found.edge_ranking[:EDGES]]
+    else:
+        names, pairs = list(chosen.nodes), chosen.edges
+    scores = dict(zip(found.edges, plain_value(found.edge_score), strict=True))
+    edges: list[tuple[str, str, float | None]] = [(a, b, scores.get((a, b))) for a, b in pairs]
+    edges.sort(key=lambda edge: -abs(edge[2] or 0.0))
+    names = list(dict.fromkeys([*names, *(end for a, b, _ in edges for end in (a, node_of(b)))]))
+    effects = _effects(found)
+    nodes = [_node(x, *effects.get(x, (None, None)), roles.get(x, "")) for x in names]
     figure: Graph = {
-        "draw": "graph", "nodes": nodes, "edges": edges, "verified": verified, "unit": found.unit,
+        "draw": "graph", "nodes": nodes, "edges": edges, "unit": found.unit,
+        "chosen": [] if chosen is None else list(chosen.nodes),
     }  # fmt: skip
     example = found.made.get("example") or {}
     if example:
@@ -52,20 +58,12 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
                 node["reads"] = tuple(example["attends"][node["id"]])
     if evaluation.get("curve"):
         figure["curves"] = _faithfulness(evaluation["curve"])
-    heads = verified or [x for x in found.ranking if _is_head(x)][:NEEDED]
-    figures = {x["figure"]: x for x in evaluation.get("figures", [])}
+    heads = [x for x in (found.ranking if chosen is None else chosen.nodes) if _is_head(x)]
+    heads = heads[:NEEDED] if chosen is None else heads
     text = f"{found.method} scored {len(found.nodes)} nodes on {found.n} pairs of {found.task}."
-    if verified and "faithfulness" in figures:
-        one = figures["faithfulness"]
-        text += (
-            f" The smallest verified set is {', '.join(verified)}: faithfulness "
-            f"{shorter(one['value'])}{between(one.get('low'), one.get('high'))}, random sets "
-            f"{shorter(one.get('random'))}, {evaluation.get('pairs', 'on held-out pairs')}."
-        )
-    elif not evaluation:
-        text += " It has not been evaluated on held-out pairs."
+    text += _said(found, evaluation)
     table = found.nodes_to_pandas().set_index("node").loc[list(found.ranking)].reset_index()
-    of = "in the smallest verified set of" if verified else "among the first nodes of"
+    of = "among the first nodes of" if chosen is None else "in the smallest set of"
     notes = dict.fromkeys(heads, f"{of} the circuit {found.task}")
     part: Any = {
         "id": "", "kind": "circuit", "title": f"Circuit: {found.task} ({found.method})",
@@ -73,6 +71,40 @@ def circuit_part(found: Circuit, evaluation: Mapping[str, Any]) -> FoundPart:
         "provenance": made_of({k: v for k, v in found.provenance.items() if k != "example"}),
     }  # fmt: skip
     return FoundPart(part, found.model, stated_weights(found.made), notes)
+
+
+def _said(found: Circuit, evaluation: Mapping[str, Any]) -> str:
+    """Describe the chosen set, with its faithfulness on the pairs of the search and on others."""
+    chosen = found.chosen
+    if chosen is None:
+        return " It has no smallest set."
+    every, between_them = ("", "") if chosen.separated else ("all ", " between them")
+    text = (
+        f" The smallest set that keeps {chosen.asked:g} has {len(chosen.nodes)} nodes"
+        f" ({', '.join(chosen.nodes)}) and {every}{len(chosen.edges)} edges{between_them}:"
+        f" faithfulness {chosen.kept:.2f} on the pairs of the search"
+    )
+    told = [x for x in evaluation.get("figures", []) if x["figure"] == "faithfulness of the set"]
+    if not told:
+        return f"{text}. It has not been evaluated on held-out pairs."
+    (one,) = told
+    return (
+        f"{text}, {shorter(one['value'])}{between(one.get('low'), one.get('high'))}"
+        f" {evaluation.get('pairs', 'on held-out pairs')}, random sets"
+        f" {shorter(one.get('random'))}."
+    )
+
+
+def _effects(found: Circuit) -> dict[str, tuple[float | None, float | None]]:
+    """Return each measured node's larger effect, alone or conditional, with its own error."""
+    effects = {}
+    for i, name in enumerate(found.nodes):
+        alone, conditional = found.score[i], found.conditional[i]
+        if abs(np.nan_to_num(conditional)) > abs(np.nan_to_num(alone)):
+            effects[name] = float(conditional), float(found.conditional_sem[i])
+        elif not np.isnan(alone):
+            effects[name] = float(alone), float(found.sem[i])
+    return effects
 
 
 def _is_head(node: str) -> bool:

@@ -221,20 +221,26 @@ def test_ablations_become_effects_and_metrics(tmp_path: Path) -> None:
 
 
 def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> None:
+    from interp.circuits.chosen_set import NodeSet
     from interp.circuits.result import Circuit
 
     stored(tmp_path, scores())
+    chosen = NodeSet(("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), 0.85, 0.8)
     found = Circuit(
-        "tiny", 2, 4, "induction", "by_hand", "head", ("L1H3", "L0H0", "mlp0"),
+        "tiny", 2, 4, "induction", "by_hand", "edge", ("L1H3", "L0H0", "mlp0"),
         np.array([3.0, 2.0, np.nan]), np.array([0.1, 0.1, np.nan]), 8, "logits",
-        edges=(("L0H0", "L1H3"),), edge_score=np.array([1.0]), made=MADE,
+        edges=(("L0H0", "L1H3.q"), ("mlp0", "L1H3.q")), edge_score=np.array([1.0, 0.5]), made=MADE,
+        tables=chosen.tables({}),
     )  # fmt: skip
     inner = tmp_path / "tiny"
     inner.mkdir()
     found.to_json(inner / "circuit.json")
     evaluation = {
-        "one_out": {"L1H3": 0.1},
-        "figures": [{"figure": "faithfulness", "value": 0.8, "low": 0.7, "high": 0.9}],
+        "one_out": {"L0H0": 0.1},  # of the first heads, which are not the set
+        "figures": [
+            {"figure": "faithfulness", "value": 0.1, "low": 0.0, "high": 0.2},
+            {"figure": "faithfulness of the set", "value": 0.8, "low": 0.7, "high": 0.9},
+        ],
         "pairs": "on 8 other pairs",
     }
     (inner / "evaluation.json").write_text(json.dumps(evaluation), encoding="utf-8")
@@ -242,11 +248,13 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
     [part] = model["results"]
     assert part["kind"] == "circuit"
     assert part["heads"] == ["L1H3"]
-    assert "faithfulness 0.8 [0.7, 0.9]" in part["text"]
+    assert "2 nodes (L1H3, mlp0) and 2 edges: faithfulness 0.85 on the pairs" in part["text"]
+    assert "0.8 [0.7, 0.9] on 8 other pairs" in part["text"]
     figure: Any = part["figure"]
-    assert figure["verified"] == ["L1H3"]
-    assert figure["edges"] == [["L0H0", "L1H3", 1.0]]
-    assert [node["layer"] for node in figure["nodes"]] == [1, 0, None]
+    assert figure["chosen"] == ["L1H3", "mlp0"]
+    assert figure["edges"] == [["mlp0", "L1H3.q", 0.5], ["L1H3", "logits", None]]
+    assert [node["id"] for node in figure["nodes"]] == ["L1H3", "mlp0", "logits"]
+    assert [node["score"] for node in figure["nodes"]] == [3.0, None, None]  # one not patched
     [link] = model["cards"]["L1H3"]["parts"]
     assert link["part"] == part["id"]
     assert "parts" not in model["cards"].get("L0H1", {})

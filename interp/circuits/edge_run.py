@@ -1,0 +1,343 @@
+"""One forward pass in which the edges of a residual graph carry the values of one of two runs.
+
+A writer that no reader reads from this run (a node that is patched as a whole) is replaced where it
+writes. For every other mixture of the two runs, a block is run again on each distinct input of its
+readers, and interrupted as soon as they have been read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
+from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
+from interp.circuits.node_outputs import written
+from interp.circuits.residual_graph import Layer, Reader
+from interp.circuits.stream_hooks import Watch, replace_first, watched
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import Call
+from interp.model.hooks.inference import forward_here, in_this_thread, replaced
+from interp.model.locate.find_sites import first_tensor, output_projection
+from interp.model.locate.sites import Site
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from interp.attribution.roles import NormRole
+    from interp.circuits.edge_forward import EdgeForward
+
+_FEW = 4  # writers per group up to which adding them one by one is faster
+_KEPT = 8  # times the stream: largest size of a block's output that is kept
+_AT_ONCE = 2**25  # largest number of elements of all groups' inputs together
+
+
+class _Stop(Exception):
+    """Signal that a block was run as far as needed."""
+
+
+@dataclass(eq=False)
+class ReaderGroup:
+    """Readers that read the same input."""
+
+    mask: Float[Tensor, "copy writer"]
+    readers: list[Reader]
+
+
+class EdgeRun(Watch):
+    """Forward pass under masks."""
+
+    def __init__(
+        self,
+        edges: EdgeForward,
+        mask: Float[Tensor, "copy reader writer"],
+        norms: Mapping[nn.Module, tuple[NormRole, Tensor]],
+        *,
+        in_place: bool = False,
+    ) -> None:
+        self.edges, self.graph, self.mask = edges, edges.graph, mask
+        self.copies, self.norms, self.freezing = len(mask), norms, False
+        base = edges.base
+        self.gone = torch.zeros(len(mask), base.out.shape[2], dtype=torch.bool)
+        if in_place:
+            exists = self.graph.full().bool()
+            self.gone = ((mask == 0).cpu() | ~exists).all(1)
+            index = self.graph.index
+            own = [index.get(reader.node, -1) for reader in self.graph.readers]
+            never = torch.zeros(len(mask), 1, dtype=torch.bool)  # the logits are no writer
+            # what a replaced node reads, and who reads it, needs no input of its own
+            idle = torch.cat([self.gone, never], 1)[:, own][:, :, None] | self.gone[:, None]
+            self.mask = mask.masked_fill(idle.to(mask.device), 1.0)
+        self.groups = self._groups()
+        layers = len(self.graph.layers)
+        # with replaced writers alone, nobody reads what the others write one by one
+        self.recorded = max(self.groups, default=-1) if in_place else layers
+        self.start = min([*self.groups, *self._layers_of_gone()], default=layers)
+        # writers by number, `[copy or 1, batch, pos, d_model]`; from the base run before the start
+        self.live: dict[int, Tensor] = {
+            i: base.out[None, :, :, i] for i in range(base.out.shape[2])
+        }
+        self.mode = "live"
+        self.found: Any = None
+        self.parts: dict[int, dict[Reader, AttentionTensors]] = {}
+        self.mlps: dict[int, Tensor] = {}
+        self.matrices: dict[int, Tensor] = {}
+
+    def _layers_of_gone(self) -> set[int]:
+        """Return the numbers of the layers in which a writer is replaced."""
+        gone = self.gone.any(0)
+        found = {0} if bool(gone[0]) else set()
+        for layer in self.graph.layers:
+            heads = self.graph.heads_of(layer)
+            if bool(gone[heads.start : heads.stop + layer.has_mlp].any()):
+                found.add(layer.order)
+        return found
+
+    def _groups(self) -> dict[int, list[ReaderGroup]]:
+        found: dict[int, dict[bytes, ReaderGroup]] = defaultdict(dict)
+        exists = self.graph.full().bool().to(self.mask.device)
+        changed = ((self.mask != 1) & exists).flatten(2).any(2).any(0)
+        for i in changed.nonzero().flatten().tolist():
+            reader = self.graph.readers[i]
+            mask = self.mask[:, i, : reader.n_before]
+            key = reader.kind.encode() + mask.cpu().contiguous().numpy().tobytes()
+            group = found[reader.order].setdefault(key, ReaderGroup(mask, []))
+            group.readers.append(reader)
+        return {order: list(groups.values()) for order, groups in found.items()}
+
+    def _replaced(self, writer: int, x: Tensor) -> Tensor:
+        """Return the output of one writer, with the other run's where that writer is replaced."""
+        gone = self.gone[:, writer]
+        if not bool(gone.any()):
+            return x
+        where = gone.to(x.device)[:, None, None, None]
+        other = self.edges.other.out[None, :, :, writer].to(x)
+        return torch.where(where, other, self._shaped(x)).flatten(0, 1)
+
+    # --- inputs of groups -------------------------------------------------------------------------
+
+    def _inputs(
+        self, groups: list[ReaderGroup], live: Tensor
+    ) -> Iterator[tuple[ReaderGroup, Float[Tensor, "row pos d_model"]]]:
+        """Yield the input of each group, given the residual stream of this run."""
+        if not groups:
+            return
+        ones = torch.stack([g.mask.ne(0).any(0) for g in groups]).any(0)
+        zeros = torch.stack([g.mask.ne(1).any(0) for g in groups]).any(0)
+        from_live = int(zeros.sum()) <= int(ones.sum())
+        wanted = (zeros if from_live else ones).nonzero().flatten().tolist()
+        other, batch = self.edges.other, live.shape[0] // self.copies
+        start = (
+            live.reshape(self.copies, batch, *live.shape[1:])
+            if from_live
+            else other.read(groups[0].readers[0])[None]
+        )
+        steps = [other.out[None, :, :, u] - self.live[u] for u in wanted]
+        weights = torch.stack([1 - g.mask if from_live else -g.mask for g in groups])
+        at_once = max(1, _AT_ONCE // start.numel())
+        if self.copies == 1 and int(weights.ne(0).sum()) > _FEW * len(groups):
+            flat = torch.cat(steps).flatten(
+                1
+            )  # masks of a whole circuit: groups differ in many writers
+            for first in range(0, len(groups), at_once):
+                some = groups[first : first + at_once]
+                found = weights[first : first + at_once, 0][:, wanted] @ flat
+                for group, x in zip(some, found, strict=True):
+                    yield group, start[0] + x.reshape(start.shape[1:])
+            return
+        for group, weight in zip(groups, weights, strict=True):
+            total = start.expand(self.copies, *start.shape[1:]).clone()
+            for u, step in zip(wanted, steps, strict=True):
+                if bool(weight[:, u].any()):
+                    total += weight[:, u][:, None, None, None] * step
+            yield group, total.flatten(0, 1)
+
+    # --- blocks ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Make the model's forward pass this run, within a `with` block."""
+        module = self.graph.model.module
+        with ExitStack() as stack:
+            for layer in self.graph.layers:
+                block = module.get_submodule(layer.block)
+                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
+                self.matrices[layer.order] = output_projection(module, layer.site)[0].detach()
+            for norm in self.norms:
+                stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
+            stack.enter_context(watched(self.graph, self))
+            stack.enter_context(self.graph.model.visited(self._visit))
+            self._restrict(stack)
+            yield
+
+    def _restrict(self, stack: ExitStack) -> None:
+        """Compute the logits only at the positions that are read, and zeros elsewhere."""
+        wanted, name = self.edges.wanted, self.edges.unembedding
+        if wanted is None or name is None:
+            return
+        last = self.graph.model.module.get_submodule(name)
+        shape = (self.copies * wanted.shape[0], wanted.shape[1])
+        forward = restricted(last, shape, wanted.copies(self.copies), scatter=True)
+        stack.enter_context(replaced(last, forward))
+
+    def _block(self, layer: Layer, own: Callable[..., Any]) -> Callable[..., Any]:
+        groups = self.groups.get(layer.order, [])
+        heads = [g for g in groups if g.readers[0].kind == "head"]
+        beside = [g for g in groups if g.readers[0].kind == "mlp"] if layer.parallel else []
+        ends = self.groups.get(len(self.graph.layers), [])
+        last = layer.order == len(self.graph.layers) - 1
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            given = first_tensor(args)
+            x = first_tensor(kwargs) if given is None else given
+            assert x is not None
+            if layer.order < self.start:
+                out = self._skipped(layer, own, args, kwargs)
+            else:
+                found: dict[Reader, AttentionTensors] = {}
+                for mode, chosen in (("heads", heads), ("mlp", beside)):
+                    for group, read in self._inputs(chosen, x):
+                        result = self._until(mode, own, replace_first((args, kwargs), x, read))
+                        if mode == "mlp":
+                            self.mlps[layer.order] = result
+                        else:
+                            for reader in group.readers:
+                                found[reader] = result
+                self.parts[layer.order] = found
+                out = own(*args, **kwargs)
+            if last and ends:
+                left = first_tensor(out)
+                assert left is not None
+                for _, read in self._inputs(ends, left):
+                    out = replace_first(out, left, read)
+                self.freezing = True  # until the end of the run, where only the final norm remains
+            return out
+
+        return forward
+
+    def _skipped(self, layer: Layer, own: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+        """Return the block's output in the run of the prompts themselves."""
+        known, copies = self.edges.outputs, self.copies
+        if layer.order not in known:
+            out = own(*args, **kwargs)
+            known[layer.order] = self._one_copy(out)
+            if known[layer.order] is None:
+                return out
+        kept = known[layer.order]
+        if kept is None:  # too large to keep, or not by prompt
+            return own(*args, **kwargs)
+        left, rest = self.edges.base.left[layer.order], tensors_in(kept)[1:]
+        # a part that the next block may change in place is a copy
+        return rebuilt(kept, iter([tiled(x, copies).clone() for x in (left, *rest)]))
+
+    def _one_copy(self, out: Any) -> Any:
+        """Return the part of a block's output that belongs to one copy, if it can be kept."""
+        tensors, batch = tensors_in(out), self.edges.base.out.shape[0]
+        rows = self.copies * batch
+        parts = out if isinstance(out, tuple) else (out,)
+        fits = all(x is None or isinstance(x, Tensor) for x in parts)  # no cache, no mapping
+        fits &= all(x.dim() and x.shape[0] == rows for x in tensors)
+        most = _KEPT * tensors[0].numel()
+        if not fits or sum(x.numel() for x in tensors) > most:
+            return None
+        return rebuilt(out, iter([x[:batch].clone() for x in tensors]))
+
+    def _until(self, mode: str, own: Callable[..., Any], given: tuple[tuple, dict]) -> Any:
+        """Run a block on another input until its attention, or its MLP, has been read."""
+        self.mode, self.freezing = mode, bool(self.norms)
+        try:
+            own(*given[0], **given[1])
+        except _Stop:
+            found, self.found = self.found, None
+            return found
+        finally:
+            self.mode, self.freezing = "live", False
+        raise UnreadableAttention(
+            f"{self.graph.model.name}: a block ran without its inputs being read"
+        )
+
+    def _norm(self, module: nn.Module, args: tuple, output: Tensor) -> Tensor | None:
+        if not self.freezing:
+            return None
+        role, scale = self.norms[module]
+        x = args[0]
+        rows = tiled(scale, x.shape[0] // scale.shape[0])
+        return (rows * role.direction(x) + role.norm.bias.to(x).reshape(role.shape)).to(x.dtype)
+
+    # --- hooks ----------------------------------------------------------------------------------
+
+    def _visit(self, site: Site, call: Call, real: Tensor) -> None:
+        if self.mode == "mlp":
+            return
+        if self.mode == "heads":
+            self.found = attention_tensors(call, site)
+            raise _Stop
+        order = self.graph.order_of(site)
+        found = self.parts.get(order)
+        if found:
+            own = attention_tensors(call, site)
+            changed = {p: getattr(own, p).clone() for p in ("q", "k", "v")}
+            for reader, parts in found.items():
+                changed[reader.part][:, reader.head] = getattr(parts, reader.part)[:, reader.head]
+            set_parts(self.graph.model, site, call, AttentionTensors(**changed))
+
+    def _shaped(self, x: Tensor) -> Tensor:
+        return x.reshape(self.copies, -1, *x.shape[1:])
+
+    def pre(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Replace the embeddings where no reader reads them from this run."""
+        if layer.order or self.mode != "live" or not bool(self.gone[:, 0].any()):
+            return None
+        new = self._replaced(0, x)
+        self.live[0] = self._shaped(new)
+        return new
+
+    def heads(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Record the output of each head in this run, and replace what is replaced as a whole."""
+        if self.mode != "live":
+            return None
+        first, n = self.graph.heads_of(layer).start, layer.site.n_heads
+        gone = self.gone[:, first : first + n]
+        new = None
+        if bool(gone.any()):
+            width = gone.repeat_interleave(x.shape[-1] // n, 1).to(x.device)[:, None, None]
+            x = torch.where(width, self.edges.other.z[layer.order][None].to(x), self._shaped(x))
+            x = new = x.flatten(0, 1)
+        if layer.order <= self.recorded:
+            out = self._shaped(written(layer, x, self.matrices[layer.order]))
+            for h in range(n):
+                self.live[first + h] = out[:, :, :, h]
+        return new
+
+    def mid(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Return the input of the MLP of a sequential block, in place of the residual stream."""
+        if self.mode != "live":
+            return None
+        groups = [g for g in self.groups.get(layer.order, []) if g.readers[0].kind == "mlp"]
+        for _, read in self._inputs(groups, x):
+            self.freezing = bool(self.norms)
+            return read
+        return None
+
+    def mlp(self, layer: Layer, x: Tensor) -> Tensor | None:
+        """Record the output of an MLP in this run, and replace it where its input was patched."""
+        if self.mode == "mlp":
+            self.found = x.clone()
+            raise _Stop
+        if self.mode != "live":
+            return None
+        self.freezing = False
+        at = self.graph.index[f"mlp{layer.site.layer}"]
+        new = self.mlps.get(layer.order)
+        if bool(self.gone[:, at].any()):
+            new = self._replaced(at, x if new is None else new)
+        if layer.order <= self.recorded:
+            mine = x.clone() if new is None else new  # some families add attention to it in place
+            self.live[at] = self._shaped(mine)
+        return None if new is None else new.clone()
