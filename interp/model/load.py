@@ -17,6 +17,7 @@ from torch import nn
 
 from interp.core.errors import LoadError, NonFiniteError, UnknownName
 from interp.core.random_state import drawn_with
+from interp.model.content import plain_tensors
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
 from interp.model.sources.folder import check_folder, error_line
@@ -163,7 +164,8 @@ def _adopt(
         )
     require_tensors(module, name)
     for key, x in module.named_parameters():
-        if x.is_floating_point() and x.device.type != "meta" and not _finite(x):
+        numbers = (part for part in plain_tensors(x) if part.is_floating_point())
+        if not all(_finite(part) for part in numbers if part.device.type != "meta"):
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )

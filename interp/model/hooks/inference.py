@@ -141,7 +141,7 @@ _OURS = ("training", "forward", "_output_capturing_hooks_installed")
 
 
 class Snapshot:
-    """Present submodules, buffers and plain settings of a module and its configs."""
+    """Present submodules, buffers, packed weights and settings of a module and its configs."""
 
     def __init__(self, module: nn.Module) -> None:
         self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
@@ -154,6 +154,8 @@ class Snapshot:
             config = own.get("config")
             if config is not None and hasattr(config, "__dict__"):
                 configs[id(config)] = config
+        integers = (p for p in module.parameters() if not p.is_floating_point())
+        self._packed = [_Packed(p) for p in integers if not p.is_meta]
         self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
 
     def exchanged(self) -> list[str]:
@@ -167,6 +169,8 @@ class Snapshot:
 
     def restore(self) -> None:
         """Restore everything that has changed."""
+        for packed in self._packed:
+            packed.restore()
         for m, modules, buffers, settings in self._holders:
             for have, had in ((m._modules, modules), (m._buffers, buffers)):
                 same = len(have) == len(had) and all(have.get(k) is x for k, x in had.items())
@@ -198,6 +202,24 @@ class _Settings:
         for name, was in self.plain.items():
             if own.get(name) is not was:
                 own[name] = was
+
+
+class _Packed:
+    """An integer parameter and what lies beside it: bitsandbytes repacks both as it runs."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter, self.numbers = parameter, parameter.data
+        beside = (x for x in vars(parameter).values() if hasattr(x, "__dict__"))
+        holders = [parameter, *(x for x in beside if not isinstance(x, (nn.Module, torch.Tensor)))]
+        self.attributes = [(holder.__dict__, dict(holder.__dict__)) for holder in holders]
+
+    def restore(self) -> None:
+        if self.parameter.data_ptr() != self.numbers.data_ptr():
+            self.parameter.data = self.numbers
+        for have, had in self.attributes:
+            if len(have) != len(had) or any(have.get(name) is not x for name, x in had.items()):
+                have.clear()
+                have.update(had)
 
 
 class _Held:
@@ -272,3 +294,13 @@ def inference(module: nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def part_output(part: nn.Module, *given: Any) -> Any:
+    """Return the output of one part of a model, called outside a run of the whole model.
+
+    Everything that reads a part by calling it (a quantised matrix, an adapter, a norm) goes through
+    here or `inference`: dropout is off, and the part is afterwards as it was.
+    """
+    with inference(part):
+        return part(*given)
