@@ -12,11 +12,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp import __version__
 from interp.core.errors import OptionError
@@ -80,16 +81,24 @@ def architecture_of(model: Model) -> dict[str, Any] | None:
 def _runs_as(model: Model) -> dict[str, str]:
     """Return code, kind of numbers, device and versions."""
     classes = {type(part) for part in model.module.modules()} | {type(model.config)}
+    registered = _registered(model.attention)
     return {
-        "code": code_of([*classes, *_imports.get()]),
+        "code": code_of([*classes, *registered, *_imports.get()]),
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
-        "attention": model.attention,
+        "attention": " ".join([model.attention, *(f.__qualname__ for f in registered)]),
         "source": model.source,
         "interp": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
+
+
+def _registered(attention: str) -> list[FunctionType]:
+    """Return the attention function that a user registered under a name, if one did."""
+    function = ALL_ATTENTION_FUNCTIONS.get(attention)
+    own = isinstance(function, FunctionType) and not function.__module__.startswith("transformers.")
+    return [function] if own else []
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
