@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from interp.core.errors import LoadError, NonFiniteError, UnknownName
+from interp.core.errors import LoadError, NonFiniteError, UnknownName, is_panic
 from interp.core.random_state import drawn_with
 from interp.model.content import plain_tensors
 from interp.model.model import Model
@@ -146,6 +146,7 @@ def _refuse(given: dict[str, Any], of_what: str) -> None:
 
 def _adopt_object(source: nn.Module, tokenizer: Any, name: str | None, check: bool) -> Model:
     module, wrappers = unwrapped(source)
+    require_here(module, name or _name_of(module))
     model = _adopt(module, tokenizer, name or _name_of(module), None, check)
     if wrappers:
         model.source = f"{model.source}, inside {' and '.join(wrappers)}"
@@ -365,14 +366,17 @@ def _tokenizer(folder: str, local: bool, trusted: bool, config: Any) -> Any:
     try:
         # the config is not read a second time
         return AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=trusted)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        if local:
+    except BaseException as error:
+        if not is_panic(error) and not isinstance(error, _UNREADABLE_TOKENIZER):
+            raise
+        if local or is_panic(error):
             raise LoadError(
                 f"{folder}: its tokenizer cannot be read: {error_line(error)}"
             ) from error
         return None  # a hub model without one: text prompts then raise
 
 
+_UNREADABLE_TOKENIZER = (OSError, ValueError, KeyError, ImportError, AttributeError, TypeError)
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt",
     "spiece.model", "sentencepiece.bpe.model",

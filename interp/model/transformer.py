@@ -134,10 +134,14 @@ class Transformer:
 
     @cached_property
     def d_model(self) -> int:
-        """Width of the residual stream."""
+        """Width of the residual stream; of a model in stages that of the last one."""
         config = text_config(self.config)
-        names = ("hidden_size", "d_model", "n_embd", "dim")
-        return int(next(getattr(config, n) for n in names if hasattr(config, n)))
+        names = ("hidden_size", "d_model", "n_embd", "dim", "hidden_sizes", "embed_dims")
+        for width in (getattr(config, name, None) for name in names):
+            if width:
+                return int(width[-1] if isinstance(width, (list, tuple)) else width)
+        site = self.sites[0]
+        return site.n_heads * site.d_v
 
     @property
     def d_vocab(self) -> int:

@@ -142,6 +142,8 @@ def wrapped(kind: str) -> nn.Module:
         return torch.compile(module, backend="eager")
     if kind == "compiled in place":
         module.compile(backend="eager")
+    elif kind == "compiled forward":
+        module.forward = torch.compile(module.forward, backend="eager")
     elif kind == "compiled layer":
         module.model.layers[0] = torch.compile(module.model.layers[0], backend="eager")
     elif kind == "parallel":
@@ -157,6 +159,7 @@ def wrapped(kind: str) -> nn.Module:
         ("compiled", "transformers, inside OptimizedModule"),
         ("compiled in place", "transformers"),
         ("compiled layer", "transformers"),
+        ("compiled forward", "transformers"),
         ("parallel", "transformers, inside DataParallel"),
         ("both", "transformers, inside OptimizedModule and PeftModel"),
     ],
@@ -172,6 +175,15 @@ def test_a_wrapped_model_scores_as_the_model_inside(kind, source):
     ]
     assert scores[0].equals(scores[1])
     assert torch.equal(model.run(IDS), plain.run(IDS))
+
+
+def test_a_forward_that_is_compiled_after_loading_is_read():
+    module = zoo.FAMILIES["llama"].build("sdpa")
+    model = interp.load(module, name="later")
+    before = interp.score(model, "entropy", null="none").to_pandas()["score"]
+    module.forward = compiled = torch.compile(module.forward, backend="eager")
+    assert interp.score(model, "entropy", null="none").to_pandas()["score"].equals(before)
+    assert module.forward is compiled
 
 
 @pytest.mark.parametrize(

@@ -253,13 +253,17 @@ def unchanged(module: nn.Module) -> Iterator[Snapshot]:
                 del _held[id(module)]
 
 
+def _is_compiled(module: nn.Module) -> bool:
+    forward = module.__dict__.get("forward")  # m.forward = torch.compile(m.forward)
+    forward = forward.own if isinstance(forward, _Dispatch) else forward
+    own = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+    return own or hasattr(forward, "_torchdynamo_orig_callable")
+
+
 @contextmanager
 def eager(module: nn.Module) -> Iterator[None]:
     """Run compiled parts of the module uncompiled inside the block, so that hooks apply."""
-    compiled = any(
-        m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
-    )
-    if not compiled:
+    if not any(map(_is_compiled, module.modules())):
         yield
         return
     with torch.compiler.set_stance("force_eager"):
