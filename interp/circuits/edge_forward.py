@@ -28,6 +28,7 @@ from interp.circuits.node_outputs import paired_outputs, written
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, watched
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import held, holding
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import forward_here, in_this_thread, inference, replaced
 from interp.model.locate.find_sites import first_tensor, output_projection
@@ -128,6 +129,7 @@ class EdgeForward:
         logits = logits.reshape(copies, batch, *logits.shape[1:])[:, :, rows]
         return logits if several else logits[0]
 
+    @held()
     def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
         """Return the norms of the residual stream with their scales in the unpatched run."""
         if self._norms is None:
@@ -248,6 +250,7 @@ class EdgeRun(Watch):
 
     # --- blocks ---------------------------------------------------------------------------------
 
+    @holding
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Make the model's forward pass this run, within a `with` block."""

@@ -97,8 +97,9 @@ def _runs_as(model: Model) -> dict[str, str]:
 def _registered(attention: str) -> list[FunctionType]:
     """Return the attention function that a user registered under a name, if one did."""
     function = ALL_ATTENTION_FUNCTIONS.get(attention)
-    own = isinstance(function, FunctionType) and not function.__module__.startswith("transformers.")
-    return [function] if own else []
+    if not isinstance(function, FunctionType) or function.__module__.startswith("transformers."):
+        return []
+    return [function]
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from interp.core.errors import LoadError, NonFiniteError, UnknownName, is_panic
+from interp.core.interrupts import held
 from interp.core.random_state import drawn_with
 from interp.model.content import plain_tensors
 from interp.model.model import Model
@@ -170,7 +171,7 @@ def _adopt(
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    with drawn_with(None):  # some models draw random numbers in their forward pass
+    with held(), drawn_with(None):  # some models draw random numbers in their forward pass
         model = probe(module, name, tokenizer, revision)
         if check:
             check_loaded(model).require()

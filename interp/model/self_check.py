@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import CheckError
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
@@ -231,6 +232,7 @@ def _not_again(model: Model, site: Site, module: str) -> str:
     )
 
 
+@holding
 @contextmanager
 def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iterator[None]:
     """Store the inputs of modules in this thread's runs, one tensor per run."""

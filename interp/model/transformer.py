@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.head import Head
+from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
@@ -332,7 +333,8 @@ class Transformer:
         inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
             inputs["logits_to_keep"] = last
-        with torch.no_grad(), self.visited(visit, fused=fused, streamed=streamed):
+        looking = self.visited(visit, fused=fused, streamed=streamed)
+        with held(), torch.no_grad(), looking:
             return self._forward(inputs) if run is None else run(inputs)
 
     def mean_z(

@@ -25,6 +25,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
+from interp.core.interrupts import guarded, holding
+
 _T = TypeVar("_T")
 _lock = RLock()
 
@@ -64,6 +66,7 @@ class Flag(Generic[_T]):
         self.is_on, self.turn = is_on, turn
         self._runs: dict[int, int] = {}  # by id: every counted object is referenced by its holder
 
+    @guarded
     @contextmanager
     def off(self, holders: Iterable[_T]) -> Iterator[None]:
         """Turn the setting off in the block where it is on; each is restored afterwards."""
@@ -106,6 +109,7 @@ def forward_here(module: nn.Module) -> Callable[..., Any]:
     return forward.here() if isinstance(forward, _Dispatch) else forward
 
 
+@guarded
 @contextmanager
 def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """Run `forward` in place of the module's own in this thread inside the block; hooks still run.
@@ -284,11 +288,13 @@ def _set_training(module: nn.Module, on: bool) -> None:
 _training = Flag[nn.Module](lambda module: module.training, _set_training)
 
 
+@holding
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
     """Set evaluation mode inside the block; every submodule gets its own mode back.
 
-    Changes that the module makes to itself as it runs are reverted as well.
+    Changes that the module makes to itself as it runs are reverted as well. An interrupt waits for
+    the next layer, the next run or the end of the block.
     """
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]

@@ -35,6 +35,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp.core.errors import OptionError
+from interp.core.interrupts import guarded, interrupt_point
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.interface_call import USER_MAP, Passed
@@ -116,6 +117,7 @@ def _read(passed: Passed, taps: Sequence[_Tap]) -> Any:
 
 def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
+        interrupt_point()
         taps = [tap for tap in _taps.get() if module in tap.modules]
         fused = any(tap.fused for tap in taps)
         packed = next((tap.stretches[module] for tap in taps if module in tap.stretches), None)
@@ -235,6 +237,7 @@ def packed_modules(model: nn.Module) -> list[nn.Module]:
     return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
 
 
+@guarded
 @contextmanager
 def tapped(
     model: nn.Module,
@@ -323,6 +326,7 @@ def _by_weights(by_module: Mapping[nn.Module, Sequence[Site]]) -> dict[nn.Module
 Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
 
 
+@guarded
 @contextmanager
 def visiting(
     module: nn.Module,

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
@@ -70,6 +71,7 @@ def outline(events: Sequence[Event]) -> list[Ran]:
     ]
 
 
+@holding
 @contextmanager
 def recorded(
     model: nn.Module, *, only: Collection[str] | None = None, watch: bool = True

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import held
 from interp.model.hooks.calls import Call, precise, repeat_kv
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
@@ -157,6 +158,7 @@ def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tenso
     return {"q": precise(call.q), "k": precise(k)}
 
 
+@held()
 def _run(
     model: Model,
     inputs: dict[str, Any],
