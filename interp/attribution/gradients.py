@@ -22,6 +22,7 @@ from interp.attribution.roles import close, find_roles
 from interp.attribution.rules import Rules, as_is, mixed, ruled
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.sites import Site
@@ -228,6 +229,7 @@ class Leaves:
         return first, self.found[1:]
 
 
+@holding
 @contextmanager
 def embedding_leaves(model: Model, at: Embedded | None) -> Iterator[Leaves]:
     """Make the outputs of embedding modules the leaves of gradients, in this thread's runs."""

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.norms import Norm, read_norm
@@ -148,6 +149,7 @@ def _few(x: Tensor) -> Tensor:
     return (x[:2] if x.dim() == 2 else x[:1, :2]).clone()
 
 
+@holding
 @contextmanager
 def _leaves(module: nn.Module, seen: dict[nn.Module, tuple[str, Tensor, Tensor]]) -> Iterator[None]:
     """Record parts of input and output of modules without children, if their shapes are equal."""

@@ -44,6 +44,7 @@ from interp.attribution.rescale import (
 from interp.attribution.roles import Roles, close
 from interp.attribution.tracing import check_graph, is_gate, label_step, mark_gate, trust
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.softmax_watch import inside_interface
@@ -265,6 +266,7 @@ def mixed(
 # --- norms, activations, products ---------------------------------------------------------------
 
 
+@holding
 @contextmanager
 def _hooks(module: nn.Module, run: Ruled, roles: Roles) -> Iterator[None]:
     names = {m: name or type(m).__name__ for name, m in module.named_modules()}

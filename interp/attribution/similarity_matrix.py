@@ -16,6 +16,7 @@ from torch import Tensor
 from interp.attribution.gradients import embedded, embedding_leaves, embedding_modules
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.core.result import Result
 from interp.core.tokens import words
@@ -296,6 +297,7 @@ class _Side:
         return torch.stack(columns, -1)[moved]
 
 
+@holding
 @contextmanager
 def _embedding(model: Model, value: Tensor) -> Iterator[None]:
     """Put a tensor in place of the embeddings, with its tangent."""

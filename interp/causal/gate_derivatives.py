@@ -20,6 +20,7 @@ from interp.causal.game.game import Game
 from interp.causal.game.replacement import gated
 from interp.causal.game.replay import Reuse, pick, run
 from interp.core.errors import NonFiniteError, OptionError
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import Flag, inference
 from interp.model.locate.sites import Site
@@ -98,6 +99,7 @@ def token_gradients(
 _learning = Flag[Tensor](lambda p: p.requires_grad, lambda p, on: p.requires_grad_(on))
 
 
+@holding
 @contextmanager
 def frozen(module: nn.Module) -> Iterator[None]:
     """Disable the gradients of all weights temporarily, and restore their settings."""

@@ -25,6 +25,7 @@ from interp.circuits.edge_run import EdgeRun
 from interp.circuits.node_outputs import paired_outputs
 from interp.circuits.residual_graph import ResidualGraph
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import held
 from interp.model.hooks.inference import in_this_thread, inference
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class EdgeForward:
         logits = logits.reshape(copies, batch, *logits.shape[1:])[:, :, rows]
         return logits if several else logits[0]
 
+    @held()
     def hold_norms(self) -> dict[nn.Module, tuple[NormRole, Tensor]]:
         """Return the norms of the residual stream with their scales in the unpatched run."""
         if self._norms is None:

@@ -22,6 +22,7 @@ from interp.circuits.node_outputs import written
 from interp.circuits.residual_graph import Layer, Reader
 from interp.circuits.stream_hooks import Watch, replace_first, watched
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import forward_here, in_this_thread, replaced
 from interp.model.locate.find_sites import first_tensor, output_projection
@@ -160,6 +161,7 @@ class EdgeRun(Watch):
 
     # --- blocks ---------------------------------------------------------------------------------
 
+    @holding
     @contextmanager
     def hooked(self) -> Iterator[None]:
         """Make the model's forward pass this run, within a `with` block."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.causal.game.patching import rebuilt, tensors_in
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import first_tensor
 
@@ -62,6 +63,7 @@ class Watch:
         """Observe the stream that leaves a block."""
 
 
+@holding
 @contextmanager
 def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
     """Pass what layers read and write to a watcher, for runs of this thread within the block."""

@@ -17,7 +17,7 @@ from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import Folder
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
-from interp.core.errors import InterpError, OptionError, UnknownName
+from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
 
 
 class Failed(click.ClickException):
@@ -80,6 +80,11 @@ class Interp(click.Group):
         except KeyboardInterrupt:
             click.echo("\ninterp: interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except BaseException as error:
+            if not is_panic(error) or ctx.meta.get(DEBUG):
+                raise
+            said = " ".join(str(error).split())[:200]
+            raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
 
 
 @click.group(

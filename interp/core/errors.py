@@ -79,3 +79,8 @@ class UnknownName(InterpError):
         listed = f"known: {', '.join(sorted(known))}"
         hint = f"did you mean {' or '.join(close)}?" if close else listed
         super().__init__(f"unknown {kind} {name!r}; {hint}")
+
+
+def is_panic(error: BaseException) -> bool:
+    """Return True for the panic of a package in Rust (tokenizers), which is no `Exception`."""
+    return type(error).__name__ == "PanicException"

@@ -86,7 +86,7 @@ def attention_statistics_of(
     """Compute reductions of one attention call with the kernels of an engine, by their names."""
     if isinstance(call, MapCall):
         return map_statistics(call, attention, asked)
-    if isinstance(call, RecordedCall):
+    if isinstance(call, RecordedCall) or (call.rounds and engine == "stored"):
         pattern = call.pattern() * call.visible()
         scores = call.scores()
         return {r.name: reference.evaluate(r, attention, pattern, scores) for r in asked}
@@ -249,6 +249,8 @@ def fused_is_faster(model: Model, lengths: Iterable[int]) -> bool:
     """
     if model.active_edits or tap_is_open() or not compiled_pass_pays(model, lengths):
         return False
+    if model.attention == "eager" and model.dtype in (torch.bfloat16, torch.float16):
+        return False  # its code rounds scores to 16 bits, which tiles do not repeat
     return not any(site.recorded or site.watched or site.kind != "softmax" for site in model.sites)
 
 

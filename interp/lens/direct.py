@@ -26,6 +26,7 @@ from interp.lens.finish import (
 )
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
+from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
 
 if TYPE_CHECKING:
@@ -255,12 +256,12 @@ def of_heads(
         norm = read_norm(module, whole.shape)
         if norm is not None:
             with torch.no_grad():
-                scale = frozen_scale(norm, whole, module(whole[None, None])[0, 0])
+                scale = frozen_scale(norm, whole, part_output(module, whole[None, None])[0, 0])
             constant = float(norm.bias.double() @ d)
             d = norm.fold(d) * scale
         else:
             with torch.no_grad():
-                d = d * module(torch.ones_like(whole)[None, None])[0, 0].double()
+                d = d * part_output(module, torch.ones_like(whole)[None, None])[0, 0].double()
     return result @ d, constant + float(weights.b_O.double() @ d)
 
 

@@ -21,6 +21,7 @@ from interp.core.tokens import separate_words, words
 from interp.model.content import model_provenance, result_provenance, tensors_hash
 from interp.model.given import takes_model
 from interp.model.hooks.calls import precise
+from interp.model.hooks.inference import inference
 from interp.model.inputs import is_encoder_decoder, takes
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def encoder_states(model: Model, inputs: Mapping[str, Any]) -> tuple[list[Tensor
     raw += [cache["resid_post", layer, "encoder"] for layer in layers]
     encoder: Any = model.module.get_encoder()  # type: ignore[operator]
     given = {k: x for k, x in inputs.items() if k in takes(encoder)}
-    with torch.no_grad():
+    with torch.no_grad(), inference(encoder):
         last = encoder(**given)[0]
         for name in ("", *_NORMS):
             norm = getattr(encoder, name, None) if name else torch.nn.Identity()

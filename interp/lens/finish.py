@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.core.tokens import words
+from interp.model.hooks.inference import part_output
 from interp.model.inputs import text_config
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Leaving
@@ -43,8 +44,8 @@ class Finish:
         """Compute the logits of any stream, by the model's own modules."""
         x = stream
         for step in self.leaving.steps:
-            x = self.module(step.module)(x)
-        x = self.module(self.leaving.matrix)(x) * self.factor
+            x = part_output(self.module(step.module), x)
+        x = part_output(self.module(self.leaving.matrix), x) * self.factor
         return x if self.cap is None else self.cap * (x / self.cap).tanh()
 
     def module(self, name: str) -> Any:
@@ -86,7 +87,8 @@ class Finish:
         given, constant = [stream], 0.0
         with torch.no_grad():
             for step in self.leaving.steps:
-                given.append(self.module(step.module)(given[-1][None, None])[0, 0])
+                x = given[-1][None, None]
+                given.append(part_output(self.module(step.module), x)[0, 0])
         for i, step in reversed(list(enumerate(self.leaving.steps))):
             if step.kind == "norm":
                 norm = self.norm(step.module, step.width)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from interp.core.doors import behind
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
+from interp.core.interrupts import guarded
 from interp.model.activation_names import NAMES, STREAM_NAMES
 from interp.model.capture_request import CaptureRequest, has_activation, requested
 from interp.model.edits import Edit
@@ -178,6 +179,7 @@ class Recorder:
                 mine = kv if name in ("k", "v") else heads
                 self.keep(name, site, _take(_take(x, 1, mine), 2, positions))
 
+    @guarded
     @contextmanager
     def hooks(self) -> Iterator[None]:
         """Store streams and layer outputs of this thread's runs in the block."""

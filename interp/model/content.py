@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch import uint8 as byte
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from xxhash import xxh3_128_digest
 
 from interp import __version__
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from interp.core.protocols import IdentifiedModel
 
 
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _ROW = 4096  # words of 8 bytes that are reduced to two sums
 _held: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
 
@@ -80,24 +83,93 @@ def _place(x: Tensor) -> tuple:
     return x.device, x.data_ptr(), x.dtype, x.shape, x.stride()
 
 
-def _tensors(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """Yield saved tensors of a module by name; quantised weights as their integers and scales."""
-    todo = sorted(module.state_dict().items(), reverse=True)
-    while todo:
-        name, x = todo.pop()
-        if isinstance(x, (tuple, list)):
-            todo += [(f"{name}.{i}", part) for i, part in reversed(list(enumerate(x)))]
-        elif not isinstance(x, Tensor):
-            told = repr(x).encode()
-            yield name, torch.frombuffer(bytearray(told or b" "), dtype=byte)
-        elif x.is_quantized:
-            told = f"{x.qscheme()} {x.dtype}"
-            scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in told else (
-                x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()
-            )  # fmt: skip
-            todo.append((name, [x.int_repr(), told, *scales]))
-        else:
-            yield name, whole_parameter(x).detach()
+def saved_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and saved buffers by name, as they are.
+
+    `state_dict` gives the same names, and is never called on a caller's module: packed weights of
+    bitsandbytes are unpacked by it, in place, to other numbers.
+    """
+    for path, part in module.named_modules(remove_duplicate=False):
+        own = part._parameters | {
+            name: x
+            for name, x in part._buffers.items()
+            if name not in part._non_persistent_buffers_set
+        }
+        prefix = f"{path}." if path else ""
+        yield from ((f"{prefix}{name}", x) for name, x in own.items() if x is not None)
+
+
+def unsaved_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield buffers that are computed and not saved, such as rotary frequencies, in order."""
+    saved = {name for name, _ in saved_tensors(module)}
+    return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
+
+
+def is_plain(x: Tensor) -> bool:
+    """Return True for a tensor that holds its numbers itself (or those of other processes)."""
+    return not x.is_quantized and (isinstance(x, DTensor) or not is_traceable_wrapper_subclass(x))
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield the plain tensors of a module by name; packed weights with the scales they need."""
+    named = sorted(saved_tensors(module), key=lambda item: item[0])
+    for name, x in named:
+        for part, tensor in _plain_parts(x):
+            yield f"{name}{part}", tensor
+        if not x.is_floating_point() and isinstance(x, nn.Parameter):
+            owner = module.get_submodule(name.rpartition(".")[0])
+            # numbered: some packages move them from the tensor to its module at the first run
+            for i, tensor in enumerate([*_scales(vars(x)), *_scales(vars(owner))]):
+                yield f"{name}.scales.{i}", tensor
+
+
+def plain_tensors(x: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors that hold the numbers of a tensor: itself, or the parts of a packed one."""
+    return (part for _, part in _plain_parts(x))
+
+
+def _plain_parts(x: Any) -> Iterator[tuple[str, Tensor]]:
+    if not isinstance(x, Tensor):
+        told = ADDRESS.sub("", repr(x)).encode()
+        yield "", torch.frombuffer(bytearray(told or b" "), dtype=byte)
+    elif is_plain(x):
+        yield "", whole_parameter(x).detach()
+    else:
+        for name, part in _inside(x):
+            yield from ((f".{name}{rest}", tensor) for rest, tensor in _plain_parts(part))
+
+
+def _inside(x: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the parts of a packed tensor: integers, scales, and a description."""
+    if x.is_quantized:
+        told = f"{x.qscheme()} {x.dtype}"
+        scales: tuple = (x.q_scale(), x.q_zero_point()) if "tensor" in told else (
+            x.q_per_channel_scales(), x.q_per_channel_zero_points(), x.q_per_channel_axis()
+        )  # fmt: skip
+        yield from ((str(i), part) for i, part in enumerate((x.int_repr(), told, *scales)))
+    else:
+        names, about = x.__tensor_flatten__()
+        yield from ((name, getattr(x, name)) for name in names)
+        yield "about", about
+
+
+def _scales(holder: Mapping[str, Any], depth: int = 4) -> Iterator[Tensor]:
+    """Yield the floating tensors among attributes, and in the objects and mappings they hold.
+
+    Integers mean nothing without them. Integer tensors among the attributes are the weights again,
+    or columns of the last input.
+    """
+    for name in sorted(holder.keys() - _MODULE_TABLES, key=str):
+        x = holder[name]
+        if isinstance(x, Tensor):
+            yield from plain_tensors(x) if x.is_floating_point() else ()
+        elif isinstance(x, Mapping) and depth:
+            yield from _scales(x, depth - 1)
+        elif depth and hasattr(x, "__dict__") and not isinstance(x, (type, nn.Module)):
+            yield from _scales(vars(x), depth - 1) if not callable(x) else ()
+
+
+_MODULE_TABLES = frozenset(vars(nn.Module()))  # parameters, buffers, hooks
 
 
 def _bytes(x: Tensor) -> Any:

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from interp import __version__
 from interp.core.errors import OptionError
-from interp.model.content import checksum_of
+from interp.model.content import ADDRESS, checksum_of, unsaved_buffers
 from interp.model.source_code import code_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 COSMETIC = frozenset(
     {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "_from_model_config"}
 )
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _imports: ContextVar[tuple[ModuleType, ...]] = ContextVar("interp_imports", default=())
 
 
@@ -58,7 +57,7 @@ def identity_of(model: Model) -> dict[str, str]:
     generation = getattr(module, "generation_config", None)
     own = {
         "content_hash": model.content_hash,
-        "buffers": checksum_of(_unsaved(module)),
+        "buffers": checksum_of(unsaved_buffers(module)),
         "config": _hash(_plain([model.config, generation])),
         "tokenizer": tokenizer_hash(model.tokenizer),
     }
@@ -82,16 +81,25 @@ def architecture_of(model: Model) -> dict[str, Any] | None:
 def _runs_as(model: Model) -> dict[str, str]:
     """Return code, kind of numbers, device and versions."""
     classes = {type(part) for part in model.module.modules()} | {type(model.config)}
+    registered = _registered(model.attention)
     return {
-        "code": code_of([*classes, *_imports.get()]),
+        "code": code_of([*classes, *registered, *_imports.get()]),
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
-        "attention": model.attention,
+        "attention": " ".join([model.attention, *(f.__qualname__ for f in registered)]),
         "source": model.source,
         "interp": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }
+
+
+def _registered(attention: str) -> list[FunctionType]:
+    """Return the attention function that a user registered under a name, if one did."""
+    function = ALL_ATTENTION_FUNCTIONS.get(attention)
+    if not isinstance(function, FunctionType) or function.__module__.startswith("transformers."):
+        return []
+    return [function]
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
@@ -129,12 +137,6 @@ def imported(modules: Sequence[ModuleType]) -> Iterator[None]:
         _imports.reset(token)
 
 
-def _unsaved(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Return buffers that are computed and not saved, such as rotary frequencies."""
-    saved = set(module.state_dict(keep_vars=True))
-    return ((name, x) for name, x in sorted(module.named_buffers()) if name not in saved)
-
-
 def _plain(x: Any) -> Any:
     """Return the JSON of a config, without cosmetic fields, with objects by content."""
     if hasattr(x, "to_dict"):
@@ -149,7 +151,7 @@ def _plain(x: Any) -> Any:
     if x is None or isinstance(x, (bool, int, float, str)):
         return x
     if isinstance(x, (type, torch.dtype, torch.device)) or not hasattr(x, "__dict__"):
-        return _ADDRESS.sub("", repr(x))
+        return ADDRESS.sub("", repr(x))
     return [type(x).__name__, _plain(vars(x))]
 
 

@@ -59,6 +59,9 @@ def is_encoder_decoder(model: nn.Module) -> bool:
     )
 
 
+_ANY_SIZE = 64  # pixels, of images for a config that states no size (SegFormer)
+
+
 def probe_inputs(
     model: nn.Module, seed: int = 0, device: torch.device | str | None = None
 ) -> dict[str, Tensor]:
@@ -91,7 +94,7 @@ def probe_inputs(
             inputs["pixel_attention_mask"] = torch.ones(PROBE_BATCH, side**2, dtype=torch.long)
             inputs["spatial_shapes"] = torch.full((PROBE_BATCH, 2), side)
         else:
-            size = vision.image_size
+            size = getattr(vision, "image_size", _ANY_SIZE)
             height, width = (size, size) if isinstance(size, int) else size
             inputs["pixel_values"] = values(getattr(vision, "num_channels", 3), height, width)
     if "input_features" in names:

@@ -15,8 +15,10 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from interp.core.errors import LoadError, NonFiniteError, UnknownName
+from interp.core.errors import LoadError, NonFiniteError, UnknownName, is_panic
+from interp.core.interrupts import held
 from interp.core.random_state import drawn_with
+from interp.model.content import plain_tensors
 from interp.model.model import Model
 from interp.model.self_check import check_loaded
 from interp.model.sources.folder import check_folder, error_line
@@ -145,6 +147,7 @@ def _refuse(given: dict[str, Any], of_what: str) -> None:
 
 def _adopt_object(source: nn.Module, tokenizer: Any, name: str | None, check: bool) -> Model:
     module, wrappers = unwrapped(source)
+    require_here(module, name or _name_of(module))
     model = _adopt(module, tokenizer, name or _name_of(module), None, check)
     if wrappers:
         model.source = f"{model.source}, inside {' and '.join(wrappers)}"
@@ -163,11 +166,12 @@ def _adopt(
         )
     require_tensors(module, name)
     for key, x in module.named_parameters():
-        if x.is_floating_point() and x.device.type != "meta" and not _finite(x):
+        numbers = (part for part in plain_tensors(x) if part.is_floating_point())
+        if not all(_finite(part) for part in numbers if part.device.type != "meta"):
             raise NonFiniteError(
                 f"{name}: NaN or infinity in the weights {key}; the checkpoint is damaged"
             )
-    with drawn_with(None):  # some models draw random numbers in their forward pass
+    with held(), drawn_with(None):  # some models draw random numbers in their forward pass
         model = probe(module, name, tokenizer, revision)
         if check:
             check_loaded(model).require()
@@ -363,14 +367,17 @@ def _tokenizer(folder: str, local: bool, trusted: bool, config: Any) -> Any:
     try:
         # the config is not read a second time
         return AutoTokenizer.from_pretrained(folder, config=config, trust_remote_code=trusted)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        if local:
+    except BaseException as error:
+        if not is_panic(error) and not isinstance(error, _UNREADABLE_TOKENIZER):
+            raise
+        if local or is_panic(error):
             raise LoadError(
                 f"{folder}: its tokenizer cannot be read: {error_line(error)}"
             ) from error
         return None  # a hub model without one: text prompts then raise
 
 
+_UNREADABLE_TOKENIZER = (OSError, ValueError, KeyError, ImportError, AttributeError, TypeError)
 _TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt",
     "spiece.model", "sentencepiece.bpe.model",

@@ -19,6 +19,7 @@ from interp.core.prompts import Prompts
 from interp.model.hooks.inference import aside, inference
 from interp.model.inputs import (
     answer_marks,
+    context_length,
     is_encoder_decoder,
     least_length,
     ran_out,
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 
 LeftPadding = Literal["mask", "position_ids"]
 
-_SAME = 1e-3  # relative to the largest entry; positions shifted by two change far more
+# Rounding of a whole model relative to its largest output: 5e-7 in families of float32 here, and
+# more with more layers; eager code has a softmax in float32 in a float64 model, too.
+_SAME = {torch.float64: 2e-5, torch.float32: 2e-5}
+_SAME_16 = 1e-3  # of 16 bits, whose outputs are equal where positions are
 
 
 class Padding:
@@ -72,8 +76,8 @@ class Padding:
             return None
         if prompts.padding == "left" and self.left is None:
             return (
-                f"{self.name} numbers its positions from the first column, so padding on the left "
-                "changes its numbers; use padding='right'"
+                f"{self.name} numbers its positions from the first column, or carries padding on "
+                "in a state, so padding on the left changes its numbers; use padding='right'"
             )
         most = longest_padded(self.config, prompts.padding)
         short = most is None or longest <= most
@@ -116,28 +120,15 @@ def position_ids(real: Tensor) -> Tensor:
 
 def left_padding(module: nn.Module) -> LeftPadding | None:
     """Find the inputs with which left padding changes no number; None if there are none."""
-    ids, padding = _tried(module)
-    padded = torch.cat([padding, ids], 1)
-    mask = torch.cat([torch.zeros_like(padding), torch.ones_like(ids)], 1)
-    alone = _row(module, {"input_ids": ids}, -1)
-    tries: dict[LeftPadding, dict[str, Tensor]] = {"mask": {}}
+    tries: list[LeftPadding] = ["mask"]
     if "position_ids" in takes(module):
-        tries["position_ids"] = {"position_ids": position_ids(mask)}
-    for name, more in tries.items():
-        got = _row(module, {"input_ids": padded, "attention_mask": mask} | more, -1)
-        if _same(got, alone):
-            return name
-    return None
+        tries.append("position_ids")
+    return next((name for name in tries if _keeps_numbers(module, "left", name)), None)
 
 
 def right_padding(module: nn.Module) -> bool:
     """Return True if the mask alone preserves the numbers of a right-padded prompt."""
-    ids, padding = _tried(module)
-    padded = torch.cat([ids, padding], 1)
-    mask = torch.cat([torch.ones_like(ids), torch.zeros_like(padding)], 1)
-    alone = _row(module, {"input_ids": ids}, -1)
-    last = ids.shape[1] - 1
-    return _same(_row(module, {"input_ids": padded, "attention_mask": mask}, last), alone)
+    return _keeps_numbers(module, "right", "mask")
 
 
 def longest_padded(config: Any, side: Literal["left", "right"]) -> int | None:
@@ -174,27 +165,51 @@ def _unscaled(config: Any) -> list[int | None]:
     return found
 
 
-def _tried(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """Make test inputs: a row of four tokens, or the fewest that the model takes, and padding."""
-    device, vocab = next(module.parameters()).device, vocabulary(module.config)
-    ids = torch.arange(max(4, least_length(module.config))) % max(vocab - 5, 1) + min(5, vocab - 1)
-    return ids[None].to(device), torch.full((1, 2), pad_id(module.config), device=device)
+def _keeps_numbers(module: nn.Module, side: Literal["left", "right"], how: LeftPadding) -> bool:
+    """Return True if prompts of several lengths have, padded, the numbers that they have alone.
+
+    Every position counts: a convolution with a bias carries padding into the first tokens only.
+    """
+    rows = _tried(module, side)
+    prompts = Prompts(tuple(tuple(row.tolist()) for row in rows), padding=side)
+    ids, real = prompts.padded(pad_id(module.config))
+    inputs = {"input_ids": ids, "attention_mask": real.long()}
+    if how == "position_ids":
+        inputs["position_ids"] = position_ids(real)
+    together = _output(module, inputs)
+    dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())
+    for padded, row, mine in zip(together, rows, real.to(together.device), strict=True):
+        alone = _output(module, {"input_ids": row[None]})[0]
+        got = padded[mine] if padded.dim() == 2 else padded
+        allowed = _SAME.get(dtype, _SAME_16) * float(alone.abs().max())
+        if float((got - alone).abs().max()) > allowed:
+            return False
+    return True
 
 
-def _same(got: Tensor, alone: Tensor) -> bool:
-    return float((got - alone).abs().max()) <= _SAME * float(alone.abs().max())
+def _tried(module: nn.Module, side: Literal["left", "right"]) -> list[Tensor]:
+    """Make prompts of up to three lengths, the longest no longer than padding is exact for."""
+    config, vocab = module.config, vocabulary(module.config)
+    shortest = max(2, least_length(config))
+    limits = (shortest + 8, longest_padded(config, side), context_length(module))
+    longest = min(x for x in limits if x is not None)
+    lengths = sorted({max(shortest, longest - by) for by in (0, 2, 7)}, reverse=True)
+    first, different = min(5, vocab - 1), max(vocab - 5, 1)
+    return [
+        torch.arange(i, i + n * (1 + i), 1 + i) % different + first for i, n in enumerate(lengths)
+    ]
 
 
-def _row(module: nn.Module, inputs: dict[str, Tensor], position: int) -> Tensor:
-    inputs = inputs | answer_marks(module, inputs["input_ids"])
+def _output(module: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    inputs = {name: x.to(next(module.parameters()).device) for name, x in inputs.items()}
+    inputs |= answer_marks(module, inputs["input_ids"])
     if is_encoder_decoder(module):
-        inputs = inputs | {"decoder_input_ids": inputs["input_ids"]}
+        inputs["decoder_input_ids"] = inputs["input_ids"]
         if "attention_mask" in inputs:
             inputs["decoder_attention_mask"] = inputs["attention_mask"]
     with torch.no_grad(), inference(module):
         out = module(**inputs)
-    found = (out if isinstance(out, Tensor) else out[0]).double()
-    return found[:, position] if found.dim() == 3 else found
+    return (out if isinstance(out, Tensor) else out[0]).double()
 
 
 Batch = Prompts | Mapping[str, Tensor]

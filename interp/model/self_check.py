@@ -17,12 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import CheckError
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call, ComputedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import probe_inputs
 from interp.model.joint_inputs import joint_probe_inputs
 from interp.model.joint_view import joint_view
 from interp.model.locate.find_sites import Event, first_tensor, output_projection
+from interp.model.locate.linear import rounding_of
 from interp.model.locate.probe import probe_run
 from interp.model.locate.sites import Site
 from interp.model.mixers.map_call import MapCall
@@ -34,6 +36,9 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torc
 
 # However large the scores are, no more than this is attributed to their rounding.
 MOST_ROUNDING = 1e-2
+# However far a packed projection is from linear, no more than this; the sum over heads rounds as
+# often as there are heads, its measure twice.
+MOST_PACKED, TIMES_PACKED = 5e-2, 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class SiteCheck:
     heads_apart: bool | None = None
     # of a mixer: what its z gives as the projection's input, against the actual input
     output_error: float | None = None
+    # what the output projection rounds by itself, where its weights are packed
+    projection_rounding: float = 0.0
     picture: bool = False  # on a prompt with a picture, of a model that also reads text alone
 
     def reads_pattern(self, tolerance: float) -> bool:
@@ -58,8 +65,9 @@ class SiteCheck:
     def passed(self, tolerance: float) -> bool:
         """Return True if both equalities hold and heads stay separate up to the projection."""
         apart = self.heads_apart is not False
-        rest = max(self.result_error or 0.0, self.output_error or 0.0)
-        return apart and self.reads_pattern(tolerance) and rest <= tolerance
+        summed = (self.result_error or 0.0) <= max(tolerance, self.projection_rounding)
+        projected = (self.output_error or 0.0) <= tolerance
+        return apart and self.reads_pattern(tolerance) and summed and projected
 
 
 @dataclass(frozen=True)
@@ -106,7 +114,7 @@ class SelfCheck:
                     what, allowed = "projection of z == module output", 0.0
                     error = s.output_error
                 elif s.reads_pattern(self.tolerance):
-                    what, allowed = "sum of head results == attention output", 0.0
+                    what, allowed = "sum of head results == attention output", s.projection_rounding
                     error = s.result_error
                 allowed = max(self.tolerance, allowed)
                 raise CheckError(
@@ -224,6 +232,7 @@ def _not_again(model: Model, site: Site, module: str) -> str:
     )
 
 
+@holding
 @contextmanager
 def _given(model: Model, names: set[str], into: dict[str, list[Tensor]]) -> Iterator[None]:
     """Store the inputs of modules in this thread's runs, one tensor per run."""
@@ -311,7 +320,13 @@ def _site(model: Model, events: list[Event], site: Site) -> SiteCheck:
     total = total + (0 if bias is None else precise(bias))
     error = _relative(total, projected.returned.reshape(total.shape))
     notes += ["gated before the projection"] if site.gated else []
+    module = model.module.get_submodule(site.projection)
+    rows = projected.given.reshape(-1, projected.given.shape[-1])
+    packed = min(MOST_PACKED, TIMES_PACKED * rounding_of(module, rows)) if ranks is None else 0.0
+    if packed > TOLERANCE.get(model.dtype, 5e-2):
+        notes.append(f"packed weights of the projection round by up to {packed:.0e}")
     found = SiteCheck(site, pattern_error, error, "; ".join(notes), rounding)
+    found = replace(found, projection_rounding=packed)
     if isinstance(call, MapCall):
         again = call.to_projection(call.z).reshape(projected.given.shape)
         return replace(found, output_error=_relative(again, projected.given))

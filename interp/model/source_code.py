@@ -125,7 +125,9 @@ def _is_installed(file: Path) -> bool:
 @cache
 def _packages() -> tuple[str, ...]:
     names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return tuple({p for n in names for p in [sysconfig.get_path(n)] if p})
+    own = {p for n in names for p in [sysconfig.get_path(n)] if p}
+    # an environment on top of another one also finds the packages of the latter
+    return tuple(own | {p for p in sys.path if Path(p).name in ("site-packages", "dist-packages")})
 
 
 def _content(files: Iterable[Path]) -> str:

@@ -57,7 +57,7 @@ def _derived(name: str, module: nn.Module) -> bool:
         return False
     # GPT-2's `attn.bias` was a causal mask, unless the class has biases of this name
     weight = f"{name.removesuffix('bias')}weight"
-    return not (name.endswith(".bias") and weight in module.state_dict())
+    return not (name.endswith(".bias") and weight in dict(module.named_parameters()))
 
 
 def _in_base_model(name: str, module: nn.Module) -> bool:

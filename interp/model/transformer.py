@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.head import Head
+from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.model.content import checksum, content_hash
 from interp.model.edits import Edit
@@ -134,10 +135,14 @@ class Transformer:
 
     @cached_property
     def d_model(self) -> int:
-        """Width of the residual stream."""
+        """Width of the residual stream; of a model in stages that of the last one."""
         config = text_config(self.config)
-        names = ("hidden_size", "d_model", "n_embd", "dim")
-        return int(next(getattr(config, n) for n in names if hasattr(config, n)))
+        names = ("hidden_size", "d_model", "n_embd", "dim", "hidden_sizes", "embed_dims")
+        for width in (getattr(config, name, None) for name in names):
+            if width:
+                return int(width[-1] if isinstance(width, (list, tuple)) else width)
+        site = self.sites[0]
+        return site.n_heads * site.d_v
 
     @property
     def d_vocab(self) -> int:
@@ -328,7 +333,8 @@ class Transformer:
         inputs: dict[str, Any] = self.inputs(prompts)  # before the visit: it may test padding
         if last is not None and "logits_to_keep" in takes(self.module):
             inputs["logits_to_keep"] = last
-        with torch.no_grad(), self.visited(visit, fused=fused, streamed=streamed):
+        looking = self.visited(visit, fused=fused, streamed=streamed)
+        with held(), torch.no_grad(), looking:
             return self._forward(inputs) if run is None else run(inputs)
 
     def mean_z(

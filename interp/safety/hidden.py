@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from interp.causal.game.game import Game
 from interp.causal.measures import kl_to_clean
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
@@ -41,6 +42,7 @@ class HiddenGame(Game):
             )
         return game
 
+    @held()
     def hidden(self, gates: Any) -> Float[Tensor, "coalition prompt d_model"]:
         """Return the input of the unembedding at each prompt's last token, for each row of gates.
 

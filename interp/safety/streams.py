@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import PromptError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.heads.one_call import equal_lengths
 from interp.lens.finish import predicting_stack
@@ -140,6 +141,7 @@ def _where(site: Site, name: str) -> Where:
     return site.streams[name]
 
 
+@holding
 @contextmanager
 def _changed(
     model: Model, path: str, side: str, run: int | None, change: StreamChange

@@ -45,3 +45,15 @@ def test_only_edits_and_gradients_hook_a_forward_pass() -> None:
     found = hooked()
     assert set(found) == set(ALLOWED)
     assert len(found) == SITES
+
+
+def test_no_callers_module_is_asked_for_its_state_dict() -> None:
+    """It may write (packed weights); `interp.model.content.saved_tensors` gives the same names."""
+    found = {
+        str(path.relative_to(ROOT))
+        for path in sorted(ROOT.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "state_dict"
+    }
+    # both work on a copy that is about to be saved, of a model whose weights are not packed
+    assert found <= {"causal/checkpoint/forms.py", "causal/checkpoint/mlps.py"}

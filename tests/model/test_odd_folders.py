@@ -100,3 +100,103 @@ def test_a_site_that_does_not_run_again_is_named():
     changed = interp.Model(model.module, "llama", (gone, *model.sites[1:]))
     with pytest.raises(CheckError, match=r"model.layers.0.self_attn .* does not run now"):
         interp.check_model(changed)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 10**6), ("num_key_value_heads", 10**6), ("hidden_size", 10**7),
+        ("vocab_size", 10**9), ("head_dim", 10**7), ("intermediate_size", 10**9),
+    ],
+)  # fmt: skip
+def test_sizes_that_the_weights_cannot_have_are_named_at_once(fresh_llama_folder, key, value):
+    """Building a model of these sizes would take hours, or all memory."""
+    config = fresh_llama_folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {key: value}))
+    with pytest.raises(LoadError, match=rf"{key} is {value:,}, and the weights beside it hold"):
+        interp.load(fresh_llama_folder)
+
+
+def test_sizes_of_a_part_of_a_config_are_named(fresh_llama_folder):
+    config = fresh_llama_folder / "config.json"
+    odd = {"vision_config": {"num_hidden_layers": 10**6}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | odd))
+    with pytest.raises(LoadError, match="num_hidden_layers is 1,000,000"):
+        interp.load(fresh_llama_folder)
+
+
+@pytest.mark.parametrize("base", ["someone/llama", None])
+def test_a_folder_with_an_adapter_names_its_model(tmp_path, base):
+    told = {"peft_type": "LORA"} | ({} if base is None else {"base_model_name_or_path": base})
+    (tmp_path / "adapter_config.json").write_text(json.dumps(told))
+    with pytest.raises(LoadError, match=f"holds a PEFT adapter.*load it on {base or 'its base'}"):
+        interp.load(tmp_path)
+
+
+class PanicException(BaseException):
+    """A panic as pyo3 reports it."""
+
+
+def test_a_tokenizer_that_panics_is_one_line(fresh_llama_folder, monkeypatch):
+    import transformers
+
+    def panics(*args: Any, **options: Any) -> None:
+        raise PanicException("called `Option::unwrap()` on a `None` value")
+
+    (fresh_llama_folder / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", panics)
+    with pytest.raises(LoadError, match=r"its tokenizer cannot be read: called .Option::unwrap"):
+        interp.load(fresh_llama_folder)
+
+    def stopped(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        interp.load(fresh_llama_folder)
+
+
+def staged(name: str) -> Any:
+    """A small vision model in stages, whose config states no single width, or no size of images."""
+    import transformers as t
+
+    stages: dict[str, Any] = {
+        "hidden_sizes": [8, 16, 16, 32], "depths": [1] * 4, "num_attention_heads": [1, 2, 2, 4]
+    }  # fmt: skip
+    levit: dict[str, Any] = {
+        "hidden_sizes": [16, 24, 32], "depths": [1] * 3, "num_attention_heads": [2, 3, 4],
+        "key_dim": [8] * 3, "image_size": 64,
+    }  # fmt: skip
+    makes = {
+        "LeViT": lambda: t.LevitModel(t.LevitConfig(**levit)),
+        "PVT": lambda: t.PvtModel(t.PvtConfig(**stages, image_size=64)),
+        "PVT 2": lambda: t.PvtV2Model(t.PvtV2Config(**stages, image_size=64)),
+        "SegFormer": lambda: t.SegformerModel(t.SegformerConfig(**stages)),
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return makes[name]().eval()
+
+
+@pytest.mark.parametrize("name", ["LeViT", "PVT", "PVT 2", "SegFormer"])
+def test_a_vision_model_in_stages_is_checked(name):
+    model = interp.load(staged(name), name=name)
+    assert interp.check_model(model).passed
+    assert model.d_model == 32
+    assert name in repr(model)
+
+
+def test_a_layer_on_disk_is_refused_by_name(tmp_path):
+    accelerate = pytest.importorskip("accelerate", reason="needs the package accelerate")
+    module: Any = zoo.FAMILIES["llama"].build("sdpa")
+    here = torch.device("cpu")
+    accelerate.disk_offload(module.model.layers[1], str(tmp_path), execution_device=here)
+    with pytest.raises(LoadError, match=r"tensors stay on the disk .*layers\.1.*without offload"):
+        interp.load(module)
+
+
+def test_weights_without_numbers_are_refused_by_name():
+    module: Any = zoo.FAMILIES["llama"].build("sdpa")
+    module.model.layers[1].to("meta")
+    with pytest.raises(LoadError, match=r"tensors stay on the disk .*model\.layers\.1"):
+        interp.load(module)

@@ -16,6 +16,7 @@ from transformers import (
 import interp
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
+from interp.model.padding import left_padding, right_padding
 
 KEY = "metric", "layer", "head"
 IDS = ((10, 11, 12, 13, 14, 15, 16, 17, 18), (20, 21, 22, 23, 24))
@@ -150,3 +151,41 @@ def test_padding_is_tried_apart_from_visits_and_edits(side):
         model.run(batch)
     assert len(seen) == len(model.sites)
     assert model.padding.changes(batch) is None
+
+
+def mamba(bias: float, dtype: torch.dtype = torch.float32) -> Any:
+    """A Mamba whose convolution adds a bias, which a state carries on from padding to tokens."""
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(
+        vocab_size=64, hidden_size=32, state_size=4, num_hidden_layers=2, intermediate_size=64,
+        use_bias=True, use_conv_bias=True, time_step_rank=4,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = MambaForCausalLM(config).eval()
+        with torch.no_grad():
+            for name, x in module.named_parameters():
+                if name.endswith("bias"):
+                    x.copy_(bias * torch.randn_like(x))
+    return module.to(dtype)
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.003, 0.1])
+def test_padding_is_tried_at_every_position(bias):
+    """What padding leaves in a state fades, so the last position alone would not show it."""
+    module = mamba(bias)
+    ids, pad = torch.arange(9, 16)[None], torch.zeros(1, 5, dtype=torch.long)
+    mask = torch.cat([torch.zeros_like(pad), torch.ones_like(ids)], 1)
+    with torch.no_grad():
+        padded = module(input_ids=torch.cat([pad, ids], 1), attention_mask=mask).logits[:, 5:]
+        off = float((padded - module(input_ids=ids).logits).abs().max())
+    assert (left_padding(module) is None) == (bias > 0), off
+    assert right_padding(module)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "bloom", "deepseek_v32"])
+def test_a_padded_batch_of_half_precision_keeps_its_numbers(name):
+    module = zoo.FAMILIES[name].build(zoo.FAMILIES[name].attentions[-1]).bfloat16()
+    assert left_padding(module) is not None
+    assert right_padding(module)

@@ -117,3 +117,39 @@ def test_attention_code_of_a_models_own_is_scored_in_every_type(loaded, name, dt
     want = interp.score(loaded(name, "eager"), names, prompts=prompts, null="none").to_pandas()
     close = 1e-6 if dtype == torch.float64 else 0.1
     assert found["score"].to_numpy() == pytest.approx(want["score"].to_numpy(), abs=close)
+
+
+def shifted(name: str, dtype: torch.dtype, by: float) -> Any:
+    """A model under eager attention whose scores share an offset, as biases of keys give one."""
+    module: Any = zoo.FAMILIES[name].build("eager")
+    with torch.no_grad():
+        for part, x in module.named_parameters():
+            if part.endswith(("q_proj.weight", "k_proj.weight")):
+                x.mul_(by)
+            if part.endswith(("q_proj.bias", "k_proj.bias")):
+                x.add_(by)
+    return module.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+@pytest.mark.parametrize(("name", "by"), [("qwen2", 3.0), ("gemma2", 3.0), ("gpt_oss", 3.0)])
+def test_eager_attention_of_half_precision_is_read_as_the_model_computed_it(name, by, dtype):
+    """Scores are rounded to 16 bits at every step there; the pattern is the model's to one bit."""
+    module = shifted(name, dtype, by)
+    model = interp.load(module, name=name)
+    cache = model.capture(IDS, ["pattern"])
+    with torch.no_grad():
+        own = module(IDS, output_attentions=True).attentions
+    eps = torch.finfo(dtype).eps
+    exact = 0.0
+    for layer, want in enumerate(own):
+        got = cache["pattern", layer]
+        assert float((got - want.float()).abs().max()) <= eps
+        exact = max(exact, float(want.max()))
+    assert exact > 0.5  # scores are large enough to matter
+    prompt = [IDS[0].tolist()]
+    table = interp.score(model, "previous_token", prompt, null="none")
+    assert {about["engine"] for about in table.provenance.values()} == {"stored"}
+    want = torch.stack([x[0].double().diagonal(-1, -2, -1).mean(-1) for x in own]).flatten()
+    got = torch.tensor(table.to_pandas()["score"].to_numpy())
+    assert float((got - want).abs().max()) <= eps

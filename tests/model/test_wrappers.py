@@ -13,21 +13,27 @@ from torch import nn
 
 import interp
 from interp.core.errors import LoadError
+from interp.core.registry import METRICS
 
 IDS = torch.tensor([[9, 33, 21, 40, 11]])
 
 
 class LoraLinear(nn.Module):
-    """As PEFT does: the matrix with a product of two small ones beside it."""
+    """As PEFT does: the matrix with a product of two small ones beside it, behind a dropout."""
 
     def __init__(self, base: nn.Linear):
         super().__init__()
         self.base_layer = base
+        self.lora_dropout = nn.Dropout(0.3)
         self.lora_A = nn.Linear(base.in_features, 2, bias=False)
         self.lora_B = nn.Linear(2, base.out_features, bias=False)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        return self.base_layer.weight
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base_layer(x) + self.lora_B(self.lora_A(x))
+        return self.base_layer(x) + self.lora_B(self.lora_A(self.lora_dropout(x)))
 
 
 class PeftModel(nn.Module):
@@ -47,12 +53,15 @@ class PeftModel(nn.Module):
         return self.get_base_model()(*args, **kwargs)
 
 
-def adapted() -> nn.Module:
-    module = zoo.FAMILIES["llama"].build("sdpa")
+def adapted(family: str = "llama") -> nn.Module:
+    """A model with an adapter beside every matrix but the unembedding."""
+    module = zoo.FAMILIES[family].build(zoo.FAMILIES[family].attentions[-1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        for layer in module.model.layers:
-            layer.self_attn.o_proj = LoraLinear(layer.self_attn.o_proj)
+        for name, part in list(module.named_modules()):
+            if type(part) is nn.Linear and name != "lm_head":
+                parent, _, attribute = name.rpartition(".")
+                setattr(module.get_submodule(parent), attribute, LoraLinear(part))
     return module.eval()
 
 
@@ -67,6 +76,61 @@ def test_a_peft_model_is_read_with_its_adapters():
     assert about["source"] == model.source
 
 
+def in_training(family: str) -> nn.Module:
+    """The same in training mode; a part that is called in that mode raises."""
+
+    def refuse(part: nn.Module, *_: object) -> None:
+        assert not part.training, f"{type(part).__name__} was called in training mode"
+
+    module = adapted(family).train()
+    for part in module.modules():
+        part.register_forward_pre_hook(refuse)
+    return module
+
+
+@pytest.mark.parametrize("family", ["llama", "olmo2", "gemma2"])
+def test_adapters_in_training_mode_give_the_numbers_of_evaluation_mode(family):
+    """Every metric of weights, the lenses and the sum of head results; dropout would show."""
+    calm, busy = (interp.load(m, name="m") for m in (adapted(family), in_training(family)))
+    names = sorted(n for n, m in METRICS.items() if m.group == "weights")
+    for name in [*names, "entropy"]:
+        mine, other = (interp.score(m, name, null="none").to_pandas() for m in (busy, calm))
+        assert mine["score"].equals(other["score"]), name
+    for read in (interp.logit_lens, interp.direct_logit_attribution):
+        mine, other = (read(m, [IDS[0].tolist()]).to_pandas() for m in (busy, calm))
+        assert mine.equals(other), read.__name__
+    cache = busy.capture(IDS, ["result", "attn_out"])
+    for site in busy.sites:
+        total = cache["result", site.layer].sum(2)
+        writes = busy.weights_of(site)
+        after = writes.layout.o
+        assert not isinstance(after, str)
+        if after.after is None:
+            torch.testing.assert_close(total, cache["attn_out", site.layer], atol=1e-5, rtol=0)
+    assert all(part.training for part in busy.module.modules())
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["q_proj", "v_proj", "o_proj"]])
+def test_a_lora_model_of_peft_in_training_mode_is_read(targets):
+    peft = pytest.importorskip("peft", reason="needs the package peft")
+    config = peft.LoraConfig(
+        r=4, target_modules=targets, lora_dropout=0.3, init_lora_weights=False,
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = peft.get_peft_model(zoo.FAMILIES["llama"].build("sdpa"), config)
+    found = {}
+    for mode in (True, False):
+        model = interp.load(module.train(mode), name="lora")
+        assert interp.check_model(model).passed
+        tables = [interp.score(model, "ov_norm", null="none").to_pandas() for _ in range(2)]
+        assert tables[0]["score"].equals(tables[1]["score"])
+        assert module.training is mode
+        found[mode] = tables[0]["score"]
+    assert found[True].equals(found[False])
+
+
 def test_learned_prompts_are_refused():
     with pytest.raises(LoadError, match="PeftModel puts learned vectors before the prompt"):
         interp.load(PeftModel(zoo.FAMILIES["llama"].build("sdpa"), prompts=True))
@@ -78,6 +142,8 @@ def wrapped(kind: str) -> nn.Module:
         return torch.compile(module, backend="eager")
     if kind == "compiled in place":
         module.compile(backend="eager")
+    elif kind == "compiled forward":
+        module.forward = torch.compile(module.forward, backend="eager")
     elif kind == "compiled layer":
         module.model.layers[0] = torch.compile(module.model.layers[0], backend="eager")
     elif kind == "parallel":
@@ -93,6 +159,7 @@ def wrapped(kind: str) -> nn.Module:
         ("compiled", "transformers, inside OptimizedModule"),
         ("compiled in place", "transformers"),
         ("compiled layer", "transformers"),
+        ("compiled forward", "transformers"),
         ("parallel", "transformers, inside DataParallel"),
         ("both", "transformers, inside OptimizedModule and PeftModel"),
     ],
@@ -108,6 +175,15 @@ def test_a_wrapped_model_scores_as_the_model_inside(kind, source):
     ]
     assert scores[0].equals(scores[1])
     assert torch.equal(model.run(IDS), plain.run(IDS))
+
+
+def test_a_forward_that_is_compiled_after_loading_is_read():
+    module = zoo.FAMILIES["llama"].build("sdpa")
+    model = interp.load(module, name="later")
+    before = interp.score(model, "entropy", null="none").to_pandas()["score"]
+    module.forward = compiled = torch.compile(module.forward, backend="eager")
+    assert interp.score(model, "entropy", null="none").to_pandas()["score"].equals(before)
+    assert module.forward is compiled
 
 
 @pytest.mark.parametrize(

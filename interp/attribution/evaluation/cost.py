@@ -17,6 +17,7 @@ from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError
+from interp.core.interrupts import holding
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
 from interp.model.content import result_provenance
@@ -39,6 +40,7 @@ class PassCounts:
     backward: int = 0
 
 
+@holding
 @contextmanager
 def counted_passes(module: nn.Module) -> Iterator[PassCounts]:
     """Count the inputs of this thread's runs of a model, each input of a batch once."""

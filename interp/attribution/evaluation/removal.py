@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import is_encoder_decoder
 from interp.model.locate.find_layout import layouts
@@ -172,6 +173,7 @@ def _through_embeddings(example: Example, change: Change, n: int, batch_size: in
     return torch.cat(found).numpy()
 
 
+@holding
 @contextmanager
 def _changed(table: Any, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Change the output of the first embedding look-up of a forward pass, that of the sources."""

@@ -16,6 +16,7 @@ from interp.causal.checkpoint.forms import Slimmed, linear_sizes
 from interp.causal.checkpoint.indices import axis_of, plain_linear
 from interp.causal.gating.units import block_of, located_mlps
 from interp.core.errors import OptionError
+from interp.core.interrupts import held, holding
 from interp.model.locate.sites import Where
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def _shared(model: Model, mlps: Sequence[RemovedMlp]) -> bool:
     return any(outputs.count(mlp.output) > 1 for mlp in mlps)
 
 
+@held()
 @torch.no_grad()
 def mlp_means(model: Model, mlps: Sequence[RemovedMlp], prompts: Any) -> dict[str, Tensor]:
     """Return the mean output of MLPs over the tokens of prompts, in float64."""
@@ -110,6 +112,7 @@ def mlp_means(model: Model, mlps: Sequence[RemovedMlp], prompts: Any) -> dict[st
     return {label: x / count for label, x in total.items()}
 
 
+@holding
 @contextmanager
 def without_output(
     module: nn.Module, mlps: Sequence[RemovedMlp], means: MlpMeans | None

@@ -23,6 +23,7 @@ from interp.causal.checkpoint.mlps import removed_mlps, without_output
 from interp.causal.methods import importances
 from interp.causal.task import Task
 from interp.core.errors import OptionError
+from interp.core.interrupts import holding
 from interp.core.prompts import Prompts
 from interp.core.protocols import Progress
 from interp.model.given import takes_model
@@ -232,6 +233,7 @@ def _require_finite(model: Model, losses: Sequence[float], rate: float) -> None:
         )
 
 
+@holding
 @contextmanager
 def _without_heads(module: Any, removed: Removed) -> Iterator[None]:
     """Set z of removed heads to zero in the forward passes of this block."""

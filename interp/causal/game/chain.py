@@ -27,6 +27,7 @@ from interp.causal.game.pace import timed
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.causal.game.replay import CleanRun, pick, run
 from interp.core.errors import NonFiniteError, UnknownName
+from interp.core.interrupts import held
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.hooks.long_output import uniform_output
@@ -205,6 +206,7 @@ def _chain(
     return found
 
 
+@held()
 def _next(game: Game, number: int, last: CleanRun, first: Site, gates: Tensor) -> Tensor:
     """Run from `first` on, restoring earlier layers from `last`, and update `last`."""
     reuse, batch = game.reuse, game.batches[number]

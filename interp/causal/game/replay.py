@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
 from interp.causal.game.replacement import Replacement, gated
 from interp.core.errors import OptionError
+from interp.core.interrupts import held
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.hooks.long_output import uniform_output
@@ -133,6 +134,7 @@ def fold_inputs(inputs: Mapping[str, Any], copies: int) -> dict[str, Any]:
     }
 
 
+@held()
 @torch.no_grad()
 def capture_for_replay(
     model: Model,

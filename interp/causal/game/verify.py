@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from interp.causal.game.patching import bitwise_equal, tensors_in
 from interp.causal.game.replacement import Replacement
 from interp.causal.game.replay import Reuse, Wanted, batch_size, capture_for_replay, pick, run
+from interp.core.interrupts import held
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
@@ -30,6 +31,7 @@ _FAILURES = (RuntimeError, TypeError, ValueError, IndexError, KeyError, Attribut
 _known: WeakKeyDictionary[nn.Module, Reuse] = WeakKeyDictionary()
 
 
+@held()
 def reuse_of(model: Model) -> Reuse:
     """Return what can be restored on this model; tested on first use, then cached."""
     if model.elsewhere is not None:

@@ -17,6 +17,7 @@ from interp.causal.gate_derivatives import frozen
 from interp.causal.gating.units import GatedUnits
 from interp.causal.task import Task
 from interp.core.errors import NonFiniteError, OptionError
+from interp.core.interrupts import held, holding
 from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.sites import Site
@@ -108,6 +109,7 @@ class GatedTask:
             raise NonFiniteError(f"{self.game.task.name} is NaN or infinite under a set of gates")
         return found
 
+    @holding
     @contextmanager
     def _gated_mlps(self, gates: Tensor) -> Iterator[None]:
         with ExitStack() as stack:
@@ -129,6 +131,7 @@ class GatedTask:
                 stack.callback(handle.remove)
             yield
 
+    @held()
     @torch.no_grad()
     def _means(self) -> dict[str, Tensor]:
         """Return the mean output of each MLP over the task's real tokens."""

@@ -10,6 +10,7 @@ from interp.causal.gate_derivatives import frozen
 from interp.circuits.linear_scores import LinearScores
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import held
 from interp.model.hooks.calls import precise
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_sites import first_tensor
@@ -86,6 +87,7 @@ def _largest(
     return found
 
 
+@held()
 def _slope_at_end(
     model: Model, batch: ContrastBatch, value: Callable[[Tensor], Tensor]
 ) -> Float[Tensor, "batch pos d_model"]:

@@ -13,6 +13,7 @@ from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
+from interp.model.content import saved_tensors
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -66,7 +67,7 @@ def planted_model_of(model: Model) -> Planted | None:
     if kind != "planted" or name not in CIRCUITS:
         return None
     built = planted.build(name)
-    mine, wanted = model.module.state_dict(), built.model.state_dict()
+    mine, wanted = dict(saved_tensors(model.module)), dict(saved_tensors(built.model))
     same = mine.keys() == wanted.keys() and all(
         mine[k].shape == wanted[k].shape and torch.equal(mine[k].cpu(), wanted[k].to(mine[k].dtype))
         for k in wanted

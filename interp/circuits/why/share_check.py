@@ -25,6 +25,7 @@ from interp.circuits.why.shares import QKShares
 from interp.circuits.why.stream_parts import BIAS, StreamParts
 from interp.core.clusters import cluster_summary
 from interp.core.errors import OptionError, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.core.result import Result
 from interp.core.statistics import DRAWS, percentile_interval, redraw, tails_of
 from interp.model.content import model_provenance
@@ -270,6 +271,7 @@ def _without(run: LinearScores, site: Site, part: Tensor) -> tuple[Tensor, Tenso
     return found["q"], found["k"]
 
 
+@holding
 @contextmanager
 def _reduced(run: LinearScores, site: Site, part: Tensor) -> Iterator[None]:
     stream = site.streams["resid_pre"]

@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.causal.gate_derivatives import frozen
 from interp.core.errors import NonFiniteError, OptionError, PromptError
 from interp.core.head import Head
+from interp.core.interrupts import held
 from interp.core.prompts import Prompts
 from interp.heads.kv_cache.windows import Window, cached_sites, windowed_output
 from interp.heads.needle.instance import Instance
@@ -132,6 +133,7 @@ def _batches_of(instances: Sequence[Instance], window: Window) -> list[tuple[Pro
     return found
 
 
+@held()
 def _states(
     model: Model, prompts: Prompts, rows: slice, gates: dict[Site, Tensor], window: Window
 ) -> Float[Tensor, "prompt row d_model"]:

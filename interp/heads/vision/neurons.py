@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import held, holding
 from interp.heads.vision.images import batches_of, vision_sites
 from interp.heads.vision.readout import image_output
 
@@ -45,6 +46,7 @@ def encoder_layers(model: Model) -> dict[int, str]:
     return found
 
 
+@held()
 def writing_matrices(model: Model, pixels: Tensor) -> dict[int, str]:
     """Return, for every layer, the path of the matrix through which its MLP writes to the stream.
 
@@ -86,6 +88,7 @@ def width_of(model: Model, matrix: str) -> int:
     return int(module.in_features)
 
 
+@holding
 @contextmanager
 def read_neurons(
     model: Model, matrices: Mapping[int, str]
@@ -106,6 +109,7 @@ def read_neurons(
         yield found
 
 
+@holding
 @contextmanager
 def changed_neurons(model: Model, changes: Mapping[str, NeuronChange]) -> Iterator[None]:
     """NeuronChange the neurons in front of some matrices, given by path, in runs inside."""
@@ -120,6 +124,7 @@ def changed_neurons(model: Model, changes: Mapping[str, NeuronChange]) -> Iterat
         yield
 
 
+@holding
 @contextmanager
 def added_token(model: Model) -> Iterator[list[Tensor]]:
     """Add a token of zeros behind the patches; it is cut off again behind the last layer.

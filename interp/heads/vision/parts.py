@@ -14,6 +14,7 @@ from interp.core.errors import UnreadableAttention
 from interp.heads.vision.images import batches_of, image_batch, vision_sites
 from interp.heads.vision.readout import FrozenReadout, ImageReadout, image_output, image_readout
 from interp.lens.finish import frozen_scale
+from interp.model.hooks.inference import part_output
 from interp.model.locate.norms import read_norm
 from interp.model.locate.sites import POOLING
 
@@ -181,13 +182,14 @@ def _after(model: Model, site: Site, result: Tensor) -> Tensor | float:
     norm = read_norm(module, whole.shape[-1:])
     with torch.no_grad():
         if norm is None:
-            return module(torch.ones_like(whole[:1, :1]))[0, 0].double() * writing.scale
+            gain = part_output(module, torch.ones_like(whole[:1, :1]))[0, 0]
+            return gain.double() * writing.scale
         if norm.centred:
             raise UnreadableAttention(
                 f"{site.name}: a centred norm follows the output projection, so no head's part of "
                 "the stream can be read by a factor"
             )
         rows = whole.reshape(-1, whole.shape[-1])
-        scales = [frozen_scale(norm, x, module(x[None, None])[0, 0]) for x in rows]
+        scales = [frozen_scale(norm, x, part_output(module, x[None, None])[0, 0]) for x in rows]
         held = torch.tensor(scales, dtype=torch.double, device=rows.device).view(whole.shape[:2])
         return held[:, None, :, None] * norm.gain.double() * writing.scale

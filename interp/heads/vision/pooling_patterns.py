@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import held
 from interp.heads.vision.images import BATCH, batches_of
 from interp.heads.vision.readout import image_output, pooling_map
 
@@ -62,6 +63,7 @@ def pooling_patterns(
     return torch.cat(found), apart
 
 
+@held()
 def _own_run(
     model: Model, pooling: nn.Module, inputs: dict[str, Tensor]
 ) -> tuple[Float[Tensor, "image token d"], Float[Tensor, "image d"]]:

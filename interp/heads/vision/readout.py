@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
 from interp.heads.vision.images import batches_of, patch_grid, vision_sites
+from interp.model.hooks.inference import part_output
 from interp.model.inputs import probe_inputs
 from interp.model.locate.linear import linear_map
 from interp.model.locate.norms import Norm, read_norm
@@ -125,7 +126,8 @@ class FrozenReadout:
             x = self._frozen_norm(x)
         self.ratios: list[Tensor | None] = []
         for name in read.ends:
-            module, y = read.module(name), read.module(name)(x)
+            module = read.module(name)
+            y = part_output(module, x)
             if getattr(module, "weight", None) is not None:
                 self.ratios.append(None)
             else:
@@ -142,7 +144,7 @@ class FrozenReadout:
         # its own gain where it has one: reading it by value costs a few digits
         if isinstance(module, nn.LayerNorm) and weight is not None and bias is not None:
             norm = Norm(weight.detach(), bias.detach(), True, norm.width)
-        self.norm, y = norm, module(x)
+        self.norm, y = norm, part_output(module, x)
         base = self._centred(x)
         written = y.double() - norm.bias.double()
         over = base.square().sum(-1, keepdim=True).clamp_min(_TINY)

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.core.errors import PromptError, UnknownName
+from interp.core.interrupts import held
 from interp.heads.vision_language.prompts import (
     PicturePrompt,
     logits_after,
@@ -200,6 +201,7 @@ def _kept(
     return keep
 
 
+@held()
 def _seeing_only(view: Model, prompt: PicturePrompt, keep: Tensor) -> Tensor:
     """Return the last logits with the embeddings of all other tokens of the picture at zero."""
     hidden = prompt.image.clone()

@@ -42,6 +42,7 @@ class Call:
     # Tokens of each prompt that came before the first query; None outside generation with a cache.
     before: Int[Tensor, "batch"] | None = None
     watched: bool = False  # read by watching the code instead of through the interface
+    rounds: bool = False  # the model's code rounds its scores to 16 bits at every step
     kind: str = "softmax"  # of the map from values to outputs; others are in `interp.model.mixers`
 
     def scores(self, rows: RowIndex = ALL) -> Float[Tensor, "batch head row key_pos"]:
@@ -97,6 +98,7 @@ class ComputedCall(Call):
     softcap: float | None = None
     sinks: Tensor | None = None  # one logit per head that enters the softmax and is then dropped
     owner: str = ""  # class of the module, for errors
+    rounds: bool = False  # see `Call`; scores are then rounded as eager code does
 
     def _mask(self, rows: RowIndex) -> Tensor | None:
         if self.mask is None:
@@ -123,8 +125,13 @@ class ComputedCall(Call):
         return seen
 
     def scores(self, rows: RowIndex = ALL) -> Tensor:
-        """Return the logits that enter the softmax; hidden keys have a large negative number."""
-        q, k = precise(self.q[:, :, rows]), precise(self.k)
+        """Return the logits that enter the softmax; hidden keys have a large negative number.
+
+        Where the model's code rounds every step to 16 bits (`rounds`), these are its own numbers.
+        """
+        q, k = self.q[:, :, rows], self.k
+        if not self.rounds:
+            q, k = precise(q), precise(k)
         batch, heads, n_rows, d = q.shape
         s = q.reshape(batch, k.shape[1], -1, d) @ k.transpose(-1, -2)
         s = s.reshape(batch, heads, n_rows, -1) * self.scale
@@ -141,14 +148,11 @@ class ComputedCall(Call):
             if self.window is not None:
                 s = s.masked_fill(key <= query - self.window, lowest)
         mask = self._mask(rows)
-        if mask is None:
-            return s
-        # finfo.min added twice (mask and bias) must not become -inf: a hidden row would become NaN
-        return (
-            s.masked_fill(~mask, lowest)
-            if mask.dtype == torch.bool
-            else (s + mask).clamp_min(lowest)
-        )
+        if mask is not None and mask.dtype == torch.bool:
+            s = s.masked_fill(~mask, lowest)
+        elif mask is not None:  # finfo.min added twice (mask and bias) must not become -inf:
+            s = (s + mask).clamp_min(lowest)  # a hidden row would become NaN
+        return precise(s)
 
     def pattern(self, rows: RowIndex = ALL) -> Tensor:
         """Return attention probabilities; rows may sum to less than one (sinks)."""
@@ -159,7 +163,11 @@ class ComputedCall(Call):
         if self.sinks is None:
             return super().normalised(scores)
         sink = self.sinks.to(scores.dtype).reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
+        both = torch.cat([scores, sink], -1)
+        if self.rounds:  # gpt-oss subtracts the largest score first
+            narrow = both.to(self.q.dtype)
+            both = (narrow - narrow.amax(-1, keepdim=True)).to(scores.dtype)
+        return both.softmax(-1)[..., :-1]
 
 
 @dataclass(eq=False)
@@ -188,3 +196,25 @@ class RecordedCall(Call):
         s = self.recorded_scores[:, :, rows]
         # Families mask with finfo.min, -1e9 or -10000; true scores are far above.
         return s > max(torch.finfo(s.dtype).min / 2, -5_000.0)
+
+
+@dataclass(eq=False)
+class ReturnedCall(RecordedCall):
+    """Call of a user's attention function: the weights that it returned; scores are their logs."""
+
+    masked_by: ComputedCall | None = None  # a call with its mask; None where there is none
+
+    def scores(self, rows: RowIndex = ALL) -> Tensor:
+        """Return logits that give the weights; hidden keys have a large negative number."""
+        weights = self.pattern(rows)
+        return weights.log().clamp_min(torch.finfo(weights.dtype).min)
+
+    def visible(self, rows: RowIndex = ALL) -> Tensor:
+        """Return the mask of keys that a query may attend to."""
+        if self.masked_by is None:
+            return torch.ones_like(self.recorded_pattern[:, :1, rows], dtype=torch.bool)
+        return self.masked_by.visible(rows)
+
+    def mixed(self) -> Tensor:
+        """Compute the product of the weights and the values."""
+        return self.mix(self.pattern())

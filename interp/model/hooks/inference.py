@@ -25,6 +25,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import nn
 
+from interp.core.interrupts import guarded, holding
+
 _T = TypeVar("_T")
 _lock = RLock()
 
@@ -64,6 +66,7 @@ class Flag(Generic[_T]):
         self.is_on, self.turn = is_on, turn
         self._runs: dict[int, int] = {}  # by id: every counted object is referenced by its holder
 
+    @guarded
     @contextmanager
     def off(self, holders: Iterable[_T]) -> Iterator[None]:
         """Turn the setting off in the block where it is on; each is restored afterwards."""
@@ -106,6 +109,7 @@ def forward_here(module: nn.Module) -> Callable[..., Any]:
     return forward.here() if isinstance(forward, _Dispatch) else forward
 
 
+@guarded
 @contextmanager
 def replaced(module: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
     """Run `forward` in place of the module's own in this thread inside the block; hooks still run.
@@ -141,7 +145,7 @@ _OURS = ("training", "forward", "_output_capturing_hooks_installed")
 
 
 class Snapshot:
-    """Present submodules, buffers and plain settings of a module and its configs."""
+    """Present submodules, buffers, packed weights and settings of a module and its configs."""
 
     def __init__(self, module: nn.Module) -> None:
         self._holders: list[tuple[nn.Module, dict, dict, _Settings]] = []
@@ -154,6 +158,8 @@ class Snapshot:
             config = own.get("config")
             if config is not None and hasattr(config, "__dict__"):
                 configs[id(config)] = config
+        integers = (p for p in module.parameters() if not p.is_floating_point())
+        self._packed = [_Packed(p) for p in integers if not p.is_meta]
         self._configs = [(config, _Settings(config.__dict__)) for config in configs.values()]
 
     def exchanged(self) -> list[str]:
@@ -167,6 +173,8 @@ class Snapshot:
 
     def restore(self) -> None:
         """Restore everything that has changed."""
+        for packed in self._packed:
+            packed.restore()
         for m, modules, buffers, settings in self._holders:
             for have, had in ((m._modules, modules), (m._buffers, buffers)):
                 same = len(have) == len(had) and all(have.get(k) is x for k, x in had.items())
@@ -200,6 +208,24 @@ class _Settings:
                 own[name] = was
 
 
+class _Packed:
+    """An integer parameter and what lies beside it: bitsandbytes repacks both as it runs."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self.parameter, self.numbers = parameter, parameter.data
+        beside = (x for x in vars(parameter).values() if hasattr(x, "__dict__"))
+        holders = [parameter, *(x for x in beside if not isinstance(x, (nn.Module, torch.Tensor)))]
+        self.attributes = [(holder.__dict__, dict(holder.__dict__)) for holder in holders]
+
+    def restore(self) -> None:
+        if self.parameter.data_ptr() != self.numbers.data_ptr():
+            self.parameter.data = self.numbers
+        for have, had in self.attributes:
+            if len(have) != len(had) or any(have.get(name) is not x for name, x in had.items()):
+                have.clear()
+                have.update(had)
+
+
 class _Held:
     """Saved state of a module that several threads run together."""
 
@@ -231,13 +257,17 @@ def unchanged(module: nn.Module) -> Iterator[Snapshot]:
                 del _held[id(module)]
 
 
+def _is_compiled(module: nn.Module) -> bool:
+    forward = module.__dict__.get("forward")  # m.forward = torch.compile(m.forward)
+    forward = forward.own if isinstance(forward, _Dispatch) else forward
+    own = module._compiled_call_impl is not None or "_orig_mod" in module._modules
+    return own or hasattr(forward, "_torchdynamo_orig_callable")
+
+
 @contextmanager
 def eager(module: nn.Module) -> Iterator[None]:
     """Run compiled parts of the module uncompiled inside the block, so that hooks apply."""
-    compiled = any(
-        m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules()
-    )
-    if not compiled:
+    if not any(map(_is_compiled, module.modules())):
         yield
         return
     with torch.compiler.set_stance("force_eager"):
@@ -258,11 +288,13 @@ def _set_training(module: nn.Module, on: bool) -> None:
 _training = Flag[nn.Module](lambda module: module.training, _set_training)
 
 
+@holding
 @contextmanager
 def inference(module: nn.Module) -> Iterator[None]:
     """Set evaluation mode inside the block; every submodule gets its own mode back.
 
-    Changes that the module makes to itself as it runs are reverted as well.
+    Changes that the module makes to itself as it runs are reverted as well. An interrupt waits for
+    the next layer, the next run or the end of the block.
     """
     keeping = [m for m in module.modules() if _KEPT in m.__dict__]
     handles = [m.register_forward_hook(in_this_thread(_let_go)) for m in keeping]
@@ -272,3 +304,13 @@ def inference(module: nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def part_output(part: nn.Module, *given: Any) -> Any:
+    """Return the output of one part of a model, called outside a run of the whole model.
+
+    Everything that reads a part by calling it (a quantised matrix, an adapter, a norm) goes through
+    here or `inference`: dropout is off, and the part is afterwards as it was.
+    """
+    with inference(part):
+        return part(*given)

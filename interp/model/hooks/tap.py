@@ -34,9 +34,11 @@ from torch import Tensor, nn
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from interp.core.errors import OptionError, UnreadableAttention
-from interp.model.hooks.calls import Call, ComputedCall
+from interp.core.errors import OptionError
+from interp.core.interrupts import guarded, interrupt_point
+from interp.model.hooks.calls import Call
 from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.interface_call import USER_MAP, Passed
 from interp.model.hooks.packed import Stretches
 from interp.model.hooks.softmax_watch import inside_interface, watching
 from interp.model.inputs import ForwardInputs, forward_inputs, positions_of_tokens
@@ -47,10 +49,6 @@ from interp.model.mixers.observing import observing
 
 Visitor = Callable[[nn.Module, int, Call], None]
 """Receives the attention module, its number of earlier runs in this tap, and the call."""
-
-# Arguments that families pass besides the common ones and that do not change the scores. Any other
-# argument that is not None is unknown to the formulas, and the self-check at load detects it.
-_SINK_NAMES = ("s_aux", "sinks")
 
 # Entries from which a mask is built only when read, and the builders of transformers for which.
 LAZY = 1 << 18
@@ -65,6 +63,9 @@ class _Tap:
     fused: bool = False
     watch: bool = False
     mixers: Mapping[nn.Module, Mixer] = field(default_factory=dict)
+    derive: bool = False  # how a user's function is to be read is found out
+    # modules read by the weights that a user's function returns, and if these are a pattern
+    by_weights: Mapping[nn.Module, bool] = field(default_factory=dict)
     forwards: dict[nn.Module, Forward] = field(default_factory=dict)  # of mixers that are running
     stretches: dict[nn.Module, Stretches] = field(default_factory=dict)  # of packed attentions
     runs: dict[nn.Module, int] = field(default_factory=lambda: defaultdict(int))
@@ -99,44 +100,24 @@ _before: dict[str, Callable] = {}
 _builders: dict[str, Callable] = {}
 
 
-def _read_call(
-    name: str, module: nn.Module, args: tuple, kwargs: dict, out: Tensor
-) -> ComputedCall:
-    query, key, value, mask = args
-    unread = mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)
-    # A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
-    # arguments, so a mask of None does not mean that every key is seen.
-    if unread or "fla" in name or "flex" in name or "/" in name:
-        raise UnreadableAttention(
-            f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; "
-            "load the model with attn_implementation='sdpa' or 'eager'"
-        )
-    scale, causal = kwargs.get("scaling"), kwargs.get("is_causal")
-    causal = getattr(module, "is_causal", True) if causal is None else causal
-    sinks = next((kwargs[n] for n in _SINK_NAMES if kwargs.get(n) is not None), None)
-    if sinks is not None and sinks.numel() != query.shape[1]:
-        raise UnreadableAttention(
-            f"{type(module).__name__} passes {sinks.numel()} sink logits for {query.shape[1]} "
-            "heads; only one logit per head can be read, so it is refused"
-        )
-    return ComputedCall(
-        owner=type(module).__name__,
-        q=query,
-        k=key,
-        v=value,
-        z=out.reshape(out.shape[0], out.shape[1], query.shape[1], -1).transpose(1, 2),
-        scale=float(query.shape[-1] ** -0.5 if scale is None else scale),
-        mask=mask,
-        # eager functions do not hide later positions themselves: their mask does
-        causal=name != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
-        bias=kwargs.get("position_bias"),
-        softcap=kwargs.get("softcap"),
-        sinks=sinks,
-    )
+def _read(passed: Passed, taps: Sequence[_Tap]) -> Any:
+    if not passed.user_supplied:
+        return passed.by_formula()
+    known = (tap.by_weights[passed.module] for tap in taps if passed.module in tap.by_weights)
+    pattern = next(known, None)
+    token = inside_interface.set(True)  # no attention of the model is computed here
+    try:
+        if pattern is not None:
+            return passed.by_weights(pattern)
+        found_out = any(tap.derive for tap in taps)
+        return passed.tried() if found_out else passed.by_formula()
+    finally:
+        inside_interface.reset(token)
 
 
 def _wrap(name: str, original: Callable) -> Callable:
     def attention(module, query, key, value, attention_mask=None, *args, **kwargs):
+        interrupt_point()
         taps = [tap for tap in _taps.get() if module in tap.modules]
         fused = any(tap.fused for tap in taps)
         packed = next((tap.stretches[module] for tap in taps if module in tap.stretches), None)
@@ -154,7 +135,9 @@ def _wrap(name: str, original: Callable) -> Callable:
         parts = next((tap.forwards.get(module) for tap in _of_mixer(module)), None)
         if not taps and parts is None:
             return out, weights
-        call = _read_call(name, module, (query, key, value, attention_mask), kwargs, out)
+        tensors = (query, key, value, attention_mask)
+        passed = Passed(name, original, module, tensors, kwargs, out, weights)
+        call = _read(passed, taps)
         if parts is not None:
             parts.calls.append(call)
         if packed is not None:
@@ -254,6 +237,7 @@ def packed_modules(model: nn.Module) -> list[nn.Module]:
     return [m for m in found if not any(o is not m and o in set(m.modules()) for o in found)]
 
 
+@guarded
 @contextmanager
 def tapped(
     model: nn.Module,
@@ -264,6 +248,7 @@ def tapped(
     streamable: Mapping[nn.Module, int | None] | None = None,
     derive: bool = False,
     among: Container[nn.Module] | None = None,
+    by_weights: Mapping[nn.Module, bool] | None = None,
 ) -> Iterator[None]:
     """Pass to `visit` each attention call of `model` made inside the block.
 
@@ -275,14 +260,17 @@ def tapped(
         watch: also look for softmaxes outside transformers' attention interface.
         fused: the visitor computes z itself and assigns it; the model's kernel does not run.
         streamable: modules with code of their own whose pattern is not kept; see `watching`.
-        derive: see `watching`.
+        derive: see `watching`; also find out how functions that a user registered are read.
         among: mixers to read; by default all. Others are not computed, whatever their inputs.
+        by_weights: modules whose attention is read by the weights that a user's function returns,
+            each with True if these are attention probabilities.
     """
     known = ((m, REGISTERED.get(type(m).__name__)) for m in model.modules())
     mixers = {m: mixer for m, mixer in known if mixer is not None and mixer.fits(m)}
     inside = {part for mixer in mixers for part in mixer.modules()}
     mixers = {m: mixer for m, mixer in mixers.items() if among is None or m in among}
-    tap = _Tap(frozenset(set(model.modules()) - inside), visit, fused, watch, mixers)
+    seen = frozenset(set(model.modules()) - inside)
+    tap = _Tap(seen, visit, fused, watch, mixers, derive, by_weights or {})
     own = getattr(model, "tapped_by_itself", None)
     if own is not None:
         with own(tap.show):
@@ -326,9 +314,19 @@ def tapped(
         _restore()
 
 
+def _by_weights(by_module: Mapping[nn.Module, Sequence[Site]]) -> dict[nn.Module, bool]:
+    firsts = {module: sites[0] for module, sites in by_module.items()}
+    return {
+        module: site.kind != USER_MAP
+        for module, site in firsts.items()
+        if site.kind == USER_MAP or (site.recorded and not site.watched)
+    }
+
+
 Visit = Callable[[Site, Call, Bool[Tensor, "batch query_pos"]], None]
 
 
+@guarded
 @contextmanager
 def visiting(
     module: nn.Module,
@@ -383,6 +381,7 @@ def visiting(
         with tapped(
             module, show, watch=any(own.values()), fused=fused,
             streamable=streamable if fused or streamed else None, among=by_module,
+            by_weights=_by_weights(by_module),
         ):  # fmt: skip
             yield
     finally:

@@ -24,6 +24,7 @@ from interp.model.locate.layout import (
     stream_read,
     stream_written,
 )
+from interp.model.locate.linear import has_matrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.norms import read_norm
 from interp.model.locate.recording import Recording, proportional, record
@@ -163,12 +164,8 @@ def _matrices(
         e = recording.events[i]
         if e.given is None or e.returned is None or e.returned.numel() % rows:
             continue
-        weight = getattr(recording.module.get_submodule(e.name), "weight", None)
-        if (
-            isinstance(weight, Tensor)
-            and weight.dim() == 2
-            and e.given.numel() // e.given.shape[-1] == rows
-        ):
+        matrix = has_matrix(recording.module.get_submodule(e.name))
+        if matrix and e.given.numel() // e.given.shape[-1] == rows:
             found.append(flat(e.returned, rows))
             indices.append(i)
     return found, indices

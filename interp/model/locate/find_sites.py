@@ -13,17 +13,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnreadableAttention
-from interp.model.content import whole_parameter
+from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call, RecordedCall, precise
 from interp.model.hooks.inference import in_this_thread
 from interp.model.hooks.tap import tapped
+from interp.model.locate.linear import has_matrix, linear_map
 from interp.model.locate.sites import POOLING, Site
 from interp.model.mixers.map_call import MapCall
 
@@ -71,6 +71,7 @@ def outline(events: Sequence[Event]) -> list[Ran]:
     ]
 
 
+@holding
 @contextmanager
 def recorded(
     model: nn.Module, *, only: Collection[str] | None = None, watch: bool = True
@@ -341,8 +342,7 @@ def _projection(
     for event in events[index + 1 :]:
         if event.call is not None:
             break
-        weight = getattr(modules[event.name], "weight", None)
-        if event.given is None or not isinstance(weight, Tensor) or weight.dim() != 2:
+        if event.given is None or not has_matrix(modules[event.name]):
             continue
         given_z = event.given.numel() == flat.numel() and torch.equal(event.given.reshape(-1), flat)
         # the outermost module that receives z: the parts of an adapter finish before it
@@ -366,20 +366,5 @@ def output_projection(
             f"{site.name} ({site.module}): no module takes the heads' outputs as its input, "
             "so the contribution of a single head cannot be determined"
         )
-    projection: Any = module.get_submodule(site.projection)
-    weight = whole_parameter(projection.weight)
-    bias = getattr(projection, "bias", None)
-    bias = None if bias is None else whole_parameter(bias)
-    width = site.n_heads * site.d_v
-    if not any(True for _ in projection.children()) and weight.is_floating_point():
-        if isinstance(projection, nn.Linear):
-            return weight.T.reshape(site.n_heads, site.d_v, -1), bias
-        if type(projection).__name__ == "Conv1D":
-            return weight.reshape(site.n_heads, site.d_v, -1), bias
-    # Quantised matrices and adapters: unit vectors determine a linear map.
-    floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    eye = torch.eye(width, dtype=floating, device=weight.device)
-    with torch.no_grad():
-        offset = projection(torch.zeros_like(eye[:1]))
-        matrix = projection(eye) - offset
-    return matrix.reshape(site.n_heads, site.d_v, -1), offset[0]
+    matrix, bias = linear_map(module.get_submodule(site.projection), site.n_heads * site.d_v)
+    return matrix.reshape(site.n_heads, site.d_v, -1), bias

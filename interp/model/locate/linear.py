@@ -8,21 +8,65 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from interp.model.content import is_plain, whole_parameter
+from interp.model.hooks.inference import part_output
+
+
+def has_matrix(module: nn.Module) -> bool:
+    """Return True if a module states a matrix: a weight of two axes, or widths of both sides.
+
+    The latter describes quantised modules that keep their numbers under other names (HQQ).
+    """
+    weight = getattr(module, "weight", None)
+    if isinstance(weight, Tensor):
+        return weight.dim() == 2
+    widths = (getattr(module, name, None) for name in ("in_features", "out_features"))
+    return all(isinstance(width, int) for width in widths)
+
 
 def linear_map(
     module: nn.Module, width: int
 ) -> tuple[Float[Tensor, "d_in d_out"], Float[Tensor, "d_out"] | None]:
     """Return matrix and bias of `x -> x @ matrix + bias`, for inputs of `width`."""
-    weight: Any = module.weight
-    bias = getattr(module, "bias", None)
-    if not any(True for _ in module.children()) and weight.is_floating_point():
-        if isinstance(module, nn.Linear):
-            return weight.detach().T, None if bias is None else bias.detach()
-        if type(module).__name__ == "Conv1D":
-            return weight.detach(), None if bias is None else bias.detach()
+    own: Any = module
+    if has_own_matrix(module):
+        weight = whole_parameter(own.weight).detach()
+        bias = None if own.bias is None else whole_parameter(own.bias).detach()
+        return weight.T if isinstance(module, nn.Linear) else weight, bias
     # Quantised matrices and adapters: unit vectors determine a linear map.
-    floating = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    eye = torch.eye(width, dtype=floating, device=weight.device)
+    like = next(module.parameters())
+    floating = (p.dtype for p in module.parameters() if p.is_floating_point())
+    computed = getattr(module, "compute_dtype", None) or next(floating, torch.float32)
+    eye = torch.eye(width, dtype=computed, device=like.device)
     with torch.no_grad():
-        offset = module(torch.zeros_like(eye[:1]))
-        return module(eye) - offset, offset[0]
+        offset = part_output(module, torch.zeros_like(eye[:1]))
+        return part_output(module, eye) - offset, offset[0]
+
+
+def rounding_of(module: nn.Module, given: Float[Tensor, "row d_in"]) -> float:
+    """Return how far a module is from linear on its inputs, relative to its largest output.
+
+    Zero for a module that multiplies by its own matrix. Packed matrices round: some quantise their
+    inputs, others compute in 16 bits whatever they are given.
+    """
+    if has_own_matrix(module):
+        return 0.0
+    drawn = torch.rand(given.shape[-1], generator=torch.Generator().manual_seed(0)) < 0.5
+    some = given * drawn.to(given)
+    with torch.no_grad():
+        whole, one, other, nothing = (
+            part_output(module, x).double()
+            for x in (given, some, given - some, torch.zeros_like(given))
+        )
+    return float((one + other - nothing - whole).abs().max() / whole.abs().max().clamp_min(1e-30))
+
+
+def has_own_matrix(module: nn.Module) -> bool:
+    """Return True if the weight of a module is the matrix that it multiplies by."""
+    kind: Any = type(module)
+    # a class derived from Linear may do more than multiply: some quantise in their forward
+    if kind.forward is not nn.Linear.forward and kind.__name__ != "Conv1D":
+        return False
+    weight = module.weight
+    whole = isinstance(weight, Tensor) and is_plain(weight) and weight.is_floating_point()
+    return whole and not any(True for _ in module.children())

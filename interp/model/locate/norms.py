@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from interp.core.errors import UnreadableAttention
+from interp.model.content import is_plain
+from interp.model.hooks.inference import inference
 
 _LARGE = 1e6  # a root mean square compared with which every epsilon is negligible
 _TOLERANCE = 1e-4
@@ -50,18 +52,16 @@ def centred(x: Float[Tensor, "entry ..."], width: int) -> Float[Tensor, "entry .
 def read_norm(module: nn.Module, shape: Sequence[int]) -> Norm | None:
     """Return the norm that `module` computes for inputs of `shape` (without batch), or None."""
     width = shape[-1]
-    if width < 2:
+    own = [*module.named_parameters(), *module.named_buffers()]
+    if width < 2 or not all(is_plain(x) for _, x in own):  # packed weights are those of matrices
         return None
-    weights = {
-        name: x.detach().float()
-        for name, x in (*module.named_parameters(), *module.named_buffers())
-        if x.is_floating_point()
-    }
+    weights = {name: x.detach().float() for name, x in own if x.is_floating_point()}
     device = next(iter(weights.values())).device if weights else torch.device("cpu")
 
     def run(x: Tensor) -> Tensor | None:
         try:
-            out = functional_call(module, weights, (x.to(device),))
+            with inference(module):
+                out = functional_call(module, weights, (x.to(device),))
         except (TypeError, ValueError, RuntimeError, IndexError):
             return None  # a module that takes other inputs is not a norm
         return out if isinstance(out, Tensor) and out.shape == x.shape else None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.inputs import probe_inputs, takes
 from interp.model.locate.find_sites import Event, recorded
@@ -90,6 +91,7 @@ def proportional(a: Tensor, b: Tensor) -> bool:
     return bool(((a.sort().values - b.sort().values).abs() <= close).all())
 
 
+@holding
 @contextmanager
 def _noisy_embeddings(
     model: Transformer,

@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.locate.find_sites import Event, Ran, first_tensor, outline
 from interp.model.locate.sites import POOLING, Site, Where
@@ -252,6 +253,7 @@ def unavailable(site: Site, name: str) -> str:
     return "no tensor of this block adds up to it"
 
 
+@holding
 @contextmanager
 def stirred(
     model: nn.Module, runs: Sequence[Ran], sites: Sequence[Site], blocks: Sequence[str | None]

@@ -16,10 +16,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import held
 from interp.model.hooks.calls import Call, precise, repeat_kv
 from interp.model.hooks.inference import in_this_thread, inference
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.layout import Layout, ReadMatrix
+from interp.model.locate.linear import has_matrix
 from interp.model.locate.matching import Columns, find_columns, flat, heads_flat
 from interp.model.locate.recording import TOKENS
 from interp.model.locate.sites import Site
@@ -133,8 +135,7 @@ def _candidates(model: Model, sites: dict[Site, Layout]) -> dict[str, tuple[int,
             found[reading.module] = None
             attention = model.module.get_submodule(site.module)
             for name, module in attention.named_modules():
-                weight = getattr(module, "weight", None)
-                if isinstance(weight, Tensor) and weight.dim() == 2:
+                if has_matrix(module):
                     found[f"{site.module}.{name}" if name else site.module] = None
     return found
 
@@ -157,6 +158,7 @@ def _parts(site: Site, call: Call, *, spreading: bool = True) -> dict[str, Tenso
     return {"q": precise(call.q), "k": precise(k)}
 
 
+@held()
 def _run(
     model: Model,
     inputs: dict[str, Any],

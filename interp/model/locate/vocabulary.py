@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interp.model.locate.layout import Entering, FoldStep, Leaving, Vocabulary, stream_written
+from interp.model.locate.linear import has_matrix
 from interp.model.locate.recording import Recording, proportional
 
 if TYPE_CHECKING:
@@ -37,12 +37,8 @@ def _matrix_giving(recording: Recording, x: Tensor) -> Event | None:
     for e in reversed(recording.events):
         if e.given is None or e.returned is None or not proportional(e.returned, x):
             continue
-        weight = getattr(recording.module.get_submodule(e.name), "weight", None)
-        if (
-            isinstance(weight, Tensor)
-            and weight.dim() == 2
-            and not proportional(e.given, e.returned)
-        ):
+        matrix = has_matrix(recording.module.get_submodule(e.name))
+        if matrix and not proportional(e.given, e.returned):
             return e
     return None
 
@@ -108,7 +104,7 @@ def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
             e
             for e in reversed(recording.events)
             if e.given is not None and e.returned is not None and e.returned.shape[-1] == n
-            and _is_matrix(recording.module.get_submodule(e.name))
+            and has_matrix(recording.module.get_submodule(e.name))
         ),
         None,
     )  # fmt: skip
@@ -127,8 +123,3 @@ def _leaving(model: Transformer, recording: Recording) -> Leaving | str:
         f"{model.name}: what {last.name} reads is not a linear function of the residual stream "
         "(a nonlinear layer precedes the unembedding)"
     )
-
-
-def _is_matrix(module: nn.Module) -> bool:
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, torch.Tensor) and weight.dim() == 2

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
 from interp.model.hooks.calls import precise
+from interp.model.hooks.inference import part_output
 from interp.model.locate.find_layout import layouts
 from interp.model.locate.find_sites import output_projection
 from interp.model.locate.layout import (
@@ -201,7 +202,7 @@ class HeadWeights:
         if norm is not None:
             return norm.follow(weight)
         with torch.no_grad():
-            gain = after(torch.ones(1, 1, weight.shape[-1], device=weight.device).to(weight))
+            gain = part_output(after, torch.ones(1, 1, weight.shape[-1]).to(weight))
         return weight * gain.reshape(-1).to(weight)
 
     def _read(self, part: str, heads: int) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 
 from interp.core.errors import LoadError
@@ -65,6 +67,16 @@ def require_model_folder(path: Path) -> None:
             f"{path} is not a folder; give the folder that holds config.json and model.safetensors"
         )
     _check_files(path)
+    adapter = path / "adapter_config.json"
+    if adapter.exists() and not (path / "config.json").exists():
+        try:
+            base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        except (ValueError, KeyError, TypeError):
+            base = "its base model"
+        raise LoadError(
+            f"{path} holds a PEFT adapter, not a model; load it on {base} with "
+            "peft.AutoPeftModelForCausalLM.from_pretrained and pass that object to interp.load"
+        )
     if not (path / "config.json").exists():
         raise LoadError(f"{path} has no config.json; it is not a Hugging Face model folder")
 
@@ -103,11 +115,44 @@ def check_folder(path: Path, *, allow_pickle: bool) -> None:
                 f"{path} lacks {len(missing)} of {len(wanted)} weight files: "
                 f"{', '.join(missing[:3])}"
             )
+    tensors = entries = 0
     for shard in shards:
         try:
             with safe_open(shard, framework="pt") as file:
-                file.keys()
+                shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
         except SafetensorError as error:
             raise LoadError(
                 f"{shard} is damaged or cut short ({error}); download or copy it again"
             ) from error
+        tensors, entries = tensors + len(shapes), entries + sum(map(prod, shapes))
+    if shards:
+        _check_sizes(path / "config.json", tensors, entries)
+
+
+_LAYERS = re.compile("(num|n)(_[a-z]+)*_layers?$")
+_WIDTHS = re.compile("(hidden|intermediate|vocab|embd?|model|head|heads|ffn?|inner|dim|size)s?$")
+_SHARED_LAYERS = 100  # more layers than tensors, where layers share weights (ALBERT)
+
+
+def _check_sizes(config: Path, tensors: int, entries: int) -> None:
+    """Raise for sizes that the weights cannot have; building such a model could take hours.
+
+    Sizes that are merely other ones are found when the tensors are loaded.
+    """
+    todo: list[Mapping] = [json.loads(config.read_text(encoding="utf-8"))]
+    while todo:
+        for name, value in todo.pop().items():
+            if isinstance(value, Mapping):
+                todo.append(value)
+            if type(value) is not int:
+                continue
+            if _LAYERS.search(name) and value > tensors + _SHARED_LAYERS:
+                most = f"{tensors:,} tensors"
+            elif not _LAYERS.search(name) and _WIDTHS.search(name) and value > entries:
+                most = f"{entries:,} numbers"
+            else:
+                continue
+            raise LoadError(
+                f"{config}: {name} is {value:,}, and the weights beside it hold {most} in all; the "
+                "config is damaged or belongs to another model"
+            )

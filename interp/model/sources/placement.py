@@ -158,6 +158,7 @@ def require_here(module: nn.Module, name: str) -> None:
     away = [n for n, p in module.named_parameters() if p.device.type == "meta"]
     if away:
         raise LoadError(
-            f"{name}: device_map leaves {len(away)} tensors on the disk or beside the device "
-            f"({away[0]}), where they cannot be read; provide more memory, or use a smaller dtype"
+            f"{name}: {len(away)} tensors stay on the disk or beside the device ({away[0]}), where "
+            "they cannot be read; load the model without offloading (device_map), which may need "
+            "more memory or a smaller dtype"
         )

@@ -1,0 +1,177 @@
+"""Attention call from what passes through transformers' attention interface.
+
+The functions of transformers compute a softmax of scale times q·k, biases and a mask, and are read
+by that formula. A function that a user registered may compute anything. It is read by the formula
+where that gives its output, else by the weights that it returns, where these times the values are
+its output: as a pattern where they are not negative and each row sums to one, else as a map.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from interp.core.errors import UnreadableAttention
+from interp.model.hooks.calls import Call, ComputedCall, ReturnedCall, precise
+from interp.model.mixers.map_call import MapCall
+
+# Arguments that families pass besides the common ones and that do not change the scores. Any other
+# argument that is not None is unknown to the formulas, and the self-check at load detects it.
+_SINK_NAMES = ("s_aux", "sinks")
+
+USER_MAP = "user-supplied"  # kind of a map whose rows are no attention probabilities
+
+# Times the rounding of one entry; a product over keys rounds a few times.
+_ROUNDINGS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """Arguments and results of one call of an attention function."""
+
+    name: str
+    function: Callable
+    module: nn.Module
+    tensors: tuple[Tensor, Tensor, Tensor, Any]  # query, key, value, mask
+    options: dict[str, Any] = field(repr=False)
+    out: Tensor
+    weights: Any = None
+
+    @property
+    def z(self) -> Tensor:
+        """The output, split by head."""
+        query, out = self.tensors[0], self.out
+        return out.reshape(out.shape[0], out.shape[1], query.shape[1], -1).transpose(1, 2)
+
+    @property
+    def user_supplied(self) -> bool:
+        """True unless the function comes with transformers."""
+        function = self.function
+        while isinstance(function, functools.partial):
+            function = function.func
+        return not str(getattr(function, "__module__", "")).startswith("transformers.")
+
+    def by_formula(self) -> ComputedCall:
+        """Return the call as a softmax of scale times q·k, biases and the mask.
+
+        Raises:
+            UnreadableAttention: the mask or the sinks cannot be read.
+        """
+        query, key, value, mask = self.tensors
+        name, options, module = self.name, self.options, self.module
+        unread = mask is not None and not (isinstance(mask, Tensor) and mask.dim() == 4)
+        # A kernel from the hub ("owner/name") or a flash one takes its window and its lengths as
+        # arguments, so a mask of None does not mean that every key is seen.
+        if unread or "fla" in name or "flex" in name or "/" in name:
+            raise UnreadableAttention(
+                f"{type(module).__name__} runs the kernel {name!r}, whose mask cannot be read; "
+                "load the model with attn_implementation='sdpa' or 'eager'"
+            )
+        scale, causal = options.get("scaling"), options.get("is_causal")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        sinks = next((options[n] for n in _SINK_NAMES if options.get(n) is not None), None)
+        if sinks is not None and sinks.numel() != query.shape[1]:
+            raise UnreadableAttention(
+                f"{type(module).__name__} passes {sinks.numel()} sink logits for {query.shape[1]} "
+                "heads; only one logit per head can be read, so it is refused"
+            )
+        own_code = name == "eager" or self.user_supplied
+        return ComputedCall(
+            owner=type(module).__name__,
+            q=query,
+            k=key,
+            v=value,
+            z=self.z,
+            scale=float(query.shape[-1] ** -0.5 if scale is None else scale),
+            mask=mask,
+            # eager functions do not hide later positions themselves: their mask does
+            causal=name != "eager" and bool(causal) and mask is None and query.shape[2] > 1,
+            bias=options.get("position_bias"),
+            softcap=options.get("softcap"),
+            sinks=sinks,
+            rounds=own_code and query.dtype in (torch.bfloat16, torch.float16),
+        )
+
+    def tried(self) -> Call:
+        """Return the call of a user's function by the first reading that gives its output.
+
+        Raises:
+            UnreadableAttention: neither does, and the formula's mask cannot be read.
+        """
+        try:
+            formula = self.by_formula()
+        except UnreadableAttention:
+            if self._weights_give_output():
+                return self.by_weights()
+            raise
+        close = _close(formula.mix(formula.pattern()), self.z)
+        return formula if close or not self._weights_give_output() else self.by_weights()
+
+    def by_weights(self, pattern: bool | None = None) -> ReturnedCall | MapCall:
+        """Return the call of a user's function by the weights that it returned.
+
+        Args:
+            pattern: read them as attention probabilities; by default if they can be.
+
+        Raises:
+            UnreadableAttention: it returned none, although it did when the model was loaded.
+        """
+        if not self._has_weights():
+            raise UnreadableAttention(
+                f"{type(self.module).__name__} runs the function {self.name!r}, which returns no "
+                "attention weights on these inputs, unlike when the model was loaded; return them "
+                "as its second result"
+            )
+        weights, z, value = self.weights, self.z, self.tensors[2]
+        masked_by = self._mask()
+        if pattern is None:
+            off = (precise(weights).sum(-1) - 1).abs().max()
+            sums_to_one = bool(off <= _ROUNDINGS * torch.finfo(weights.dtype).eps)
+            pattern = sums_to_one and not bool((weights < 0).any())
+        if pattern:
+            return ReturnedCall(value, z, weights, weights, masked_by=masked_by)
+        return MapCall(
+            v=value, z=z, kind=USER_MAP, of_rows=lambda rows: weights[:, :, rows],
+            to_projection=lambda x: x.transpose(1, 2).flatten(2),
+            signed=bool((weights < 0).any()), row_sum="any", masked_by=masked_by,
+        )  # fmt: skip
+
+    def _has_weights(self) -> bool:
+        query, key, _, _ = self.tensors
+        shape = (*query.shape[:3], key.shape[2])
+        weights = self.weights
+        return (
+            isinstance(weights, Tensor)
+            and weights.is_floating_point()
+            and tuple(weights.shape) == shape
+        )
+
+    def _weights_give_output(self) -> bool:
+        if not self._has_weights():
+            return False
+        value = self.tensors[2]
+        return _close(ReturnedCall(value, self.z, self.weights, self.weights).mixed(), self.z)
+
+    def _mask(self) -> ComputedCall:
+        """Return a call with the mask of the keys that may have weights: the model's, or none."""
+        query, key, value, mask = self.tensors
+        readable = isinstance(mask, Tensor) and mask.dim() == 4
+        causal = mask is None and bool(getattr(self.module, "is_causal", True))
+        call = ComputedCall(
+            query, key, value, self.z, 1.0, mask=mask if readable else None,
+            causal=causal and query.shape[2] > 1, owner=type(self.module).__name__,
+        )  # fmt: skip
+        if bool(self.weights.masked_fill(call.visible(), 0).any()):
+            call.mask, call.causal = None, False
+        return call
+
+
+def _close(got: Tensor, z: Tensor) -> bool:
+    narrow = min((z.dtype, torch.float32), key=lambda t: -torch.finfo(t).eps)
+    allowed = _ROUNDINGS * torch.finfo(narrow).eps * precise(z).abs().max().clamp_min(1e-30)
+    return bool((precise(got) - precise(z)).abs().max() <= allowed)
