@@ -271,9 +271,10 @@ def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
     if isinstance(call, MapCall):
         return _relative(call.mapped(), call.z), [f"{call.kind}: {call.about}"]
     error = _relative(call.mix(pattern), call.z)
-    if error <= TOLERANCE[torch.float64] or call.z.dtype != torch.float64:
+    wide = call.z.dtype == torch.float64
+    if not wide or error <= TOLERANCE[torch.float64] or not isinstance(call, ComputedCall):
         return error, []
-    for scores, softmax in _NARROW if isinstance(call, ComputedCall) else ():
+    for scores, softmax in _NARROW:
         k = call.k.repeat_interleave(call.n_heads // call.k.shape[1], 1)  # for the same sums
         narrow = replace(call, q=call.q.to(scores), k=k.to(scores)).scores()
         again = _relative(call.mix(call.normalised(narrow.to(softmax)).double()), call.z)

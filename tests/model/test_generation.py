@@ -210,7 +210,7 @@ def test_a_recurrent_model_generates_and_captures_nothing():
 
 
 def test_the_cache_is_found_by_what_it_is_whatever_its_argument_is_called():
-    """transformers 5.24 calls it `cache`, earlier releases by two names, the next perhaps another."""
+    """transformers 5.24 calls it `cache`, earlier releases by two names, the next may differ."""
     cache = DynamicCache()
     ids = torch.tensor([PROMPT])
     for name in ("cache", "past_key_values", "cache_params", "a_name_of_tomorrow"):
