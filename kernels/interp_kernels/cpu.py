@@ -59,8 +59,8 @@ SHORT, LONG = 2048, 8192
 # also costs some sequential calls in Python, so heads with few scores go TOGETHER.
 LEAST, SHARES = 4, 16
 SCORES, TOGETHER = 1 << 24, 1 << 23
-# Scores of a task at most, about a second of one core: a call can be ended between two tasks.
-LONGEST = 1 << 30
+# Scores of a task at most, about a third of a second: a call can be ended between two tasks.
+LONGEST = 1 << 28
 # Features with a separate compiled pass, since their code would slow every compilation.
 RARE = (TopK, Moments)
 # Positions at which predicates are evaluated at a time, for all heads.

@@ -11,8 +11,8 @@
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 
 Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
-answer is 403, and so it is to a page of another origin. A wrong value is 400 with `{"error": ..., "kind": ...}`, a request that a newer one
-replaced 409, a body above the limit 413.
+answer is 403, and so it is to a page of another origin. A wrong value is 400 with `{"error": ...,
+"kind": ...}`, a request that a newer one replaced 409, a body above the limit 413.
 """
 
 from __future__ import annotations
