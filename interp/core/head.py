@@ -11,9 +11,9 @@ from interp.core.errors import OptionError
 
 _SPELLINGS = re.compile(
     r"""\s*(?:
-        L(?P<l1>[0-9]+)H(?P<h1>[0-9]+)                       # L5H1
-      | a?(?P<l2>[0-9]+)\.h?(?P<h2>[0-9]+)                   # 5.1 and a5.h1
-      | \(\s*(?P<l3>[0-9]+)\s*,\s*(?P<h3>[0-9]+)\s*\)        # (5, 1), typed on a command line
+        L(?P<l1>[0-9]{1,9})H(?P<h1>[0-9]{1,9})                 # L5H1
+      | a?(?P<l2>[0-9]{1,9})\.h?(?P<h2>[0-9]{1,9})             # 5.1 and a5.h1
+      | \(\s*(?P<l3>[0-9]{1,9})\s*,\s*(?P<h3>[0-9]{1,9})\s*\)  # (5, 1), typed on a command line
     )\s*""",
     re.IGNORECASE | re.VERBOSE | re.ASCII,
 )
@@ -78,7 +78,8 @@ class Head(_LayerHead):
                 return cls(layer, head)
         elif isinstance(text, Sequence) and len(text) == 2:
             return cls(*text)
-        raise OptionError(f"cannot read {text!r} as a head; write L5H1, '5.1', a5.h1 or (5, 1)")
+        shown = repr(text if not isinstance(text, str) or len(text) <= 60 else f"{text[:60]}…")
+        raise OptionError(f"cannot read {shown} as a head; write L5H1, '5.1', a5.h1 or (5, 1)")
 
 
 def _index(what: str, value: object) -> int:

@@ -26,6 +26,8 @@ _SAID = ("DefaultCPUAllocator", "not enough memory", "CUDA out of memory")
 
 PICTURES = ("pixel_values", "pixel_values_videos")
 SOUNDS = ("input_features", "input_values")
+# Names of the cache: in transformers from 5.24 on, and before it or in code of others.
+CACHES = ("cache", "past_key_values", "cache_params", "past_key_value", "layer_past")
 
 
 def text_config(config: Any) -> Any:
@@ -50,6 +52,36 @@ def takes(model: nn.Module) -> set[str]:
 def _arguments(kind: type[nn.Module]) -> tuple[str, ...]:
     """Return the names of the arguments of a class's forward, without the module itself."""
     return tuple(inspect.signature(kind.forward).parameters)[1:]
+
+
+def given_cache(arguments: Mapping[str, Any]) -> Any:
+    """Return the cache among the arguments or the outputs of a forward, or None without one.
+
+    A cache of transformers is recognised by its class, whatever its name; one of another class by
+    one of the names in use.
+    """
+    from transformers import Cache
+
+    for name, value in arguments.items():
+        if isinstance(value, Cache) or (value is not None and name in CACHES):
+            return value
+    return None
+
+
+def cache_argument(model: nn.Module) -> str:
+    """Return the name under which a model's forward takes its cache.
+
+    Raises:
+        UnreadableAttention: it takes none under a known name.
+    """
+    known = takes(model)
+    for name in CACHES:
+        if name in known:
+            return name
+    raise UnreadableAttention(
+        f"{type(model).__name__} takes no cache under a known name ({', '.join(CACHES)}), so it "
+        "cannot continue a prompt; use a causal language model of transformers"
+    )
 
 
 def is_encoder_decoder(model: nn.Module) -> bool:
@@ -282,8 +314,11 @@ def forward_inputs(
 ) -> ForwardInputs:
     """Return the inputs of a forward, from its arguments."""
     given = dict(zip(signature.parameters, args, strict=False)) | kwargs
-    cache: Any = given.get("past_key_values")
-    past = None if not hasattr(cache, "get_seq_length") else int(cache.get_seq_length())
+    cache = given_cache(given)
+    try:
+        past = int(cache.get_seq_length()) if hasattr(cache, "get_seq_length") else None
+    except ValueError:  # of recurrent layers alone, which count no tokens and refuse to be read
+        past = None
     return ForwardInputs(
         given.get("attention_mask"),
         given.get("decoder_attention_mask"),

@@ -37,6 +37,8 @@ PLACES = {
 }
 See = Callable[[Float[Tensor, "batch pos width"]], "Tensor | None"]
 """Function of a tensor; a returned tensor of the same shape replaces it."""
+Change = Callable[[Tensor], "Tensor | None"]
+"""The same of a module's own tensor, whose shape and scale may differ."""
 
 
 def require_place(name: str, site: Site) -> None:
@@ -76,13 +78,111 @@ def watched_places(
     for name in sees:
         require_place(name, site)
     with ExitStack() as stack:
-        for name, see in sees.items():
+        # the input last: what it puts back into the stream is no part of what attention adds
+        for name, see in sorted(sees.items(), key=lambda item: item[0] == "attn_in"):
             if name == "z":
                 stack.enter_context(model.visited(_of_heads(site, see)))
                 continue
-            where = Where(site.module, "in", site.run) if name == "attn_in" else site.streams[name]
-            stack.callback(_hooked(model.module, where, see, shape).remove)
+            for where, change in _changes(name, site, see, shape):
+                stack.callback(_hooked(model.module, where, change).remove)
         yield
+
+
+def _changes(
+    name: str, site: Site, see: See, shape: tuple[int, int] | None
+) -> list[tuple[Where, Change]]:
+    """Return the tensors to hook for a place, with a function of each.
+
+    Every reader of the place must see a replacement. The input of a norm is one reader of
+    `resid_mid`, the sum with the MLP's output another, so `resid_mid` is replaced through what
+    attention adds. The input of an attention module that adds its output to that input itself is
+    `attn_in` and the stream at once, and the stream must stay.
+    """
+    added = site.streams.get("attn_out")
+    if name == "attn_in":
+        where = Where(site.module, "in", site.run)
+        change = _shaped(where, see, shape)
+        if added is None:
+            return [(where, _only_seen(change, site))]
+        if not added.added_within:
+            return [(where, change)]
+        return _beside_the_stream(where, added, change)
+    where = site.streams[name]
+    if name == "resid_mid" and where.side == "in":
+        assert added is not None  # it was found as the sum of this and its base
+        return _through_the_sum(added, see, shape)
+    return [(where, _shaped(where, see, shape))]
+
+
+def _through_the_sum(
+    added: Where, see: See, shape: tuple[int, int] | None
+) -> list[tuple[Where, Change]]:
+    """Show a sum of a stream and what attention adds; replace it through what attention adds."""
+    assert added.base is not None
+    before: list[Tensor] = []
+
+    def keep(x: Tensor) -> None:
+        before[:] = [x]
+
+    def add(x: Tensor) -> Tensor | None:
+        new = see(before[0] + x)
+        return None if new is None else new - before[0]
+
+    return [
+        (added.base, _shaped(added.base, keep, shape)),
+        (added, _shaped(added, add, shape)),
+    ]
+
+
+def _beside_the_stream(where: Where, added: Where, change: Change) -> list[tuple[Where, Change]]:
+    """Replace a module's input; where that is the stream too, what is added restores the stream."""
+    assert added.base is not None
+    stream: list[Tensor] = []
+    lost: list[Tensor] = []
+
+    def keep(x: Tensor) -> None:
+        stream[:], lost[:] = [x], []
+
+    def enter(x: Tensor) -> Tensor | None:
+        new = change(x)
+        if new is not None and x is stream[0]:
+            lost[:] = [x - new]
+        return new
+
+    def leave(x: Tensor) -> Tensor | None:
+        return x + (lost[0] / added.scale).reshape(x.shape) if lost else None
+
+    return [(added.base, keep), (where, enter), (added, leave)]
+
+
+def _only_seen(change: Change, site: Site) -> Change:
+    def seen(x: Tensor) -> None:
+        if change(x) is not None:
+            raise UnreadableAttention(
+                f"{site.name}: attn_in can be read but not replaced: its module's input may also "
+                "be part of the stream, since what attention adds to the stream was not found; "
+                "replace z"
+            )
+
+    return seen
+
+
+def _shaped(where: Where, see: See, shape: tuple[int, int] | None) -> Change:
+    """Make a function of a place one of a module's own tensor: unscaled, perhaps in rows."""
+
+    def change(x: Tensor) -> Tensor | None:
+        if x.dim() == 3:
+            new = see(x * where.scale)
+        elif shape is not None:
+            new = see(x.reshape(*shape, -1) * where.scale)
+        else:
+            raise UnreadableAttention(
+                f"{where.module} runs on positions of all prompts in one row, which this analysis "
+                "does not read"
+            )
+        return None if new is None else (new / where.scale).reshape(x.shape).to(x.dtype)
+
+    return change
 
 
 def _of_heads(site: Site, see: See) -> Any:
@@ -97,22 +197,13 @@ def _of_heads(site: Site, see: See) -> Any:
     return visit
 
 
-def _hooked(module: nn.Module, where: Where, see: See, shape: tuple[int, int] | None) -> Any:
+def _hooked(module: nn.Module, where: Where, change: Change) -> Any:
     runs = [-1]
 
     def seen(x: Tensor | None) -> Tensor | None:
         if x is None:
             raise UnreadableAttention(f"{where.module} has no tensor at its {where.side}put")
-        if x.dim() == 3:
-            new = see(x * where.scale)
-        elif shape is not None:
-            new = see(x.reshape(*shape, -1) * where.scale)
-        else:
-            raise UnreadableAttention(
-                f"{where.module} runs on positions of all prompts in one row, which this analysis "
-                "does not read"
-            )
-        return None if new is None else (new / where.scale).reshape(x.shape).to(x.dtype)
+        return change(x)
 
     def before(_: nn.Module, args: tuple, kwargs: dict) -> Any:
         runs[0] += 1

@@ -34,6 +34,13 @@ from interp.model.sources.remote import RemoteModel
 # Largest error relative to the largest entry, from rounding of one attention in each type.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
+# Types of scores and softmax in which eager code of float64 models rounds.
+_NARROW = (
+    (torch.float64, torch.float32),
+    (torch.float32, torch.float64),
+    (torch.float32, torch.float32),
+)
+
 # However large the scores are, no more than this is attributed to their rounding.
 MOST_ROUNDING = 1e-2
 # However far a packed projection is from linear, no more than this; the sum over heads rounds as
@@ -266,18 +273,23 @@ def _relative(got: Tensor, want: Tensor) -> float:
 def _pattern_error(call: Call, pattern: Tensor) -> tuple[float, list[str]]:
     """Return the error of pattern times values against z, and a note on its cause.
 
-    Eager code of most families computes its softmax in float32 whatever the model's type. In
-    float64 the same rounding must then give exactly z; the captured pattern is not rounded.
+    Eager code of most families computes its softmax in float32 whatever the model's type, and GPT-J
+    its scores. In float64 the same rounding must then give exactly z; the captured pattern is not
+    rounded.
     """
     if isinstance(call, MapCall):
         return _relative(call.mapped(), call.z), [f"{call.kind}: {call.about}"]
     error = _relative(call.mix(pattern), call.z)
-    narrow = call.z.dtype == torch.float64 and error > TOLERANCE[torch.float64]
-    if narrow and isinstance(call, ComputedCall):
-        rounded = call.normalised(call.scores().float()).double()
-        again = _relative(call.mix(rounded), call.z)
+    wide = call.z.dtype == torch.float64
+    if not wide or error <= TOLERANCE[torch.float64] or not isinstance(call, ComputedCall):
+        return error, []
+    for scores, softmax in _NARROW:
+        k = call.k.repeat_interleave(call.n_heads // call.k.shape[1], 1)  # for the same sums
+        narrow = replace(call, q=call.q.to(scores), k=k.to(scores)).scores()
+        again = _relative(call.mix(call.normalised(narrow.to(softmax)).double()), call.z)
         if again <= TOLERANCE[torch.float64]:
-            return again, [f"softmax in float32, {error:.0e} off"]
+            part = "softmax" if scores == torch.float64 else "scores"
+            return again, [f"{part} in float32, {error:.0e} off"]
     return error, []
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,7 @@ def attention_statistics(
     memory: int | None = None,
     output: Tensor | None = None,
     lse: Tensor | None = None,
+    going_on: Callable[[], None] = lambda: None,
 ) -> Statistics:
     """Compute every reduction of one attention call, without gradients.
 
@@ -64,6 +65,8 @@ def attention_statistics(
             less than 64 MiB does not query it).
         output: the model's own output, [batch, head, query, d_v].
         lse: the model's own log-sum-exp, [batch, head, query].
+        going_on: called in between, on the CPU about every second, from any thread; what it raises
+            ends the computation.
 
     Raises:
         InvalidReduction: a reduction does not fit the call, or two have one name.
@@ -80,7 +83,7 @@ def attention_statistics(
         limit = free_memory(attention.q.device)
     if limit is not None:
         limit = workspace_limit(attention.shape, reductions, name, limit)
-    request = Request(attention, tuple(reductions), mode, block, limit, output, lse)
+    request = Request(attention, tuple(reductions), mode, block, limit, output, lse, going_on)
     with torch.no_grad():
         values = load(name).run(request)
     return Statistics({r.name: values[r.name] for r in reductions}, name, mode)

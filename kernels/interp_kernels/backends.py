@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast, get_args
 
@@ -34,7 +34,7 @@ class Request:
 
     `output` and `lse` are the model's own, given in observer mode; a backend may use the lse and
     must return the output unchanged. `memory` is the limit of the workspace, in bytes, if there is
-    one.
+    one. A backend calls `going_on` every second or more often; what it raises ends the computation.
     """
 
     attention: Attention
@@ -44,6 +44,7 @@ class Request:
     memory: int | None = None
     output: Tensor | None = None
     lse: Tensor | None = None
+    going_on: Callable[[], None] = lambda: None
 
 
 class Backend(Protocol):

@@ -170,6 +170,7 @@ def in_blocks(request: Request, reductions: Sequence[Reduction]) -> dict[str, Va
     wants_moments = any(isinstance(r, Moments) for r in reductions)
     for batch, kv_chunks in chunks(shape, heads):
         for first in range(0, shape.query, rows):
+            request.going_on()
             queries = slice(first, min(shape.query, first + rows))
             keys = key_range(attention, queries)
             if keys.start == keys.stop:

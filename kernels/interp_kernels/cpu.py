@@ -59,6 +59,8 @@ SHORT, LONG = 2048, 8192
 # also costs some sequential calls in Python, so heads with few scores go TOGETHER.
 LEAST, SHARES = 4, 16
 SCORES, TOGETHER = 1 << 24, 1 << 23
+# Scores of a task at most, about a third of a second: a call can be ended between two tasks.
+LONGEST = 1 << 28
 # Features with a separate compiled pass, since their code would slow every compilation.
 RARE = (TopK, Moments)
 # Positions at which predicates are evaluated at a time, for all heads.
@@ -203,6 +205,7 @@ def in_one_pass(request: Request, reductions: Sequence[Reduction]) -> dict[str, 
     into = [call.into(batch, columns) for batch, columns in enumerate(sums)]
 
     def perform(number: int) -> None:
+        request.going_on()
         task, work = tasks[number], works.pop()
         columns, results = sums[task.batch], into[task.batch]
         # others add to the same head's column sums: separate until the task is done
@@ -292,14 +295,15 @@ def shares(
     heads: int, queries: range, keys: int, block: int, threads: int
 ) -> Iterator[tuple[range, range]]:
     """Split heads and queries into enough tasks to keep all threads busy, the longest first."""
-    if threads == 1:
+    scores = len(queries) * keys
+    if threads == 1 and heads * scores <= LONGEST:
         yield range(heads), queries
         return
     least, most = (-(-tasks * threads // heads) for tasks in (LEAST, SHARES))
-    parts = max(least, min(most, len(queries) * keys // SCORES))
+    parts = max(least, min(most, scores // SCORES), -(-scores // LONGEST))
     parts = min(parts, -(-len(queries) // block))
     step = -(-len(queries) // (parts * block)) * block
-    few = TOGETHER // (len(queries) * keys) if parts == 1 else 1
+    few = TOGETHER // scores if parts == 1 else 1
     some = max(1, min(few, -(-heads // (2 * threads))))
     # later queries see more keys, so they come first
     for low in reversed(range(queries.start, queries.stop, step)):

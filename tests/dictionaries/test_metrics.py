@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -70,6 +72,39 @@ def test_an_exact_dictionary_scores_one_and_an_empty_one_what_zeros_do(
     assert empty.value("kl_score") == pytest.approx(0, abs=1e-6)
     assert empty.value("dead_share") == 1
     assert empty.value("l0") == 0
+
+
+def with_zeros(block, site: str):
+    """The equations of a Llama block, with zeros after the first position at one place."""
+
+    def at(name: str, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:, :1], 0 * x[:, 1:]], 1) if name == site else x
+
+    def forward(hidden_states, **options):
+        x = at("resid_pre", hidden_states)
+        a = block.self_attn(hidden_states=block.input_layernorm(x), **options)[0]
+        x = at("resid_mid", x + at("attn_out", a))
+        return at("resid_post", x + block.mlp(block.post_attention_layernorm(x)))
+
+    return forward
+
+
+@pytest.mark.parametrize("site", ["attn_out", "resid_pre", "resid_mid", "resid_post"])
+def test_zeros_are_those_of_a_model_made_by_hand(bundled_induction, held_out, site) -> None:
+    """Every reader of the place reads them, the skip connection past the MLP included."""
+    nothing = Dictionary("standard", torch.zeros(128, 4), torch.ones(4, 128), torch.zeros(4),
+                         torch.zeros(128), site, 1)  # fmt: skip
+    found = score_dictionary(bundled_induction, nothing, held_out, controls=False)
+    module = copy.deepcopy(bundled_induction.module)
+    block = module.model.layers[1]
+    block.forward = with_zeros(block, site)
+    losses = []
+    for ids in map(torch.tensor, held_out.ids):
+        with torch.no_grad():
+            logits = module(ids[None]).logits[0, 1:-1]
+        losses.append(torch.nn.functional.cross_entropy(logits, ids[2:], reduction="none"))
+    assert found.zero_loss == pytest.approx(float(torch.cat(losses).mean()), abs=1e-4)
+    assert found.value("loss_recovered") == pytest.approx(0, abs=1e-6)
 
 
 def test_losses_are_those_of_edits(bundled_induction, held_out, trained) -> None:

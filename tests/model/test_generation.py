@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 import torch
 import zoo
 from torch import Tensor
+from transformers import DynamicCache
 from zoo.mixers import build as build_mixer
 
 import interp
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.prompts import Prompts
+from interp.model.inputs import cache_argument, forward_inputs, given_cache
 from interp.model.locate.sites import softmax_sites
 
 NEW = 5
@@ -204,3 +207,40 @@ def test_a_recurrent_model_generates_and_captures_nothing():
     assert not out.steps
     with pytest.raises(UnreadableAttention, match="cached state"):
         model.generate(ids, 3, names=["pattern"])
+
+
+def test_the_cache_is_found_by_what_it_is_whatever_its_argument_is_called():
+    """transformers 5.24 calls it `cache`, earlier releases by two names, the next may differ."""
+    cache = DynamicCache()
+    ids = torch.tensor([PROMPT])
+    for name in ("cache", "past_key_values", "cache_params", "a_name_of_tomorrow"):
+        assert given_cache({"input_ids": ids, "other": None, name: cache}) is cache
+    legacy = ((ids, ids),)
+    assert given_cache({"past_key_values": legacy}) is legacy  # of code that has its own class
+    assert given_cache({"input_ids": ids, "past_key_values": None, "kept": legacy}) is None
+
+
+def test_positions_count_on_from_a_cache_of_any_name():
+    def forward(input_ids, kept=None):
+        """A forward whose cache has a name of its own."""
+
+    cache = DynamicCache()
+    cache.update(torch.zeros(1, 2, 7, 4), torch.zeros(1, 2, 7, 4), 0)
+    found = forward_inputs(inspect.signature(forward), (torch.tensor([PROMPT]), cache), {})
+    assert found.past == 7
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_prompt_is_continued_under_the_name_that_the_model_has(loaded, name):
+    module: Any = loaded(name).module
+    ids = torch.tensor([PROMPT])
+    with torch.no_grad():
+        first = module(ids[:, :4], use_cache=True)
+        rest = module(ids[:, 4:], **{cache_argument(module): given_cache(first)})
+        whole = module(ids).logits[:, 4:]
+    torch.testing.assert_close(rest.logits, whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_without_a_cache_is_named():
+    with pytest.raises(UnreadableAttention, match=r"Linear takes no cache under a known name \("):
+        cache_argument(torch.nn.Linear(2, 2))

@@ -30,7 +30,9 @@ IMAGE = torch.where((torch.arange(N) >= 4) & (torch.arange(N) < 9), 0, -1).expan
 
 
 def packed(inner: Callable) -> Callable:
-    return own.packed_sequence_compatibility_function(inner, POSITIONS, DOCUMENTS)
+    """As `create_causal_mask` composes the masks of packed documents."""
+    remapped = own.remap_positions_for_packed_sequence(inner, POSITIONS)
+    return own.and_masks(remapped, own.packed_sequence_mask_function(DOCUMENTS))
 
 
 FUNCTIONS: dict[str, tuple[Callable, str]] = {

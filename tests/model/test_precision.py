@@ -51,16 +51,26 @@ def test_patterns_of_a_float64_model_are_in_float64_whatever_its_softmax_is_in()
         assert 0 < (cache["pattern", layer] - own[layer]).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("softmax", [torch.float32, torch.float64], ids=["narrow", "wide"])
+@pytest.mark.parametrize(
+    ("product", "softmax"),
+    [
+        (torch.float64, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float64),  # GPT-J since transformers 5.24
+        (torch.float32, torch.float32),
+    ],
+    ids=["narrow softmax", "wide", "narrow scores", "narrow"],
+)
 @pytest.mark.parametrize("by", [1, 1 + 1e-6])
-def test_nothing_but_that_rounding_is_let_through(by, softmax):
-    """A kernel whose scores are a millionth larger than it says, with either softmax."""
+def test_nothing_but_that_rounding_is_let_through(by, product, softmax):
+    """A kernel whose scores are a millionth larger than it says, with either rounding."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as registry
 
     def kernel(which, q, k, v, mask, scaling, **kwargs):
         k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
         seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril()
-        scores = (q @ k.mT * (scaling * by)).masked_fill(~seen, -torch.inf)
+        scores = q.to(product) @ k.to(product).mT * (scaling * by)
+        scores = scores.masked_fill(~seen, -torch.inf)
         return (scores.softmax(-1, dtype=softmax).double() @ v).transpose(1, 2), None
 
     module: Any = zoo.FAMILIES["llama"].build("sdpa").double()

@@ -229,6 +229,11 @@ def test_a_wrong_body_is_a_400_with_the_reason(client, path, given, says):
     [
         ({"heads": ["L9H0"]}, "no head L9H0"),
         ({"heads": ["one"]}, "one"),
+        ({"heads": ["L1H" + "3" * 5_000]}, "cannot read 'L1H333"),
+        ({"heads": ["L1H3\ud800"]}, "heads holds a lone surrogate at character 4"),
+        ({"intervention": "\ud800"}, "intervention holds a lone surrogate"),
+        ({"intervention": "mean-dataset", "reference": "a\udfff"}, "reference holds a lone"),
+        ({"position": 10**400}, "positions 0 to"),
         ({"heads": ["L1H3", "L1H3"]}, "named twice"),
         ({"heads": ["cross.L1H3"]}, "no stack 'cross'"),
         ({"intervention": "ablate"}, "unknown intervention"),
@@ -253,6 +258,7 @@ def test_a_wrong_ablation_is_a_400_with_the_reason(client, more, says):
         ("/api/pattern", {"prompt": "-1", "head": "L1H3"}, "whole number from 0"),
         ("/api/pattern", {"prompt": "1" * 40, "head": "L1H3"}, "whole number from 0"),
         ("/api/pattern", {"head": "L1H30"}, "no head L1H30"),
+        ("/api/pattern", {"head": "L1H" + "9" * 5_000}, "cannot read 'L1H999"),
         ("/api/pattern", {"head": "L1H3", "file": "x"}, "unknown field file"),
         ("/api/tile", {"head": "L1H3", "block": 1, "row": 0, "column": 0}, "this prompt is short"),
     ],
@@ -344,3 +350,25 @@ def test_a_model_that_reads_no_text_is_refused(model, monkeypatch):
     monkeypatch.setattr(type(model), "takes_text", False)
     with pytest.raises(OptionError, match="reads no text"):
         Session(model)
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", f"https://127.0.0.1:{PORT}"])
+def test_a_page_of_another_origin_is_refused_even_with_the_token(client, origin):
+    for found in (
+        client.get("/", headers={"origin": origin}),
+        client.post("/api/prompt", {"text": "a"}, headers={"origin": origin}),
+    ):
+        assert found.status == 403
+        assert found.data["kind"] == "Origin"
+    own = client.get("/api/progress", headers={"origin": f"http://localhost:{PORT}"})
+    assert own.status == 200
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [([10**4000], "token"), ([5, 10**25], "token"), (["\ud800"], "lone surrogate"), ([[5]], "ids")],
+)
+def test_wrong_ids_are_a_400_with_the_reason(client, ids, says):
+    found = client.post("/api/prompt", {"ids": ids})
+    assert found.status == 400
+    assert says in found.data["error"]

@@ -130,18 +130,54 @@ def test_type_a_prompt_open_a_head_and_ablate_it(live):
     assert live.run(heat) == whole
 
 
-def test_a_click_ablates_when_it_is_told_to(live):
+def corner(browser, h):
+    browser.run("document.querySelector(`rect.pick[data-at='0,${arguments[0]}'] + .cut`)"
+                ".dispatchEvent(new MouseEvent('click', {bubbles: true}))", h)  # fmt: skip
+
+
+def test_one_click_ablates_a_head_and_brings_it_back(live):
     prompt(live, TEXT)
-    live.run("const s = document.querySelector('#live fieldset select');"
-             "s.value = 'ablate'; s.dispatchEvent(new Event('change'))")  # fmt: skip
+    live.click("rect.pick[data-at='0,2'] + .cut")
+    named(live, "zero(decoder L0H2)")
+    assert live.run("return document.querySelector('.panel canvas') === null")  # opens nothing
+    corner(live, 2)
+    live.wait("return document.querySelector('.named').textContent === 'No head is ablated.'")
+    live.run("document.querySelector(`rect.pick[data-at='0,0']`).focus()")
+    live.run("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'Delete'}))")
+    named(live, "zero(decoder L0H0)")
+
+
+def test_the_prompt_box_is_on_the_first_screen_and_no_column_is_cut(browser, session, results):
+    browser.emulate("light", 1400, 900)
+    for given in ([], [results]):
+        with serving(given, session) as address:
+            browser.call("POST", "/url", {"url": address})
+            browser.wait("return document.querySelector('#live form')")
+            run = "document.querySelector('#live form button').getBoundingClientRect().bottom"
+            assert browser.run(f"return {run}") < 500
+            prompt(browser, TEXT)
+            head(browser, 11)
+            browser.wait("return document.querySelector('.panel canvas')")
+            corner(browser, 3)
+            named(browser, "zero")
+            browser.wait("return document.querySelectorAll('.logits thead th').length === 6")
+            cut = browser.run(
+                "return [...document.querySelectorAll('#live .scroll')]"
+                ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
+            )
+            assert cut == []
+
+
+def test_another_intervention_replaces_what_the_ablated_heads_write(live):
+    prompt(live, TEXT)
     for h in (2, 11):
-        head(live, h)
+        corner(live, h)
     named(live, "zero(decoder L0H2, L1H3)")
-    live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
+    live.run("const s = document.querySelector('#live fieldset select');"
              "s.value = 'uniform-attention'; s.dispatchEvent(new Event('change'))")  # fmt: skip
     named(live, "uniform-attention(")
     assert live.run("return document.querySelectorAll('rect.pick.out').length") == 2
-    live.run("const s = document.querySelectorAll('#live fieldset select')[1];"
+    live.run("const s = document.querySelector('#live fieldset select');"
              "s.value = 'mean-dataset'; s.dispatchEvent(new Event('change'))")  # fmt: skip
     live.wait("return document.querySelector('.logits').textContent.includes('needs reference')")
 

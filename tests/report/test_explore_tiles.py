@@ -15,6 +15,7 @@ from interp.heads.patterns.coding import coarser
 from interp.report.explore.kept import TILE, KeptPrompt, coarsest
 from interp.report.explore.session import Session
 from interp.report.explore.turns import NewerRequest
+from interp_kernels import cpu
 
 
 def ids_of(model, n, seed=0):
@@ -176,6 +177,22 @@ def test_a_long_pass_ends_when_a_newer_prompt_comes(bundled_induction):
     with pytest.raises(NewerRequest):
         KeptPrompt(bundled_induction, inputs, 600, 10**9, going_on)
     assert layers == [1]
+
+
+def test_a_pass_ends_within_a_layer_too(bundled_induction, monkeypatch):
+    """A layer of 100,000 tokens takes minutes; it is asked about in between."""
+    monkeypatch.setattr(cpu, "LONGEST", 1 << 16)
+    asked, layers = [], []
+
+    def going_on():
+        asked.append(len(layers))
+        if asked.count(0) == 5:
+            raise NewerRequest("a newer request")
+
+    inputs = bundled_induction.inputs([ids_of(bundled_induction, 2_000)])
+    with pytest.raises(NewerRequest):
+        KeptPrompt(bundled_induction, inputs, 2_000, 10**9, going_on, lambda *_: layers.append(1))
+    assert not layers
 
 
 def test_the_coarsest_map_has_at_most_256_blocks_and_a_quarter_of_memory():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import click
@@ -75,3 +76,4 @@ def explore(
         page, session, atlas=atlas, port=port, browser=not no_browser,
         tell=lambda address: click.echo(f"{address}\nCtrl-C stops the server."),
     )  # fmt: skip
+    gc.freeze()  # collecting torch's objects at exit would take a second of processor time

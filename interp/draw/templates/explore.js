@@ -2,11 +2,12 @@
 const WIDE = 42, HIGH = 24, place = root.getElementById("live") ?? placed();
 const state = { prompt: null, out: new Set(), turn: 0, zoom: null, after: null };
 
-// The part of the atlas for prompts: below its maps, with a link in its head.
+// The part of the atlas for prompts: on its first screen, or below the maps where none can be run.
 function placed() {
-  const part = make("section", { id: "live" }, make("h2", {}, "Try a prompt"));
-  (root.querySelector("main > .models") ?? root.querySelector("main").lastElementChild).after(part);
-  root.querySelector("header").append(make("p", {}, make("a", { href: "#live" }, "Try a prompt"), page.about ? ` on ${page.about.name}` : ""));
+  const part = make("section", { id: "live" }, make("h2", {}, `Try a prompt${page.about ? ` on ${page.about.name}` : ""}`));
+  const main = root.querySelector("main");
+  if (page.why) (main.querySelector(".models") ?? main.lastElementChild).after(part);
+  else main.prepend(part);
   return part;
 }
 
@@ -22,7 +23,6 @@ const run = make("button", { type: "submit" }, "Run");
 const status = make("output", { "aria-live": "polite", class: "status" });
 const maps = make("div", { class: "stacks" }), logits = make("div", { class: "logits" });
 const told = make("p", { class: "note ablated", role: "status" });
-const clicks = make("select", {}, make("option", { value: "open" }, "opens it"), make("option", { value: "ablate" }, "ablates it, or brings it back"));
 const kinds = make("select", { onchange: () => choose() });
 const about = make("span", { class: "note" });
 const reference = make("textarea", { rows: 2, spellcheck: "false", onchange: () => ablate() });
@@ -30,7 +30,8 @@ const referenceOf = make("label", { hidden: true }, "Reference prompts, one per 
 const position = make("input", { type: "number", min: 0, onchange: () => ablate() });
 const chips = make("span", { class: "chips" });
 const ablation = make("fieldset", { hidden: true }, make("legend", {}, "Ablation"),
-  make("p", { class: "controls" }, labelled("A click on a head", clicks), labelled("Replaced by", kinds), about),
+  make("p", { class: "note" }, "A click on a head opens it; a click on the × in its corner, or Delete, ablates it or brings it back."),
+  make("p", { class: "controls" }, labelled("Replaced by", kinds), about),
   make("p", { class: "controls" }, referenceOf),
   make("p", { class: "controls" }, make("span", {}, "Ablated: "), chips, labelled("Logits at position", position)));
 
@@ -91,14 +92,22 @@ function section(stack, s) {
   drawn("path", { class: "gaps", d: gaps.join("") }));
   Object.assign(map.dataset, { stack: s, cell, left, top,
     heads: stack.heads.map((h) => `${h.name}:${layers.indexOf(h.layer)}:${h.head}`).join(" ") });
-  pickable(map, pick);
+  pickable(map, openHead);
+  for (const rect of map.querySelectorAll("rect.pick")) corner(rect);
   const title = page.stacks.length > 1 ? [make("h3", {}, stack.name)] : [];
   return make("section", { class: "stack", id: `s${s}` }, ...title, make("div", { class: "scroll" }, map), make("div", { class: "opened" }));
 }
 
-function pick(s, h) {
-  if (clicks.value === "ablate") return toggle(s, h);
-  return openHead(s, h);
+// The corner of a head's picture that ablates it in one click; Delete does so for the keyboard.
+function corner(rect) {
+  const [s, h] = rect.dataset.at.split(",").map(Number), size = 16;
+  const [x, y] = [Number(rect.getAttribute("x")) + Number(rect.getAttribute("width")) - size, Number(rect.getAttribute("y"))];
+  const mark = drawn("g", { class: "cut", "aria-hidden": "true" }, drawn("rect", { x, y, width: size, height: size }),
+    drawn("text", { x: x + size / 2, y: y + 12 }, "×"), drawn("title", {}, `ablate ${page.stacks[s].heads[h].name}, or bring it back`));
+  mark.addEventListener("click", () => toggle(s, h));
+  rect.after(mark);
+  rect.setAttribute("aria-keyshortcuts", "Enter Delete");
+  rect.addEventListener("keydown", (event) => { if (["Delete", "Backspace"].includes(event.key)) { event.preventDefault(); toggle(s, h); } });
 }
 
 async function openHead(s, h, focus = true) {
@@ -156,7 +165,7 @@ function chip() {
   for (const rect of root.querySelectorAll(".thumbs rect.pick")) {
     const out = state.out.has(headOf(...rect.dataset.at.split(",").map(Number)));
     rect.classList.toggle("out", out);
-    rect.setAttribute("aria-pressed", out);
+    rect.setAttribute("aria-label", `open ${page.stacks[rect.dataset.at.split(",")[0]].heads[rect.dataset.at.split(",")[1]].name}${out ? ", ablated" : ""}`);
   }
   for (const button of panel.querySelectorAll(".ablate")) {
     const name = button.dataset.head.split(".").at(-1);
@@ -213,7 +222,7 @@ function compared(found) {
   if (found.why) { logits.replaceChildren(make("p", { class: "note" }, found.why)); return; }
   const after = Boolean(found.intervention), part = (x) => `${(100 * x).toFixed(x < 0.001 ? 3 : 1)} %`;
   const moves = found.tokens.map((one) => (after ? one.after.logit - one.before.logit : 0)), most = largest(moves);
-  const heads = after ? ["token", "change of the logit", "", "logit", "probability", "rank"] : ["token", "logit", "probability", ""];
+  const heads = after ? ["token", "change", "", "logit", "probability", "rank"] : ["token", "logit", "probability", ""];
   const rows = found.tokens.map(({ token, before, after: now }, i) => {
     if (!after) return row(visible(token), before.logit.toFixed(2), part(before.probability), weightBar(before.probability));
     const change = `${moves[i] > 0 ? "+" : ""}${moves[i].toFixed(2)}`;

@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 from interp.heads.chains.chain import Chain, require_answer
 from interp.heads.kv_cache.losses import Tell, silent
 from interp.model.given import takes_model
-from interp.model.inputs import takes
+from interp.model.inputs import cache_argument, given_cache, takes
 from interp.model.model import Model
 
 SIMILAR = 0.8
@@ -164,10 +164,11 @@ def sampled_continuations(
         number -= 1
     cache, new = None, ids
     keep = {"logits_to_keep": 1} if "logits_to_keep" in takes(model.module) else {}
+    name = cache_argument(model.module)
     with torch.no_grad():
         for _ in range(number):
-            out = model.module(input_ids=new, past_key_values=cache, use_cache=True, **keep)
-            cache = out.past_key_values
+            out = model.module(input_ids=new, use_cache=True, **keep, **{name: cache})
+            cache = given_cache(out)
             below = (out.logits[:, -1].double() / temperature).softmax(-1).cumsum(-1)
             point = torch.rand(copies, 1, generator=generator, device=device, dtype=below.dtype)
             new = (below <= point * below[:, -1:]).sum(-1, keepdim=True)

@@ -10,7 +10,8 @@ from interp.core.errors import OptionError
 from interp.core.head import Head
 
 LARGEST_TILE = 1_024  # queries or keys
-_TILE = re.compile(r"\s*(?:(\w+)\.)?([^:]+):\s*(\d+)\s*-\s*(\d+)\s*,\s*(\d+)\s*-\s*(\d+)\s*")
+_ENDS = r"\s*(\d{1,12})\s*-\s*(\d{1,12})\s*"
+_TILE = re.compile(rf"\s*(?:(\w+)\.)?([^:]+):{_ENDS},{_ENDS}")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ def tile_parts(asked: str) -> tuple[str | None, Head, int, int, int, int]:
     found = _TILE.fullmatch(asked)
     if found is None:
         raise OptionError(
-            f"cannot read {asked!r} as a tile; write HEAD:QUERIES,KEYS such as L1H3:4000-4256,0-256"
+            f"cannot read {asked[:80]!r} as a tile; write HEAD:QUERIES,KEYS such as "
+            "L1H3:4000-4256,0-256"
         )
     stack, head, *ends = found.groups()
     q0, q1, k0, k1 = map(int, ends)

@@ -15,6 +15,9 @@ class Where:
     side: str  # "in" or "out"
     run: int = 0
     scale: float = 1.0
+    # of `attn_out`: the stream that it is added to, and whether the attention module adds it
+    base: Where | None = field(default=None, compare=False)
+    added_within: bool = field(default=False, compare=False)
 
 
 POOLING = "pooling"  # stack of attentions with one learned query, which follow a tower's layers

@@ -41,7 +41,7 @@ def find_streams(
     """Locate `resid_pre`, `resid_mid`, `resid_post`, `mlp_out` and `attn_out` of each site."""
     blocks = layers_of(model, sites, outline(events))
     found: list[dict[str, Where]] = []
-    mids: dict[tuple[str | None, int], Tensor] = {}
+    mids: dict[tuple[str | None, int], tuple[Tensor, Where]] = {}
     for site, block in zip(sites, blocks, strict=True):
         found.append(_search(events, site, block, mids))
     return found
@@ -117,7 +117,10 @@ def _factor(rest: _Rest, part: Tensor) -> float | None:
 
 
 def _search(
-    events: list[Event], site: Site, block: str | None, mids: dict[tuple[str | None, int], Tensor]
+    events: list[Event],
+    site: Site,
+    block: str | None,
+    mids: dict[tuple[str | None, int], tuple[Tensor, Where]],
 ) -> dict[str, Where]:
     at = next(
         i for i, e in enumerate(events) if e.call and e.name == site.module and e.run == site.run
@@ -140,22 +143,31 @@ def _search(
     if not after:
         return places
     written = inside[after[0] :]
-    start = mids.get((block, whole.run), pre)
+    start, base = mids.get((block, whole.run), (pre, places["resid_pre"]))
     for source in written:  # the projection itself, or a norm or scale after it
         if source.returned is None:
             continue
         found = _around(start, post, source.returned, written)
         if found is not None:
             tensor, extra = found
-            if tensor is not None:
-                mids[block, whole.run] = tensor
+            scale = extra.pop("scale")
+            within = _adds(inside, site, source)
+            places["attn_out"] = Where(source.name, "out", source.run, scale, base, within)  # type: ignore[arg-type]
             if tensor is post:
                 places["resid_mid"] = places["resid_post"]
-            scale = extra.pop("scale")
-            places["attn_out"] = Where(source.name, "out", source.run, scale)  # type: ignore[arg-type]
             places.update(extra)  # type: ignore[arg-type]
+            if tensor is not None:
+                mids[block, whole.run] = tensor, places["resid_mid"]
             return places
     return places
+
+
+def _adds(inside: list[Event], site: Site, source: Event) -> bool:
+    """Return True if the attention module adds what it writes to a stream itself, as in BLOOM."""
+    if not source.name.startswith(f"{site.module}."):
+        return False
+    returned = next((e.returned for e in inside if e.name == site.module), None)
+    return returned is None or _factor(_rest(returned), _of(source)) is None
 
 
 def _around(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.core.errors import PromptError, UnreadableAttention
 from interp.model.hooks.calls import ALL, RowIndex, precise
+from interp.model.inputs import given_cache
 from interp.model.mixers.map_call import MapCall
 from interp.model.mixers.mixer import Forward, Mixer, register_mixer
 
@@ -60,7 +61,7 @@ class BlockSparse(Mixer):
 
     def enter(self, module: Any, arguments: Mapping[str, Any]) -> None:
         """Refuse a decoder, which has no block sparse attention."""
-        if arguments.get("past_key_values") is not None:
+        if given_cache(arguments) is not None:
             raise UnreadableAttention(
                 f"{type(module).__name__} was given a cache, which block sparse attention does not "
                 "use; run whole prompts with use_cache=False"

@@ -11,9 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp.core.errors import UnreadableAttention
 from interp.model.mixers.map_call import MapCall
-from interp.model.mixers.mixer import Forward, Mixer, real_positions, register_mixer
+from interp.model.mixers.mixer import (
+    Forward,
+    Mixer,
+    real_positions,
+    refuse_cached_state,
+    register_mixer,
+)
 from interp.model.mixers.state_space import decay
 
 
@@ -29,13 +34,7 @@ class Lightning(Mixer):
 
     def enter(self, module: Any, arguments: Mapping[str, Any]) -> None:
         """Refuse a forward that continues from a cached state."""
-        cache = arguments.get("past_key_values")
-        if cache is not None and cache.get_linear_cache(module.layer_idx) is not None:
-            raise UnreadableAttention(
-                f"{type(module).__name__} continues from a cached state, in which earlier inputs "
-                "are not kept apart, so its map cannot be read; run the whole prompt without a "
-                "cache"
-            )
+        refuse_cached_state(module, arguments, "get_linear_cache")
 
     def read(self, module: Any, forward: Forward) -> MapCall:
         """Return the map of each head; z is what the module's norm received."""

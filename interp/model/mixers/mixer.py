@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from interp.core.errors import OptionError, UnreadableAttention
 from interp.model.hooks.calls import ComputedCall
+from interp.model.inputs import given_cache
 from interp.model.mixers.map_call import MapCall
 
 
@@ -109,24 +110,34 @@ def arguments_of(module: nn.Module, args: tuple, kwargs: Mapping[str, Any]) -> d
     return dict(zip(names, args, strict=False)) | dict(kwargs)
 
 
+def refuse_cached_state(module: nn.Module, arguments: Mapping[str, Any], method: str) -> None:
+    """Raise if a method of the given cache returns a state of this layer, or does not exist.
+
+    Raises:
+        UnreadableAttention: the inputs before the state are not known.
+    """
+    cache = given_cache(arguments)
+    if cache is not None and not hasattr(cache, method):
+        raise UnreadableAttention(
+            f"{type(module).__name__} was given a cache of an unknown layout "
+            f"({type(cache).__name__}, without {method}), so whether its inputs are complete is "
+            "not known; run the whole prompt without a cache"
+        )
+    state = None if cache is None else getattr(cache, method)(getattr(module, "layer_idx", None))
+    if state is not None and state is not False:
+        raise UnreadableAttention(
+            f"{type(module).__name__} continues from a cached state, in which earlier inputs are "
+            "not kept apart, so its map cannot be read; run the whole prompt without a cache"
+        )
+
+
 def refuse_state(module: nn.Module, arguments: Mapping[str, Any]) -> None:
     """Raise if a recurrent mixer continues from a cached state.
 
     Raises:
         UnreadableAttention: the inputs before the state are not known.
     """
-    cache: Any = arguments.get("cache_params", arguments.get("past_key_values"))
-    if cache is not None and not hasattr(cache, "has_previous_state"):
-        raise UnreadableAttention(
-            f"{type(module).__name__} was given a cache of an unknown layout "
-            f"({type(cache).__name__}, without has_previous_state), so whether its inputs are "
-            "complete is not known; run the whole prompt without a cache"
-        )
-    if cache is not None and cache.has_previous_state(getattr(module, "layer_idx", None)):
-        raise UnreadableAttention(
-            f"{type(module).__name__} continues from a cached state, in which earlier inputs are "
-            "not kept apart, so its map cannot be read; run the whole prompt without a cache"
-        )
+    refuse_cached_state(module, arguments, "has_previous_state")
     packed = [n for n in ("seq_idx", "cu_seq_lens_q") if arguments.get(n) is not None]
     if packed:
         raise UnreadableAttention(

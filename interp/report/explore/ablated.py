@@ -15,6 +15,7 @@ from interp.core.prompts import Prompts
 from interp.core.tokens import separate_words
 from interp.model.edits import Edit, mean, resample, uniform, zero
 from interp.model.inputs import takes
+from interp.report.explore.turns import GoingOn
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -99,9 +100,16 @@ def _edit(kind: str, heads: list[Head], source: dict[tuple[str, int], Tensor], s
 
 
 def logits_at(
-    model: Model, inputs: Mapping[str, Any], n: int, position: int, edits: Sequence[Edit] = ()
+    model: Model,
+    inputs: Mapping[str, Any],
+    n: int,
+    position: int,
+    edits: Sequence[Edit] = (),
+    going_on: GoingOn = lambda: None,
 ) -> Float[Tensor, "d_vocab"]:
     """Return the logits of one position of a prompt of n tokens, under edits.
+
+    `going_on` is called at every layer; what it raises ends the run.
 
     Raises:
         OptionError: The position does not exist, or its logits need too much memory.
@@ -116,7 +124,7 @@ def logits_at(
             f"{LOGITS / 1e9:.1f} GB; choose a position near the end, or a shorter prompt"
         )
     with torch.no_grad(), model.edited(*edits):
-        out = model.read(inputs, lambda site, call, real: None, last=last, streamed=True)
+        out = model.read(inputs, lambda *_: going_on(), last=last, streamed=True)
     return position_logits(model, out, n - position)
 
 

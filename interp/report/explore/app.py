@@ -11,8 +11,8 @@
 | `POST /api/ablate` | `{"prompt":, "heads": [...], "intervention":, ...}`; see `Session.ablate` |
 
 Every request carries the token, as `?token=` or as the header `X-Interp-Token`; without it the
-answer is 403. A wrong value is 400 with `{"error": ..., "kind": ...}`, a request that a newer one
-replaced 409, a body above the limit 413.
+answer is 403, and so it is to a page of another origin. A wrong value is 400 with `{"error": ...,
+"kind": ...}`, a request that a newer one replaced 409, a body above the limit 413.
 """
 
 from __future__ import annotations
@@ -72,10 +72,14 @@ def application(
     from starlette.routing import Route
 
     hosts = {f"{name}:{port}" for name in NAMES}
+    origins = {f"http://{host}" for host in hosts}
 
     def refused(request: Request) -> Response | None:
         if request.headers.get("host", "").lower() not in hosts:
             return _error(403, "Host", f"this server answers to {' and '.join(sorted(hosts))} only")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() not in origins:
+            return _error(403, "Origin", "this server answers to its own page only")
         given = request.headers.get(HEADER) or request.query_params.get("token", "")
         if not secrets.compare_digest(given.encode(), token.encode()):
             return _error(403, "Token", "open the address that `interp explore` printed")

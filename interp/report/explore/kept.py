@@ -80,7 +80,7 @@ class KeptPrompt:
         inputs: Its input tensors, a batch of one.
         n: The tokens of the prompt.
         memory: The largest number of bytes of kept queries, keys and maps.
-        going_on: Called before each layer; what it raises ends the pass.
+        going_on: Called before each layer and within it; what it raises ends the pass.
         advance: Called after each layer with the layers done and their number.
 
     Raises:
@@ -112,7 +112,7 @@ class KeptPrompt:
             going_on()
             shape = call.z.shape[2], call.v.shape[2]
             self.texts.setdefault(site.stack, stack_tokens(site.stack, sequences, shape))
-            self._hold(site, self._captured(site, call, real, self._maps(site)))
+            self._hold(site, self._captured(site, call, real, self._maps(site), going_on))
             advance(len(self._lse), len(model.sites))
 
         # the log-sum-exp of a layer that is captured again is that of the same activations
@@ -165,7 +165,12 @@ class KeptPrompt:
         return keep
 
     def _captured(
-        self, site: Site, call: Call, real: Tensor, keep: Callable[[np.ndarray], None] | None
+        self,
+        site: Site,
+        call: Call,
+        real: Tensor,
+        keep: Callable[[np.ndarray], None] | None,
+        going_on: GoingOn,
     ) -> KeptLayer:
         """Return a layer, and pass its sums over the coarsest blocks to `keep`."""
         place = site.stack, site.layer
@@ -185,7 +190,9 @@ class KeptPrompt:
             found = to_attention(call, real, None)
             asked: list[Reduction] = [Output()] if self.fused else []
             asked += [] if keep is None else [PooledMap(self.block), LogSumExp()]
-            values: Any = attention_statistics(found, asked, backend="auto") if asked else {}
+            values: Any = {}
+            if asked:
+                values = attention_statistics(found, asked, backend="auto", going_on=going_on)
             if self.fused:
                 call.z = values["output"]
                 self.model.require_finite(call, site)
@@ -218,8 +225,10 @@ class KeptPrompt:
             def visit(site: Site, call: Call, real: Tensor) -> None:
                 going_on()
                 asked = (site.stack, site.layer) == (stack, layer)
-                captured = self._captured(site, call, real, None) if asked or self.fused else None
-                if asked and captured is not None:
+                if not asked and not self.fused:
+                    return
+                captured = self._captured(site, call, real, None, going_on)
+                if asked:
                     self._hold(site, captured)
                     raise _Enough
 

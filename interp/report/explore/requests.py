@@ -34,9 +34,28 @@ def fields(given: Any, needed: Fields, optional: Fields) -> dict[str, Any]:
     found = {name: value for name, value in given.items() if value is not None}
     for name, value in found.items():
         kind = known[name]
+        for text in value if isinstance(value, list) else [value]:
+            require_text(name, text)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             raise OptionError(f"{name} is {str(value)[:60]!r}; it must be {_NAMES[kind]}")
     return found
+
+
+def require_text(name: str, value: Any) -> None:
+    """Check that a value is no string with half of a surrogate pair, which is not text.
+
+    Raises:
+        OptionError: It is one.
+    """
+    if not isinstance(value, str):
+        return
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise OptionError(
+            f"{name} holds a lone surrogate at character {error.start}, which is not text; "
+            "remove it"
+        ) from error
 
 
 def numbers(given: Mapping[str, str], needed: Fields, optional: Fields) -> dict[str, Any]:

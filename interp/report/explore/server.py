@@ -87,7 +87,7 @@ def serve(
         app = application(page, session, token, number, atlas)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, server_header=False, ws="none",
-            lifespan="off", timeout_graceful_shutdown=1,
+            lifespan="off", timeout_graceful_shutdown=3,
         )  # fmt: skip
         address = f"http://{HOST}:{number}/?token={token}"
         tell(address)

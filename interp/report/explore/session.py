@@ -19,6 +19,7 @@ from interp.model.inputs import is_encoder_decoder, ran_out
 from interp.report.explore import encoded
 from interp.report.explore.ablated import INTERVENTIONS, edits_of, logits_at, moved, position_logits
 from interp.report.explore.kept import TILE, KeptPrompt
+from interp.report.explore.requests import require_text
 from interp.report.explore.turns import GoingOn, Turns
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class Session:
             asked = self._within_memory(lambda: self._run(prompts, going_on))
             self._asked = asked
             found = encoded.prompt(asked.shown, self._count, asked.tokens, self._notes(asked))
-            found["predictions"] = self._predictions(asked)
+            found["predictions"] = self._predictions(asked, going_on)
             return found
 
     def stacks(self) -> tuple[Stack, ...]:
@@ -226,13 +227,9 @@ class Session:
                 else []
             )
             going_on()
-            before = self._clean(asked, at)
+            before = self._clean(asked, at, going_on)
             going_on()
-            after = (
-                self._within_memory(lambda: logits_at(self.model, asked.inputs, asked.n, at, edits))
-                if edits
-                else None
-            )
+            after = self._logits(asked, at, edits, going_on) if edits else None
             named = "; ".join(edit.name for edit in edits) or None
             going_on()
             return self._redrawn(asked, edits) | {
@@ -259,13 +256,7 @@ class Session:
         if isinstance(text, str):
             if not text.strip():
                 raise PromptError("the text is empty")
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise PromptError(
-                    f"the text holds a lone surrogate at character {error.start}, which is no "
-                    "text; remove it"
-                ) from error
+            require_text("the text", text)
             limit = self.model.limit
             if limit is not None and len(text) > _CHARACTERS * limit:
                 raise PromptError(
@@ -302,21 +293,28 @@ class Session:
             )
         return self._asked
 
-    def _clean(self, asked: _Asked, position: int) -> Float[Tensor, "d_vocab"]:
+    def _clean(self, asked: _Asked, position: int, going_on: GoingOn) -> Float[Tensor, "d_vocab"]:
         if position not in asked.clean:
             asked.clean.clear()  # one position is looked at many times
-            asked.clean[position] = self._within_memory(
-                lambda: logits_at(self.model, asked.inputs, asked.n, position)
-            )
+            asked.clean[position] = self._logits(asked, position, (), going_on)
         return asked.clean[position]
 
-    def _predictions(self, asked: _Asked) -> dict[str, Any]:
+    def _logits(
+        self, asked: _Asked, position: int, edits: Sequence[Edit], going_on: GoingOn
+    ) -> Float[Tensor, "d_vocab"]:
+        return self._within_memory(
+            lambda: logits_at(self.model, asked.inputs, asked.n, position, edits, going_on)
+        )
+
+    def _predictions(self, asked: _Asked, going_on: GoingOn) -> dict[str, Any]:
         at = asked.n - 1
         try:
             # a long prompt's pass has them already; an ablation compares two runs of one kind
             kept = asked.shown.out if isinstance(asked.shown, KeptPrompt) else None
             logits = (
-                self._clean(asked, at) if kept is None else position_logits(self.model, kept, 1)
+                self._clean(asked, at, going_on)
+                if kept is None
+                else position_logits(self.model, kept, 1)
             )
             found = moved(self.model, logits, None)
         except PromptError as error:  # an encoder without a language-model head has patterns too

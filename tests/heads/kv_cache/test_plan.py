@@ -20,6 +20,7 @@ from interp.heads.kv_cache.patterns import read_pattern, write_pattern
 from interp.heads.kv_cache.plan import cache_plan, conformal_bound, plan_path
 from interp.heads.kv_cache.plan_result import CachePlan
 from interp.heads.kv_cache.windows import KVHead, Window, kv_heads, window_mask
+from interp.model.inputs import cache_argument
 
 PLANTED = KVHead("decoder", 1, 0)
 
@@ -134,7 +135,7 @@ def test_a_budget_that_the_planted_head_does_not_fit_costs_a_measured_loss(
 def test_bytes_are_those_of_a_real_cache(llama_model) -> None:
     ids = torch.arange(3, 13)[None]
     cache = DynamicCache()
-    llama_model.module(ids, past_key_values=cache, use_cache=True)
+    llama_model.module(ids, use_cache=True, **{cache_argument(llama_model.module): cache})
     real = sum(
         x.numel() * x.element_size() for layer in cache.layers for x in (layer.keys, layer.values)
     )
