@@ -46,7 +46,7 @@ def print_attribution(one: Attribution, top: int) -> None:
     from rich.text import Text
 
     from interp.draw.colours import palette
-    from interp.report.tokens import residual_text, scale_of, shown
+    from interp.report.tokens import scale_of, shown
 
     console = Console(highlight=False, soft_wrap=True)
     scale = scale_of(one)
@@ -65,7 +65,7 @@ def print_attribution(one: Attribution, top: int) -> None:
     for key, value in one.notes.items():
         if isinstance(value, (str, int, float)):
             click.echo(f"  {key}: {f'{value:.4g}' if isinstance(value, float) else value}")
-    click.echo(f"  {residual_text(one)}\n")
+    click.echo(f"  {one.completeness}\n")
 
 
 def write_attributions(
