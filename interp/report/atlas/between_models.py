@@ -40,7 +40,7 @@ def difference_part(found: ModelDifferences) -> FoundPart:
         for label, row in zip(labels[:NAMED], changed.to_dict("records"), strict=False)
     ]
     name = _name(found)
-    text = (
+    text = found.answer.sentence if found.answer is not None else (
         f"{len(changed)} of {len(frame)} scores differ (p below {LEVEL:g}, corrected by Holm): "
         f"{'; '.join(told)}{' and others' if len(changed) > len(told) else ''}."
         if len(changed)
