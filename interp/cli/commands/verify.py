@@ -105,7 +105,7 @@ def verify(
         if causal.form is not None:  # rows have no column for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
-        return ModelOutcome(text=check_text(confirmed), frame=confirmed.wide())
+        return ModelOutcome(text=verify_text(confirmed), frame=confirmed.wide())
 
     code = causal.run(sources, work)
     if causal.out is not None and found and code in (0, 1):
@@ -113,15 +113,13 @@ def verify(
     context.exit(code)
 
 
-def check_text(confirmed: Confirmation) -> str:
+def verify_text(confirmed: Confirmation) -> str:
     """Format one model: the heads of each score, then the result of each task."""
     lines = [confirmed.checks[0].model]
     seen, last = None, {check.metric: check for check in confirmed}
     for check in confirmed:
         if check.metric != seen:
             lines.append(f"  {check.metric}: {', '.join(check.heads)}")
-            if check.metric in confirmed.notes:
-                lines.append(f"    {confirmed.notes[check.metric]}")
         seen = check.metric
         first, *rest = [*check.parts(), *check.doubts()]
         lines.append(f"    {check.purpose:<8}  {first}")

@@ -120,7 +120,6 @@ class Confirmation(Result):
         for c in self:
             lines.append(f"{c.metric} ({', '.join(c.heads)}), {c.purpose}: {c.told()}")
             lines += [f"  {doubt}" for doubt in c.doubts()]
-        lines += [f"{metric}: {note}" for metric, note in self.notes.items()]
         lines += [f"{metric}: {one.sentence}" for metric, one in self.conclusions.items()]
         return "\n".join(lines)
 

@@ -58,25 +58,25 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Held:
+class RoleHolders:
     """Players of a game that hold the role which a score decides; none if it decides no role."""
 
     role: str = ""
     players: frozenset[int] = frozenset()
 
 
-def held_role(game: Game, assigned: HeadRoles | None, name: str) -> Held:
+def held_role(game: Game, assigned: HeadRoles | None, name: str) -> RoleHolders:
     """Return the heads with the role that a metric decides; none without roles."""
     metric = base_name(name)
     if assigned is None:
-        return Held()
+        return RoleHolders()
     for role in ROLES:
         if any(need.decides and need.metric == metric for need in role.needs):
             holders = [x for x in assigned.assigned if role.id in x.roles]
             found = {(x.stack, x.layer, x.head) for x in holders}
             places = _places(game).items()
-            return Held(role.noun, frozenset(p for p, at in places if at in found))
-    return Held()
+            return RoleHolders(role.noun, frozenset(p for p, at in places if at in found))
+    return RoleHolders()
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Compared:
     others: Matched
     free: Matched
     alone: tuple[Chosen, ...]
-    held: Held
+    held: RoleHolders
 
     @property
     def every(self) -> tuple[Chosen, ...]:
@@ -104,7 +104,7 @@ class Compared:
 
 
 def compared_sets(
-    game: Game, top: Chosen, held: Held, n: int, seed: int, one_by_one: bool
+    game: Game, top: Chosen, held: RoleHolders, n: int, seed: int, one_by_one: bool
 ) -> Compared:
     """Draw the sets of heads that the set of a score is compared with.
 
@@ -123,7 +123,9 @@ def compared_sets(
     return Compared(top, others, anywhere(game, top, n, seed), alone, held)
 
 
-def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str, held: Held) -> Chosen:
+def chosen_heads(
+    game: Game, table: Any, name: str, k: int | None, by: str, held: RoleHolders
+) -> Chosen:
     """Return the heads of one score that are ablated.
 
     Without k these are all heads with the role that the score decides, or the first `TOP` where no
@@ -264,7 +266,7 @@ def judged(
     )  # fmt: skip
 
 
-def _shared(sets: Matched, held: Held) -> float:
+def _shared(sets: Matched, held: RoleHolders) -> float:
     """Return the mean number of heads with the role in a set; NaN without sets or role."""
     if not sets.sets or not held.players:
         return math.nan

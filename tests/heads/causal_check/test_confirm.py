@@ -18,7 +18,7 @@ from core.result_examples import confirmation
 import interp
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
 from interp.circuits.tasks import TASKS
-from interp.cli.commands.verify import check_text
+from interp.cli.commands.verify import verify_text
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
@@ -549,7 +549,7 @@ def test_the_conclusion_is_the_same_everywhere(bundled_induction, tmp_path) -> N
     assert found.top(1).conclusions["induction"].sentence == sentence
     again = confirmation_of(json.loads(found.to_json()))
     assert again.equals(found)
-    assert check_text(found).splitlines()[-1].strip() == sentence
+    assert verify_text(found).splitlines()[-1].strip() == sentence
     page = check_page(found.wide(), [dict(found.provenance)], "interp verify")
     assert html.unescape(page).count(sentence) == 1
     (part,) = check_parts(found)
