@@ -26,9 +26,9 @@ import interp
 from interp import bundled
 from interp.core.intervals import mean_intervals
 from interp.core.prompts import Prompts, repeats
-from interp.heads.between_models.compare import paired_differences
 from interp.heads.between_models.match import assigned
 from interp.heads.between_models.measured import PairableScores, of_table
+from interp.heads.between_models.paired import paired_differences
 from interp.heads.between_models.similarity import similarities
 from interp.model.content import versions
 from interp.model.random_weights import RandomWeights

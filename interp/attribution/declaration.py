@@ -32,12 +32,15 @@ class Scores:
         matrix: one row of scores per output position; None if the method has none.
         total: the number to which the scores should sum; None if the method does not promise
             completeness.
+        residual_cause: why the scores may miss the total, as a phrase after "due to"; empty if
+            only rounding separates them.
         notes: further facts about the computation, such as a saturated share.
     """
 
     scores: Float[Array, " source"]
     matrix: Float[Array, "output source"] | None = None
     total: float | None = None
+    residual_cause: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -103,7 +103,11 @@ def gradient(
     return Gradient(source.detach(), given[0], values.detach(), elsewhere, error)
 
 
-def gradients_under_rules(example: Example, rules: Rules | None, promise: str) -> Scores:
+NOT_LINEAR = "a target that is not linear in the model's output; explain a logit instead"
+"""Cause of a residual of rules that split the model's output exactly."""
+
+
+def gradients_under_rules(example: Example, rules: Rules | None, residual_cause: str) -> Scores:
     """Compute gradient x input under rules; the total is the target's value.
 
     For an encoder-decoder the share of the decoder's tokens is subtracted from the total.
@@ -111,24 +115,22 @@ def gradients_under_rules(example: Example, rules: Rules | None, promise: str) -
     Args:
         example: the input and its target.
         rules: rules that replace derivatives; None for plain gradients.
-        promise: note on the condition under which the scores add up to the total.
+        residual_cause: why the scores may miss the total, for a target that is linear in the
+            model's output.
 
     Returns:
         The scores with their total and notes.
     """
     g = gradient(example, rules)
-    notes: dict[str, Any] = {"completeness": promise}
+    notes: dict[str, Any] = {}
     if rules is not None:
         notes["attention_error"] = g.error
     total = float(g.values[0])
     if example.model.kind == "encoder-decoder":
         notes["decoder_share"] = float(g.elsewhere[0])
         total -= notes["decoder_share"]
-    if not reads_linearly(example):
-        notes["completeness"] = (
-            "none: the target itself is not linear in the model's output; use a logit"
-        )
-    return Scores(g.inner[0].cpu().numpy(), total=total, notes=notes)
+    cause = residual_cause if reads_linearly(example) else NOT_LINEAR
+    return Scores(g.inner[0].cpu().numpy(), total=total, residual_cause=cause, notes=notes)
 
 
 def reads_linearly(example: Example) -> bool:

@@ -26,6 +26,8 @@ Array = np.ndarray
 # Largest share of the total that the scores may miss before they are flagged as incomplete: at a
 # tenth, the sum still equals the explained number to its leading digit.
 LARGEST_SHARE = 0.1
+# Share of the total up to which a residual counts as rounding.
+ROUNDING = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,7 @@ class Attribution(Result):
         matrix: one row of scores per output position; None if the method has none.
         total: the number to which the scores should sum; None if the method does not promise
             completeness.
+        residual_cause: why the scores may miss the total; see `completeness`.
         notes: further facts about the computation, such as a saturated share.
         provenance: the model, input, target, method and its options, and versions.
     """
@@ -63,6 +66,7 @@ class Attribution(Result):
     special: Bool[Array, " source"] = field(repr=False)
     matrix: Float[Array, "output source"] | None = field(default=None, repr=False)
     total: float | None = None
+    residual_cause: str = ""
     notes: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict, repr=False)
     per_prompt = None
@@ -109,6 +113,7 @@ class Attribution(Result):
             example.special,
             None if found.matrix is None else np.asarray(found.matrix, dtype=np.float64),
             found.total,
+            found.residual_cause,
             dict(found.notes),
             about,
         )
@@ -133,15 +138,29 @@ class Attribution(Result):
         )
 
     @property
-    def warning(self) -> str:
-        """Warning about incomplete scores as a sentence; empty if they are complete."""
-        if not self.incomplete:
-            return ""
+    def completeness(self) -> str:
+        """What the scores sum to and why they miss their total, in whole sentences.
+
+        The only statement on completeness: the terminal, pages, files and notebooks print it.
+        """
+        sum_ = float(self.scores.sum())
+        if self.residual is None or self.total is None:
+            return (
+                f"The scores sum to {sum_:.4g}; this method promises no completeness, so there is "
+                "no residual."
+            )
         share = self.residual_share
-        much = "" if share is None else f" by {share:.1%} of it"
+        much = "" if share is None else f" ({share:.1%})"
+        sums = f"the scores sum to {sum_:.6g} of {self.total:.6g} {self.unit}"
+        left = f"{sums}; residual {self.residual:.2g}{much}"
+        if abs(self.residual) <= ROUNDING * abs(self.total):
+            return f"Complete: {left}."
+        cause = f" The residual is due to {self.residual_cause}." if self.residual_cause else ""
+        if not self.incomplete:
+            return f"Nearly complete: {left}.{cause}"
         return (
-            f"Incomplete: the scores miss their total{much}, more than {LARGEST_SHARE:.0%}, so "
-            "they are not the parts of the number explained."
+            f"Incomplete: {left}, more than {LARGEST_SHARE:.0%} of the total, so they are not the "
+            f"parts of the number explained.{cause}"
         )
 
     def largest(self, k: int = 5) -> list[tuple[int, str, float]]:
@@ -229,7 +248,7 @@ class Attribution(Result):
             "residual": self.residual,
             "residual_share": self.residual_share,
             "incomplete": self.incomplete,
-            "warning": self.warning,
+            "completeness": self.completeness,
             "notes": dict(self.notes),
             "provenance": dict(self.provenance),
         }

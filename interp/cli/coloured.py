@@ -47,7 +47,7 @@ def print_attribution(one: Attribution, top: int) -> None:
 
     from interp.core.tokens import shown, visible
     from interp.draw.colours import palette
-    from interp.report.tokens import residual_text, scale_of
+    from interp.report.tokens import scale_of
 
     if text := one.provenance.get("prompt"):
         click.echo(f"text: {shown(str(text))}")
@@ -68,7 +68,7 @@ def print_attribution(one: Attribution, top: int) -> None:
     for key, value in one.notes.items():
         if isinstance(value, (str, int, float)):
             click.echo(f"  {key}: {f'{value:.4g}' if isinstance(value, float) else value}")
-    click.echo(f"  {residual_text(one)}\n")
+    click.echo(f"  {one.completeness}\n")
 
 
 def write_attributions(

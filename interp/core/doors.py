@@ -51,6 +51,7 @@ DOORS: Mapping[str, Mapping[str, str]] = {
     "a task is made, or a circuit is evaluated": {
         "steer": "interp.heads.causal_check.tasks:plain_task",
         "own_task": "interp.circuits.tasks.named:make_contrast",
+        "templates": "interp.circuits.tasks.named:split_templates",
         "Circuit.evaluate": "interp.circuits.evaluation:evaluate",
     },
 }

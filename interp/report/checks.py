@@ -51,6 +51,7 @@ def check_page(frame: pd.DataFrame, provenance: Sequence[Mapping[str, Any]], com
 
 
 def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:
+    rows = rows.assign(last=~rows["metric"].duplicated(keep="last"))
     for row in rows.to_dict("records"):
         yield [
             row["metric"], row["heads"], f"{row['task']} ({row['purpose']}), {row['unit']}",
@@ -60,8 +61,10 @@ def _lines(rows: pd.DataFrame) -> Iterator[list[Any]]:
             _p(row["any_p"]), _p(row["any_least_p"]), f"{row['n_any']} of {row['n_any_possible']}",
             prompt_counts(row["n_prompts"], row["n_clusters"]),
         ]  # fmt: skip
-        if row["doubts"]:
-            yield [element("td", row["doubts"], class_="doubt", colspan=len(_COLUMNS))]
+        told = [row["doubts"]] if row["doubts"] else []
+        told += [row["conclusion"]] if row["last"] else []
+        for text in told:
+            yield [element("td", text, class_="doubt", colspan=len(_COLUMNS))]
 
 
 def _p(value: float) -> str:

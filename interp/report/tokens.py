@@ -79,7 +79,7 @@ def _contents(one: Attribution, top: int) -> list[Markup]:
     return [
         *([element("p", text, class_="prompt")] if text else []), pair_list(about),
         spans(one), element("p", scale_text(one), class_="note"),
-        element("p", residual_text(one), **flag),
+        element("p", one.completeness, **flag),
         table(columns, lines, f"Largest {len(lines)}", unit),
         fold(f"Every token as a table ({len(one.tokens):,})",
              data_table(frame, f"attribution-{name}")),
@@ -107,7 +107,7 @@ def inline(one: Attribution) -> str:
         style += "border-radius:.2rem;white-space:pre-wrap"
         out.append(element("span", shown(token), title=_told(one, i), style=style))
     heading = element("p", f"{one.method} of {one.target} = {one.value:.4g}")
-    said = element("p", f"{scale_text(one)} {residual_text(one)}")
+    said = element("p", f"{scale_text(one)} {one.completeness}")
     return heading + element("p", Markup(" ").join(out), style="line-height:2.1") + said
 
 
@@ -134,17 +134,3 @@ def scale_text(one: Attribution) -> str:
         f"Colours from {scale.low:.3g} to {scale.high:.3g} {one.unit}, the largest score of a token"
         f"{kind}{' either way' if scale.signed else ''}.{more}"
     )
-
-
-def residual_text(one: Attribution) -> str:
-    """Return a sentence with the completeness residual, or with the reason why there is none."""
-    if one.residual is None:
-        return (
-            f"The scores sum to {one.scores.sum():.4g}; this method promises no completeness, "
-            "so there is no residual."
-        )
-    share = f" ({abs(one.residual / one.total):.1%})" if one.total else ""
-    return (
-        f"Completeness: the scores sum to {one.scores.sum():.6g} of {one.total:.6g}; "
-        f"residual {one.residual:.2g}{share}. {one.warning}"
-    ).rstrip()

@@ -16,9 +16,10 @@ from torch import nn
 import interp
 from interp import planted
 from interp.attribution import Example, Target, token_logit
+from interp.cli.coloured import print_attribution
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
-from interp.report.tokens import attribution_page, residual_text
+from interp.report.tokens import attribution_page
 
 method = ATTRIBUTION_METHODS.load
 
@@ -241,18 +242,19 @@ def test_scores_that_miss_their_total_are_flagged_everywhere(tmp_path) -> None:
     right = method("integrated_gradients").of(example)
     assert (wrong.incomplete, right.incomplete) == (True, False)
     assert wrong.residual_share == pytest.approx(abs(wrong.residual / wrong.total))  # type: ignore[operator]
-    told = f"miss their total by {wrong.residual_share:.1%} of it, more than 10%"
-    assert told in wrong.warning
-    assert right.warning == ""
-    assert told in residual_text(wrong)
+    told = f"({wrong.residual_share:.1%}), more than 10% of the total"
+    assert wrong.completeness.startswith("Incomplete: ")
+    assert told in wrong.completeness
+    assert right.completeness.startswith("Nearly complete: ")
+    assert all("due to the 32 steps" in one.completeness for one in (wrong, right))
     assert "incomplete" in repr(wrong)
     assert "incomplete" not in repr(right)
     page = attribution_page([wrong, right])
-    assert page.count('<p class="warning" role="note">Completeness') == 1
+    assert page.count('<p class="warning" role="note">Incomplete: ') == 1
     assert told in page
     assert told in wrong._repr_html_()
     whole = wrong.to_dict()
-    assert (whole["incomplete"], whole["warning"]) == (True, wrong.warning)
+    assert (whole["incomplete"], whole["completeness"]) == (True, wrong.completeness)
     assert whole["residual_share"] == wrong.residual_share
     assert right.to_dict()["incomplete"] is False
     assert wrong.to_pandas()["incomplete"].all()
@@ -271,7 +273,7 @@ def test_the_flag_is_raised_above_a_tenth_of_the_total() -> None:
         one = replace(made, total=total)
         assert one.incomplete == flagged
         assert one.residual_share == (share if share is None else pytest.approx(share))
-        assert bool(one.warning) == flagged
+        assert one.completeness.startswith("Incomplete") == flagged
 
 
 @pytest.mark.parametrize("name", [*BY_GRADIENT, "integrated_gradients"])
@@ -280,7 +282,19 @@ def test_every_method_with_a_total_can_be_flagged(name: str) -> None:
     found = method(name).of(of("gpt2"))
     assert found.residual_share is not None
     assert found.incomplete == (found.residual_share > 0.1)
-    assert ("Incomplete" in residual_text(found)) == found.incomplete
+    assert found.completeness.startswith("Incomplete") == found.incomplete
+
+
+@pytest.mark.parametrize("name", ATTRIBUTION_METHODS)
+def test_one_statement_says_whether_scores_are_complete(name: str, capsys) -> None:
+    """What is printed beside the flag never claims the opposite, for any method."""
+    found = method(name).of(of("gpt2"))
+    print_attribution(found, 1)
+    lines = [x for x in capsys.readouterr().out.splitlines() if "omplete" in x]
+    assert [x.strip() for x in lines] == [found.completeness]
+    exact = found.residual is not None and abs(found.residual) <= 1e-4 * abs(found.total or 0)
+    assert found.completeness.startswith("Complete: ") == exact
+    assert found.completeness.startswith("Incomplete: ") == found.incomplete
 
 
 # --- planted mechanisms ---------------------------------------------------------------------------

@@ -218,8 +218,8 @@ def test_a_target_that_is_not_linear_says_so() -> None:
     example = of("llama")
     target = Target("log", lambda out, real: out[:, -1].log_softmax(-1)[:, 3], -1, "nat")
     told = method("decompx").of(Example(example.model, example.inputs, target))
-    assert "not linear" in told.notes["completeness"]
-    assert "not linear" not in method("decompx").of(example).notes["completeness"]
+    assert "not linear" in told.completeness
+    assert "not linear" not in method("decompx").of(example).completeness
 
 
 # --- manners --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 
@@ -41,22 +42,30 @@ def test_several_metrics_in_one_command(
     assert result.exit_code == 0, result.stderr
     layer, head = small_bystander.roles["previous_token"][0]
     assert f"previous_token: L{layer}H{head}" in result.stdout
-    assert result.stdout.count("plain_loss") == 2
-    assert result.stdout.count("second_copy_loss") == 1  # entropy has no task of its own
+    checked = [x.split()[:2] for x in result.stdout.splitlines() if "with all heads" in x]
+    assert checked == [  # entropy has no task of its own
+        ["own", "second_copy_loss"], ["transfer", "repeated_pairs_loss"], ["plain", "plain_loss"],
+        ["plain", "plain_loss"],
+    ]  # fmt: skip
     rows = list(csv.DictReader(io.StringIO((out / "verify.csv").read_text())))
     assert [(r["metric"], r["purpose"]) for r in rows] == [
-        ("previous_token", "own"), ("previous_token", "plain"), ("entropy", "plain"),
+        ("previous_token", "own"), ("previous_token", "transfer"), ("previous_token", "plain"),
+        ("entropy", "plain"),
     ]  # fmt: skip
     assert float(rows[0]["ratio"]) > 100
     assert float(rows[0]["ratio_low"]) > 50
     [document] = json.loads((out / "verify.json").read_text())
-    assert len(document["checks"]) == 3
+    assert len(document["checks"]) == 4
+    sentence = document["conclusions"]["previous_token"]["sentence"]
+    assert f"    {sentence}" in result.stdout.splitlines()
+    assert {r["conclusion"] for r in rows[:3]} == {sentence}
     assert document["provenance"]["tasks"]["second_copy_loss"]["n_prompts"] == 3
     page = (out / "verify.html").read_text()
     assert "<script" not in page
     assert "by<stander" not in page
     assert "by&lt;stander" in page
     assert "interp verify" in page
+    assert html.escape(sentence, quote=False) in page
 
     ran = []
     whole = Game._run
@@ -109,7 +118,7 @@ def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> N
     result = run(*args, "-q", "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]
-    assert told.startswith("    not checked on its own task")
+    assert told.startswith("    Not tested: not checked on its own task")
     assert "needle_loss" not in result.stdout
     assert "answers none of 3 needles" in (tmp_path / "verify.html").read_text()
     result = run(*args, "--csv")

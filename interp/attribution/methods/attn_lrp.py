@@ -31,5 +31,5 @@ def attn_lrp(example: Example) -> Scores:
 
     rules = Rules(norm="freeze", activation="identity", split=True)
     return gradients_under_rules(
-        example, rules, "complete up to bias, positional and softmax terms"
+        example, rules, "biases, positions, and relevance that softmaxes absorb or add"
     )

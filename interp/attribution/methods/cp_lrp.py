@@ -48,5 +48,5 @@ def cp_lrp(example: Example, *, activation: str = "gradient", gate: str = "half"
     return gradients_under_rules(
         example,
         rules,
-        "complete up to bias and positional terms and the nonlinearity of activations",
+        "biases, positions, and the nonlinearity of activations",
     )

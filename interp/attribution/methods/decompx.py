@@ -27,6 +27,4 @@ def decompx(example: Example) -> Scores:
     from interp.attribution.rules import Rules
 
     rules = Rules("freeze", norm="freeze", activation="identity", split=True)
-    return gradients_under_rules(
-        example, rules, "complete; the residual is the contribution of biases and positions"
-    )
+    return gradients_under_rules(example, rules, "biases and positions")

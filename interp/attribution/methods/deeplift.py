@@ -34,13 +34,11 @@ def deeplift(example: Example, *, baseline: str = "auto") -> Scores:
     Differences".
     """
     from interp.attribution.differences import from_reference
-    from interp.attribution.gradients import reads_linearly
+    from interp.attribution.gradients import NOT_LINEAR, reads_linearly
     from interp.attribution.methods.integrated_gradients import baseline_embeddings, usable
 
     baseline = usable(example) if baseline == "auto" else baseline
     scores, value, before = from_reference(example, baseline_embeddings(example, baseline))
-    promise = "complete; what is left is rounding"
-    if not reads_linearly(example):
-        promise = "none: the target itself is not linear in the model's output; use a logit"
-    notes = {"completeness": promise, "baseline": baseline, "baseline_value": before}
-    return Scores(scores, total=value - before, notes=notes)
+    notes = {"baseline": baseline, "baseline_value": before}
+    cause = "" if reads_linearly(example) else NOT_LINEAR
+    return Scores(scores, total=value - before, residual_cause=cause, notes=notes)

@@ -32,4 +32,4 @@ def gim(
     from interp.attribution.rules import Rules
 
     rules = Rules(temperature=temperature, norm=norm, split=split)  # type: ignore[arg-type]
-    return gradients_under_rules(example, rules, "none: the rules do not keep the value")
+    return gradients_under_rules(example, rules, "rules that do not keep the value")

@@ -23,5 +23,5 @@ def gradient_x_input(example: Example) -> Scores:
     from interp.attribution.gradients import gradients_under_rules
 
     return gradients_under_rules(
-        example, None, "only for a linear model without biases and positions"
+        example, None, "biases, positions, and all that is not linear in the embeddings"
     )

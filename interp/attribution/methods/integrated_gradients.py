@@ -66,12 +66,12 @@ def integrated_gradients(
         )
     scores = (mean.double() * way.double()).sum(-1)[0] / steps
     value, before = float(end.values[0]), float(first.values[0])
-    notes = {
-        "completeness": "as steps grow; more steps or another baseline make the residual smaller",
-        "baseline": baseline,
-        "baseline_value": before,
-    }
-    return Scores(scores.cpu().numpy(), total=value - before, notes=notes)
+    return Scores(
+        scores.cpu().numpy(),
+        total=value - before,
+        residual_cause=f"the {steps} steps of the path; take more, or another baseline",
+        notes={"baseline": baseline, "baseline_value": before},
+    )
 
 
 def baseline_embeddings(example: Example, kind: str) -> torch.Tensor:

@@ -82,7 +82,14 @@ def known_functions(model: Model, shots: int) -> dict[str, list[tuple[str, str, 
 
 
 def in_context_prompts(
-    model: Model, function: str, *, n: int = 24, shots: int = 5, seed: int = 0
+    model: Model,
+    function: str,
+    *,
+    n: int = 24,
+    shots: int = 5,
+    seed: int = 0,
+    shown: str = SHOWN,
+    asked: str = ASKED,
 ) -> InContext:
     """Make n prompts of a function, with the same words in both versions of a prompt.
 
@@ -92,6 +99,8 @@ def in_context_prompts(
         n: number of prompts.
         shots: examples before the question.
         seed: seed of the words and their order.
+        shown: form of an example, with {x} and {y}.
+        asked: form of the question, with {x}.
 
     Raises:
         UnknownName: there is no such function.
@@ -118,13 +127,13 @@ def in_context_prompts(
     parts: dict[str, list[tuple[int, ...]]] = {"ids": [], "shuffled": [], "bare": []}
     answers = []
     for _ in range(n):
-        *shown, (asked, _, token) = (rows[i] for i in rng.permutation(len(rows))[: shots + 1])
-        xs, ys = [x for x, *_ in shown], [y for _, y, _ in shown]
+        *given, (word, _, token) = (rows[i] for i in rng.permutation(len(rows))[: shots + 1])
+        xs, ys = [x for x, *_ in given], [y for _, y, _ in given]
         moved = [ys[(i + 1) % shots] for i in range(shots)]  # no answer stays where it is
         order = rng.permutation(shots)
         for name, labels in (("ids", ys), ("shuffled", moved), ("bare", [])):
             pairs = [(xs[i], labels[i]) for i in order] if labels else []
-            text = "".join(SHOWN.format(x=x, y=y) for x, y in pairs) + ASKED.format(x=asked)
+            text = "".join(shown.format(x=x, y=y) for x, y in pairs) + asked.format(x=word)
             ids = tuple(model.tokenizer(text)["input_ids"])
             if model.limit and len(ids) > model.limit:
                 raise PromptError(

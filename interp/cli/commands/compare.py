@@ -66,7 +66,8 @@ GROUP = "Between models"
 @click.option(
     "--match",
     type=click.Choice(["patterns", "ov", "qk"]),
-    help="Pair similar heads (see interp match) instead of those with the same layer and index.",
+    help="Pair similar heads (see interp match) instead of those with the same layer and index; "
+    "over all layers, if the models have different numbers of them.",
 )
 @comparison_options
 @loading_options
@@ -87,6 +88,10 @@ def compare(
     **options: Any,
 ) -> None:
     """Compare every head of model A with the same head of model B, on the same prompts.
+
+    The answer comes first: the roles that heads gained or lost, the heads that changed most over
+    all metrics, and the change of the loss on the prompts. Changes that may be chance are not
+    claimed.
 
     Differences are B minus A, with intervals over prompts and p corrected over all heads by Holm's
     (p_holm) and Benjamini and Hochberg's method (p_bh). Several models B are a group, such as
@@ -125,8 +130,16 @@ def compare(
 
 
 def text_of_differences(found: ModelDifferences, k: int) -> str:
-    """Format the heads that changed most, per metric, and what changed in their patterns."""
+    """Format the answer, what changed in patterns, and the largest differences per metric."""
     lines = [f"{found.provenance['model']} (B - A), {found.provenance['prompts']}"]
+    if found.answer is not None:
+        lines += [f"  {line}" for line in found.answer.lines(k)]
+    changed = found.pattern_changes()
+    if k and len(changed):
+        lines.append("  changed patterns, the query with the largest change per head:")
+        heads = changed.groupby(["stack", "head"], sort=False).first().reset_index()
+        rows = [_place(row) for row in heads.to_dict("records")]
+        lines.append(aligned_columns(rows, "    "))
     for metric in found.metrics:
         part = found[metric]
         unit = str(part.to_pandas()["unit"].iloc[0])
@@ -135,13 +148,6 @@ def text_of_differences(found: ModelDifferences, k: int) -> str:
         records = part.top(k).to_pandas().to_dict("records")
         rows += [_cells(row) for row in records]
         lines += [aligned_columns(rows, "    "), *("  " + x for x in interval_notes(records))]
-    changed = found.pattern_changes()
-    if k and len(changed):
-        lines.append("  changed patterns, the query with the largest change per head:")
-        heads = changed.groupby(["stack", "head"], sort=False).first().reset_index()
-        lines.append(
-            aligned_columns([_place(row) for row in heads.head(k).to_dict("records")], "    ")
-        )
     return "\n".join([*lines, ""])
 
 

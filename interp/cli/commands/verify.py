@@ -42,7 +42,10 @@ GROUP = "Causal"
     help="Metric whose top heads are checked, or several separated by commas; repeatable.",
 )
 @click.option(
-    "--top", default=3, show_default=True, type=click.IntRange(1), help="Number of heads to check."
+    "--top",
+    type=click.IntRange(1),
+    help="Number of heads to check, the first by --by; by default all heads with the role that the "
+    "metric decides, or three if no head has it.",
 )
 @click.option(
     "--by",
@@ -54,7 +57,7 @@ GROUP = "Causal"
 @click.option(
     "--random",
     "n_random",
-    default=100,
+    default=60,
     show_default=True,
     type=click.IntRange(1),
     metavar="N",
@@ -66,16 +69,18 @@ def verify(
     causal: Causal,
     sources: tuple[str, ...],
     metrics: tuple[str, ...],
-    top: int,
+    top: int | None,
     by: str,
     n_random: int,
 ) -> None:
-    """Ablate the top heads of a score in each MODEL, beside random heads of the same layers.
+    """Ablate the heads of a score in each MODEL, beside random heads of the same layers.
 
-    A score shows where heads attend; this tests whether they have an effect. It measures the task
-    associated with the metric (or --task) and the loss on plain text. A ratio of 1 and a large p
-    mean that these heads matter no more than others of their layers. Random heads of any layers are
-    reported as well. If a check is not conclusive, because the model does the task no better than
+    A score shows where heads attend; this tests whether they have an effect. All heads with the
+    role are ablated together, then each alone. It measures the task associated with the metric (or
+    --task), the same answers asked in another form, and the loss on plain text. The last line of a
+    metric says what was shown. A ratio of 1 and a large p mean that these heads matter no more than
+    others; random heads of any layers are reported as well, and how many of them hold the same
+    role. If a check is not conclusive, because the model does the task no better than
     chance or because too few sets exist for a small p, this is reported. Retrieval heads are
     checked on needles other than those scored, in the task of the score, unless the model answers
     none of them.
@@ -100,7 +105,7 @@ def verify(
         if causal.form is not None:  # rows have no column for it
             for metric, note in confirmed.notes.items():
                 causal.voice.note(f"{model.name}: {metric}: {note}")
-        return ModelOutcome(text=_text(confirmed), frame=confirmed.wide())
+        return ModelOutcome(text=verify_text(confirmed), frame=confirmed.wide())
 
     code = causal.run(sources, work)
     if causal.out is not None and found and code in (0, 1):
@@ -108,21 +113,22 @@ def verify(
     context.exit(code)
 
 
-def _text(confirmed: Confirmation) -> str:
+def verify_text(confirmed: Confirmation) -> str:
     """Format one model: the heads of each score, then the result of each task."""
     lines = [confirmed.checks[0].model]
-    seen = None
+    seen, last = None, {check.metric: check for check in confirmed}
     for check in confirmed:
         if check.metric != seen:
             lines.append(f"  {check.metric}: {', '.join(check.heads)}")
-            if check.metric in confirmed.notes:
-                lines.append(f"    {confirmed.notes[check.metric]}")
         seen = check.metric
         first, *rest = [*check.parts(), *check.doubts()]
-        lines.append(f"    {check.purpose:<5}  {first}")
-        lines += [f"           {line}" for line in rest]
-    checked = {check.metric for check in confirmed}
-    lines += [f"  {m}: {note}" for m, note in confirmed.notes.items() if m not in checked]
+        lines.append(f"    {check.purpose:<8}  {first}")
+        lines += [f"              {line}" for line in rest]
+        if check is last[check.metric]:
+            lines.append(f"    {confirmed.conclusions[check.metric].sentence}")
+    lines += [
+        f"  {m}: {confirmed.conclusions[m].sentence}" for m in confirmed.notes if m not in last
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -139,7 +145,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
     if path.exists():
         try:
             others = json.loads(read_bytes(path))
-            if not all("n_clusters" in row for d in others for row in d["checks"]):
+            if not all("conclusions" in d for d in others):
                 raise ValueError("its rows were written by an earlier version of interp")
             taken = {_of(d, row) for d in documents for row in d["checks"]}
             others = [

@@ -21,6 +21,12 @@ from interp.core.registry import METRICS
 from interp.core.result import Result
 from interp.core.statistics import benjamini_hochberg, holm
 from interp.core.table import HeadTable
+from interp.heads.between_models.answer import (
+    ComparisonAnswer,
+    HeadChange,
+    LossChange,
+    RoleChange,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +48,9 @@ class ModelDifferences(MetricRows, Result):
         per_prompt: the differences, averaged over the models of each group; NaN beyond the prompts
             of a metric, and in rows of weights.
         labels: cluster of each prompt, by metric; None where every prompt is its own cluster.
-        patterns: where the patterns of the heads with the largest differences changed most.
+        patterns: where the patterns of the heads that changed most differ.
+        answer: roles gained and lost, heads that changed most, and losses, of the whole comparison;
+            None for differences without models.
         provenance: both sides, the prompts, and how heads were paired.
         p_holm: p of each row, corrected over all rows by Holm's method, also after `top`.
         p_bh: p of each row, adjusted over all rows by Benjamini and Hochberg's method.
@@ -52,12 +60,14 @@ class ModelDifferences(MetricRows, Result):
     per_prompt: Float[np.ndarray, "row prompt"]
     labels: Mapping[str, tuple[str, ...] | None]
     patterns: tuple[Mapping[str, Any], ...] = ()
+    answer: ComparisonAnswer | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     p_holm: tuple[float, ...] | None = None
     p_bh: tuple[float, ...] | None = None
     _per_row = ("rows", "per_prompt", "p_holm", "p_bh")
     _units = ("stack", "layer", "head")
     _by = "abs"
+    _holds = (ComparisonAnswer, RoleChange, HeadChange, LossChange)
 
     def __post_init__(self) -> None:
         if self.p_holm is None or self.p_bh is None:
@@ -180,6 +190,8 @@ class ModelDifferences(MetricRows, Result):
         """Write a self-contained page: head maps, largest differences, changed patterns, rows."""
         name = title or f"{self.provenance.get('model', 'Models')}: differences of heads"
         parts: list[tuple[Any, ...]] = []
+        if self.answer is not None:
+            parts.append(("What changed", *self.answer.lines()))
         for i, metric in enumerate(self.metrics):
             part = self[metric]
             shown = [behind("Result.svg")(part.plot(metric))] if i else []
@@ -209,7 +221,8 @@ class ModelDifferences(MetricRows, Result):
     def __repr__(self) -> str:
         found = sum(p < 0.05 for p in self.p_holm or ())
         head = f"ModelDifferences ({self.provenance.get('model', 'B - A')}): {len(self)} rows, "
-        return f"{head}{found} with p_holm below 0.05"
+        told = f"{head}{found} with p_holm below 0.05"
+        return told if self.answer is None else "\n".join([told, *self.answer.lines()])
 
 
 def _freedom(parts: list[tuple[float, float]]) -> float:

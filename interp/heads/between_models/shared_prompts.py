@@ -84,6 +84,11 @@ class SharedPrompts:
         return "" if self._first is None else self._first[2].hash
 
     @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """Label of each prompt, if prompts share something."""
+        return None if self._first is None else self._first[2].clusters
+
+    @property
     def design(self) -> str:
         """Description of the prompts."""
         told = "" if self._first is None else self._first[2].design

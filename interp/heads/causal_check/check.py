@@ -12,6 +12,7 @@ chance.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,10 +24,18 @@ from interp.causal.task import Task
 from interp.core.errors import OptionError
 from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
-from interp.heads.causal_check.result import CausalCheck, Confirmation
-from interp.heads.causal_check.sets import Chosen, anywhere, chosen_heads, judged, matched_sets
+from interp.heads.causal_check.one_check import CausalCheck
+from interp.heads.causal_check.result import Confirmation
+from interp.heads.causal_check.sets import (
+    Chosen,
+    chosen_heads,
+    compared_sets,
+    held_role,
+    judged,
+)
 from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.declaration import bound
+from interp.heads.roles.decide import roles
 from interp.heads.scoring import score
 from interp.model.content import model_provenance
 from interp.model.given import takes_model
@@ -34,7 +43,7 @@ from interp.model.given import takes_model
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-N_RANDOM = 100
+N_RANDOM = 60
 
 
 @takes_model
@@ -57,14 +66,17 @@ def confirm(
     announce: Callable[[Any], None] | None = None,
     **options: Any,
 ) -> Confirmation:
-    """Ablate the top heads of each score, beside random sets of the same size and layers.
+    """Ablate the heads of each score, together and one by one, beside random sets of heads.
+
+    `conclusions` of the result says what was shown, in one sentence per score.
 
     Args:
         model: the model whose heads are ablated.
         scores: a table of head scores (every metric in it), names of metrics (scored here), or a
             mapping of names to heads, such as `{"my heads": ["L5H1", "L5H5"]}`.
-        k: number of heads of each score that are ablated together; not needed where heads are
-            given.
+        k: number of heads of each score that are ablated together; by default all heads with the
+            role that the score decides (`interp.roles`), or three if no head has it. Not needed
+            where heads are given.
         task: the measured task; by default the task of that kind of head (see
             `interp.heads.causal_check.tasks.own_task`).
         plain: a second task that shows general damage; by default the loss on plain text.
@@ -85,7 +97,12 @@ def confirm(
             max_tokens, ...
 
     Random sets are drawn from all heads (of the layers, or of the model), the top ones included,
-    because only then is the rank of the top set uniform under the null hypothesis.
+    because then is the rank of the top set uniform under the null hypothesis. The result gives
+    the mean number of their heads that hold the same role: beside such sets a redundant role has a
+    large p, and the conclusion says so.
+
+    Heads count as needed only if the same holds for the same answers asked in another form (purpose
+    "transfer"; see `interp.heads.causal_check.tasks.OTHER_FORM`), if the task has one.
 
     A retrieval score is checked on needles other than those scored, in the task of the score. If
     the model answers none of them, this check is omitted and `Confirmation.notes` gives the reason.
@@ -98,7 +115,7 @@ def confirm(
 
     Unit: of the task.
 
-    Cost: One forward pass per random set; 100 of them or as many as there are.
+    Cost: One forward pass per random set; 60 of each kind and task, or as many as there are.
 
     Null: random sets of as many heads in the same layers.
 
@@ -119,60 +136,106 @@ def confirm(
         )
     table = _table(model, scores, seed)
     names = list(table) if isinstance(table, Mapping) else list(table.metrics)
-    tasks: dict[str, tuple[Task, str, list[str]]] = {}
     sizes = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
-    plain = plain or plain_task(model, seed=seed + HELD_OUT, **sizes)
-    notes: dict[str, str] = {}
+    plan = _Plan(plain=plain or plain_task(model, seed=seed + HELD_OUT, **sizes))
+    assigned = None if isinstance(table, Mapping) else roles(table)
     for name in names:
         reason = _nothing_scored(table, model, name)
         if reason is not None:
-            notes[name] = reason
-            continue
-        try:
-            own = task or own_task(
-                model, name, seed=seed, scored=_scored(table, model, name), **sizes
-            )
-        except Unanswered as error:
-            notes[name] = f"not checked on its own task: {error}, so no head can be necessary"
-            own = None
-        for each, purpose in ((own, "given" if task else "own"), (plain, "plain")):
-            if each is None:
-                continue
-            mine = tasks.setdefault(each.hash, (each, purpose, []))[2]
-            if name not in mine:
-                mine.append(name)
-    if not tasks:
-        raise OptionError("; ".join(f"{name}: {why}" for name, why in notes.items()))
+            plan.notes[name] = reason
+        elif task is not None:
+            plan.one_form[name] = "the task was given"
+            plan.add(name, (task, "given"))
+        else:
+            _add_own(plan, model, name, seed, _scored(table, model, name), sizes)
+    if not plan.tasks:
+        raise OptionError("; ".join(f"{name}: {why}" for name, why in plan.notes.items()))
     checks: list[CausalCheck] = []
     about: dict[str, Any] = {}
-    for each, purpose, mine in tasks.values():
+    for each, purpose, every in plan.tasks.values():
+        mine = [name for name in every if purpose != "transfer" or name not in plan.notes]
+        if not mine:
+            continue
         game = _game_or_reason(model, each, purpose, kind=kind, seed=seed, **options)
         if isinstance(game, str):
-            notes |= dict.fromkeys(mine, game)
+            missing = plan.one_form if purpose == "transfer" else plan.notes
+            missing.update(dict.fromkeys(mine, game))
             continue
-        picked = [chosen_heads(game, table, name, k, by) for name in mine]
-        sets = [matched_sets(game, p, n_random, seed) for p in picked]
-        free = [anywhere(game, p, n_random, seed) for p in picked]
-        compared = list(zip(picked, sets, free, strict=True))
-        values = _values(
-            game, [g for p, s, f in compared for g in (p, *s.sets, *f.sets)], progress, announce
-        )
+        compared = []
+        for name in mine:
+            held = held_role(game, assigned, name)
+            top = chosen_heads(game, table, name, k, by, held)
+            compared.append(compared_sets(game, top, held, n_random, seed, purpose != "transfer"))
+        values = _values(game, [x for c in compared for x in c.every], progress, announce)
         at = 0
-        for p, s, f in compared:
-            rows = values[at : at + 1 + len(s.sets) + len(f.sets)]
+        for one in compared:
+            rows = values[at : at + len(one.every)]
             at += len(rows)
-            same = _chosen_on(table, model, p.name) == each.about()["prompts_hash"]
+            same = _chosen_on(table, model, one.top.name) == each.about()["prompts_hash"]
             checks.append(
-                judged(game, purpose, p, s, f, rows, level=level, seed=seed, same_prompts=same)
+                judged(game, purpose, one, rows, level=level, seed=seed, same_prompts=same)
             )
         about[each.name] = game.about()
     order = {name: at for at, name in enumerate(names)}
-    checks.sort(key=lambda c: (order[c.metric], c.purpose == "plain"))
+    last = ("transfer", "plain")
+    checks.sort(key=lambda c: (order[c.metric], last.index(c.purpose) if c.purpose in last else -1))
     made = model_provenance(model) | {
         "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
-        "tasks": about, "notes": notes, "made_by": "interp.heads.causal_check.check",
+        "tasks": about, "notes": plan.notes, "transfer_notes": plan.one_form,
+        "made_by": "interp.heads.causal_check.check",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
+
+
+@dataclass
+class _Plan:
+    """Tasks with the scores that are checked on them, and why a score lacks a task.
+
+    Args:
+        plain: the task of general damage, on which every score is checked.
+        tasks: task, purpose and scores, by the hash of the task.
+        notes: why a score is not checked on its own task.
+        one_form: why a score is not checked in another form of its task.
+    """
+
+    plain: Task
+    tasks: dict[str, tuple[Task, str, list[str]]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    one_form: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, *tasks: tuple[Task | None, str]) -> None:
+        """Add the tasks of one score, and the plain one."""
+        for task, purpose in (*tasks, (self.plain, "plain")):
+            if task is None:
+                continue
+            mine = self.tasks.setdefault(task.hash, (task, purpose, []))[2]
+            if name not in mine:
+                mine.append(name)
+
+
+def _add_own(
+    plan: _Plan,
+    model: Model,
+    name: str,
+    seed: int,
+    scored: Mapping[str, Any],
+    sizes: Mapping[str, Any],
+) -> None:
+    """Add the task of a score and its other form, or the reasons why there are none."""
+    own: Task | None = None
+    other: Task | None = None
+    try:
+        own = own_task(model, name, seed=seed, scored=scored, **sizes)
+    except Unanswered as error:
+        plan.notes[name] = f"not checked on its own task: {error}, so no head can be necessary"
+    if own is None:
+        plan.one_form[name] = "the score has no task of its own"
+    else:
+        try:
+            other = own_task(model, name, seed=seed, scored=scored, transfer=True, **sizes)
+        except Unanswered as error:
+            plan.one_form[name] = str(error)
+    plan.add(name, (own, "own"), (other, "transfer"))
 
 
 def _game_or_reason(model: Model, task: Task, purpose: str, **options: Any) -> Game | str:
@@ -180,7 +243,7 @@ def _game_or_reason(model: Model, task: Task, purpose: str, **options: Any) -> G
     try:
         game = Game(model, task, **options)
     except OptionError as error:  # wrong options are refused by the plain task too
-        if purpose != "own":
+        if purpose not in ("own", "transfer"):
             raise
         return f"not checked on its own task: {error}"
     refused = "" if purpose == "plain" else _at_chance(game)

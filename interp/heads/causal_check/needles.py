@@ -55,12 +55,7 @@ def needle_task(
     seed = scored.get("seed", seed)
     answer = scored.get("answer", ANSWER)
     length: int = scored.get("longest", LONGEST) if longest is None else longest
-    task = scored.get("task", "auto")
-    if task == "auto":
-        chosen, tried = chosen_task(model, seed, (length, length, 1), answer)
-        if chosen is None:
-            raise Unanswered(f"the model answers no needle ({', '.join(map(str, tried))})")
-        task = chosen
+    task = _kind(model, seed, scored, length, answer)
     found = _others(model, seed, task, scored.get("needles", NEEDLES), n, length, answer)
     if not count_answered(model, found):
         raise Unanswered(
@@ -69,6 +64,50 @@ def needle_task(
     prompts = Prompts(tuple(x.prompt + x.answer for x in found), f"needles of the task {task}")
     at = [range(len(x.prompt), len(x.prompt) + len(x.answer)) for x in found]
     return loss(model, prompts, at, name=f"needle_loss ({Path(task).name})")
+
+
+def other_needles(
+    model: Model,
+    *,
+    longest: int | None = None,
+    seed: int = 0,
+    scored: Mapping[str, Any] | None = None,
+    **sizes: int,
+) -> Task:
+    """Return the loss on the answers of needles of another kind than those of `needle_task`.
+
+    Raises:
+        Unanswered: the model answers no needle of another kind.
+    """
+    scored = scored or {}
+    length: int = scored.get("longest", LONGEST) if longest is None else longest
+    first = scored.get("seed", seed)
+    own = _kind(model, first, scored, length, scored.get("answer", ANSWER))
+    for kind in ("ids", *(() if model.tokenizer is None else OF_SENTENCES)):
+        if kind == own:
+            continue
+        try:
+            return needle_task(
+                model, longest=longest, seed=seed, scored={**scored, "task": kind}, **sizes
+            )
+        except Unanswered:  # the next kind may be answered
+            continue
+    raise Unanswered("the model answers no needle of another kind")
+
+
+def _kind(model: Model, seed: int, scored: Mapping[str, Any], length: int, answer: int) -> str:
+    """Return the kind of needles of a score, or the one that the model answers best.
+
+    Raises:
+        Unanswered: the model answers no needle of any kind.
+    """
+    task = str(scored.get("task", "auto"))
+    if task != "auto":
+        return task
+    chosen, tried = chosen_task(model, seed, (length, length, 1), answer)
+    if chosen is None:
+        raise Unanswered(f"the model answers no needle ({', '.join(map(str, tried))})")
+    return chosen
 
 
 def _others(

@@ -21,14 +21,19 @@ from interp.core.statistics import (
     redraw_counts,
     tails_of,
 )
-from interp.heads.causal_check.result import CausalCheck
+from interp.heads.causal_check.one_check import MOST_ALONE, CausalCheck
+from interp.heads.roles.decide import base_name
+from interp.heads.roles.declared import ROLES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from interp.causal.game.game import Game
+    from interp.heads.roles.result import HeadRoles
 
 ORDERS = ("score", "lowest", "null")
+TOP = 3
+"""Heads of a score that are ablated if no head has the role that the score decides."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,82 @@ class Matched:
         return len(self.sets) == self.possible
 
 
-def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> Chosen:
-    """Return the heads of one score that are ablated.
+@dataclass(frozen=True)
+class RoleHolders:
+    """Players of a game that hold the role which a score decides; none if it decides no role."""
+
+    role: str = ""
+    players: frozenset[int] = frozenset()
+
+
+def held_role(game: Game, assigned: HeadRoles | None, name: str) -> RoleHolders:
+    """Return the heads with the role that a metric decides; none without roles."""
+    metric = base_name(name)
+    if assigned is None:
+        return RoleHolders()
+    for role in ROLES:
+        if any(need.decides and need.metric == metric for need in role.needs):
+            holders = [x for x in assigned.assigned if role.id in x.roles]
+            found = {(x.stack, x.layer, x.head) for x in holders}
+            places = _places(game).items()
+            return RoleHolders(role.noun, frozenset(p for p, at in places if at in found))
+    return RoleHolders()
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The ablated set of a score with all sets that it is compared with.
+
+    Args:
+        top: the set of the score.
+        others: random sets of the same layers.
+        free: random sets of any layers.
+        alone: each head of the set alone.
+        held: the heads with the role that the score decides.
+    """
+
+    top: Chosen
+    others: Matched
+    free: Matched
+    alone: tuple[Chosen, ...]
+    held: RoleHolders
+
+    @property
+    def every(self) -> tuple[Chosen, ...]:
+        """All sets, in the order of the fields."""
+        return (self.top, *self.others.sets, *self.free.sets, *self.alone)
+
+
+def compared_sets(
+    game: Game, top: Chosen, held: RoleHolders, n: int, seed: int, one_by_one: bool
+) -> Compared:
+    """Draw the sets of heads that the set of a score is compared with.
 
     Raises:
-        OptionError: k is missing or exceeds the number of heads with a score.
+        OptionError: the heads are all players of the game, so that no other set exists, and they
+            are not all those with a role.
+    """
+    if len(top.players) == len(game) and held.players != frozenset(top.players):
+        raise OptionError(
+            f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
+            f"the model, so no other set exists; lower k"
+        )
+    single = one_by_one and 1 < len(top.players) <= MOST_ALONE
+    alone = tuple(Chosen("alone", (player,)) for player in top.players) if single else ()
+    others = matched_sets(game, top, n, seed)
+    return Compared(top, others, anywhere(game, top, n, seed), alone, held)
+
+
+def chosen_heads(
+    game: Game, table: Any, name: str, k: int | None, by: str, held: RoleHolders
+) -> Chosen:
+    """Return the heads of one score that are ablated.
+
+    Without k these are all heads with the role that the score decides, or the first `TOP` where no
+    head has one or another order is asked for.
+
+    Raises:
+        OptionError: k exceeds the number of heads with a score.
         UnknownName: the order does not exist.
     """
     if isinstance(table, Mapping):
@@ -71,7 +147,9 @@ def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> C
         return Chosen(name, tuple(sorted(found)))
     if by not in ORDERS:
         raise UnknownName("order", by, ORDERS)
-    if k is None or k < 1:
+    if k is None and by == "score" and held.players:
+        return Chosen(name, tuple(sorted(held.players)))
+    if k is not None and k < 1:
         raise OptionError(
             f"k={k} is not valid: k is the number of heads ablated together, at least 1"
         )
@@ -81,6 +159,8 @@ def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> C
     keys = zip(rows["stack"], rows["layer"], rows["head"], strict=True)
     scored = {key: v for key, v in zip(keys, value.tolist(), strict=True) if not math.isnan(v)}
     players = {p: scored[at] for p, at in _places(game).items() if at in scored}
+    if k is None:
+        k = max(min(TOP, len(players) - 1), 1)
     if k > len(players):
         raise OptionError(f"{name}: k={k} exceeds the {len(players)} heads with a score; lower k")
     best = sorted(players, key=lambda p: (-players[p], p))[:k]
@@ -88,16 +168,7 @@ def chosen_heads(game: Game, table: Any, name: str, k: int | None, by: str) -> C
 
 
 def matched_sets(game: Game, top: Chosen, n: int, seed: int) -> Matched:
-    """Draw up to n different sets with as many heads in each layer, none equal to the top set.
-
-    Raises:
-        OptionError: the top heads are all players of the game, so no other set exists.
-    """
-    if len(top.players) == len(game):
-        raise OptionError(
-            f"{top.name}: the {len(top.players)} top heads are all heads of their layers and of "
-            f"the model, so no other set exists; lower k"
-        )
+    """Draw up to n different sets with as many heads in each layer, none equal to the top set."""
     layers: list[tuple[list[int], int]] = []
     for index in game.players.member.values():
         here = sorted({int(i) for i in index if i >= 0})
@@ -133,9 +204,7 @@ def _drawn(groups: list[tuple[list[int], int]], top: Chosen, n: int, seed: int) 
 def judged(
     game: Game,
     purpose: str,
-    top: Chosen,
-    others: Matched,
-    free: Matched,
+    compared: Compared,
     values: Tensor,
     *,
     level: float,
@@ -146,17 +215,17 @@ def judged(
 
     Args:
         game: the game whose players were ablated.
-        purpose: "own", "plain" or "given"; see `CausalCheck`.
-        top: the top set.
-        others: random sets of the same layers.
-        free: random sets of any layers.
-        values: task values of the top set, then of both kinds of random sets, in that order.
+        purpose: "own", "transfer", "plain" or "given"; see `CausalCheck`.
+        compared: the top set and the sets beside it.
+        values: task values of all sets, in the order of `Compared.every`.
         level: level of the confidence intervals.
         seed: seed of the bootstrap.
         same_prompts: True if the heads were chosen on these prompts.
     """
+    top, others, free, held = compared.top, compared.others, compared.free, compared.held
     worse = -1.0 if game.task.higher_is_better else 1.0
-    clean, every = game.clean.numpy(), values.numpy()
+    singles = len(values) - len(compared.alone)
+    clean, every, each = game.clean.numpy(), values[:singles].numpy(), values[singles:].numpy()
     rows = every[: 1 + len(others.sets)]
     apart = every[1 + len(others.sets) :]
     damage = worse * (every.mean(1) - clean.mean())
@@ -165,7 +234,7 @@ def judged(
     middle, low, high = _middle(rows[1:], tails)
     any_middle, any_low, any_high = _middle(apart, tails)
     point = _compared(rows.mean(1)[:1], np.array([middle]), clean.mean())
-    drawn = _redrawn(rows, clean, seed, game.task.clusters, sets=not others.all_of_them)
+    drawn = _redrawn(rows, clean, seed, game.task.clusters, worse, sets=not others.all_of_them)
     edges = {name: _edges(x, tails) for name, x in drawn.items()}
     rank = 1 + int((damage[1 : len(rows)] >= damage[0]).sum())
     any_rank = 1 + int((damage[len(rows) :] >= damage[0]).sum())
@@ -189,7 +258,19 @@ def judged(
         any_least_p=1 / (1 + len(free.sets)), n_any=len(free.sets), n_any_possible=free.possible,
         n_prompts=rows.shape[1], same_prompts=same_prompts,
         n_clusters=cluster_count(rows.shape[1], game.task.clusters),
+        alone=tuple(each.mean(1).tolist()),
+        alone_sem=tuple(standard_error(each - clean, game.task.clusters).tolist()),
+        role=held.role, holders=len(held.players),
+        holding=len(held.players & set(top.players)), shared=_shared(others, held),
+        any_shared=_shared(free, held),
     )  # fmt: skip
+
+
+def _shared(sets: Matched, held: RoleHolders) -> float:
+    """Return the mean number of heads with the role in a set; NaN without sets or role."""
+    if not sets.sets or not held.players:
+        return math.nan
+    return float(np.mean([len(held.players & set(one.players)) for one in sets.sets]))
 
 
 def _middle(rows: np.ndarray, tails: tuple[float, float]) -> tuple[float, float, float]:
@@ -214,21 +295,27 @@ def _redrawn(
     clean: np.ndarray,
     seed: int,
     clusters: Sequence[str] | None,
+    worse: float,
     *,
     sets: bool,
 ) -> dict[str, np.ndarray]:
+    """Return bootstrap draws of the comparisons and of the damage; NaN for a single cluster."""
+    names = ("difference", "ratio", "times_clean")
     which = numbered(rows.shape[1], clusters)
     n = int(which.max()) + 1
-    if n < 2 or len(rows) < 2:
-        return {name: np.full(1, math.nan) for name in ("difference", "ratio", "times_clean")}
+    if n < 2:
+        return {name: np.full(1, math.nan) for name in (*names, "damage")}
     rng = np.random.default_rng([seed, 1])
     weight = draw_weights(redraw_counts(n, DRAWS, rng), which)
-    means = rows @ weight.T  # [set, draw]
+    means, before = rows @ weight.T, weight @ clean  # [set, draw], [draw]
+    damage = {"damage": worse * (means[0] - before)}
+    if len(rows) < 2:
+        return {name: np.full(1, math.nan) for name in names} | damage
     random = means[1:]
     if sets:  # the sets are resampled too, unless every possible set was run
         which = redraw_columns(len(random), DRAWS, rng)
         random = np.take_along_axis(random, which, axis=0)
-    return _compared(means[0], np.median(random, axis=0), weight @ clean)
+    return _compared(means[0], np.median(random, axis=0), before) | damage
 
 
 def _edges(x: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:

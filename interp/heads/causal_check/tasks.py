@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +19,11 @@ from interp.causal.steering.in_context import in_context_prompts, known_function
 from interp.causal.task import Task
 from interp.core.doors import behind
 from interp.core.errors import PromptError
-from interp.core.prompts import Prompts
+from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.core.text_file import read_lines
-from interp.heads.causal_check.needles import Unanswered, needle_task
+from interp.heads.causal_check.needles import Unanswered, needle_task, other_needles
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
 from interp.heads.outliers.prompts import random_tokens
 
@@ -40,6 +42,7 @@ def own_task(
     *,
     seed: int = 0,
     scored: Mapping[str, Any] | None = None,
+    transfer: bool = False,
     **sizes: int,
 ) -> Task | None:
     """Return the task associated with this kind of head; None if none is declared.
@@ -49,12 +52,14 @@ def own_task(
         metric: name of the metric.
         seed: seed of the scores; the task draws different prompts.
         scored: options and seed of the score; a needle task uses the same ones.
+        transfer: ask for the same answers in another form; see `OTHER_FORM`.
         sizes: number of prompts (`n`) and maximum tokens per prompt (`longest`), in place of the
             task's defaults.
 
     Raises:
         Unanswered: the model answers no needle, so no head can be necessary to retrieve it; or the
-            task cannot be made for this model, as where its tokenizer splits the words.
+            task cannot be made for this model, as where its tokenizer splits the words; or it has
+            no other form.
     """
     name = stated_task(metric)
     if not name or name.startswith(NONE):
@@ -62,13 +67,23 @@ def own_task(
     if name == OF_OPTION:
         name = str((scored or {}).get("task", METRICS[without_options(metric)].options["task"][0]))
     if name == "needles":
-        return needle_task(model, seed=seed, scored=scored, **sizes)
+        make = other_needles if transfer else needle_task
+        return make(model, seed=seed, scored=scored, **sizes)
     make = MADE_HERE.get(name)
     if make is not None:
-        return make(model, seed=seed + HELD_OUT, **sizes)
-    n = {"n": sizes["n"]} if "n" in sizes else {}
+        made = OTHER_FORM.get(name) if transfer else make
+        if made is None:
+            raise Unanswered(f"the task {name} has one form")
+        return made(model, seed=seed + HELD_OUT, **sizes)
+    n: dict[str, Any] = {"n": sizes["n"]} if "n" in sizes else {}
+    first, held_out = behind("templates")(name)
+    if transfer and not held_out:
+        raise Unanswered(f"the task {name} has one wording")
+    if held_out:
+        n["templates"] = held_out if transfer else first
     try:
-        return behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
+        found = behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
+        return replace(found, name=f"{found.name} (other wordings)") if transfer else found
     except PromptError as error:
         raise Unanswered(f"the task {name} cannot be made for this model: {error}") from error
 
@@ -114,7 +129,12 @@ def after_delimiters(
 
 
 def in_context(
-    model: Model, *, n: int = PLAIN_PROMPTS, longest: int | None = None, seed: int = 0
+    model: Model,
+    *,
+    n: int = PLAIN_PROMPTS,
+    longest: int | None = None,
+    seed: int = 0,
+    form: Mapping[str, str] = MappingProxyType({}),
 ) -> Task:
     """Return the probability of the answers of functions that examples show.
 
@@ -125,7 +145,9 @@ def in_context(
     if not functions:
         raise Unanswered(f"the tokenizer of {model.name} has no function whose words are one token")
     each = -(-n // len(functions))
-    given = [in_context_prompts(model, f, n=each, shots=SHOTS, seed=seed) for f in functions]
+    given = [
+        in_context_prompts(model, f, n=each, shots=SHOTS, seed=seed, **form) for f in functions
+    ]
     ids = tuple(x for one in given for x in one.ids)[:n]
     labels = tuple(one.function for one in given for _ in one.ids)[:n]
     answers = [x for one in given for x in one.answers][:n]
@@ -133,6 +155,37 @@ def in_context(
     return answer_probability(model, prompts, answers, name="in_context")
 
 
+def repeated_pairs(
+    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = 24, seed: int = 0
+) -> Task:
+    """Return the loss on the second token of pairs that return in another order.
+
+    The prompt is `[BOS] a b c d ... | c d a b ...`: the answer to each first token of a pair is
+    what followed it before, as in `repeats_task`, but no longer run of tokens returns, and the
+    distance changes from pair to pair.
+    """
+    copies = repeats(model, n=n, longest=longest, seed=seed)
+    rng = np.random.default_rng([seed, 44])
+    first = int(bos_id(model) is not None)
+    prompts, at = [], []
+    for ids in copies.ids:
+        period = (len(ids) - first) // 2 // 2 * 2
+        start = ids[first : first + period]
+        order = 2 * rng.permutation(period // 2)
+        prompts.append((*ids[:first], *start, *(start[i + j] for i in order for j in (0, 1))))
+        at.append(range(first + period + 1, first + 2 * period, 2))
+    given = Prompts(tuple(prompts), "random pairs in another order", clusters=copies.clusters)
+    return loss(model, given, at, name="repeated_pairs_loss")
+
+
+_ARROWS = {"shown": "{x} -> {y}\n", "asked": "{x} ->"}
+OTHER_FORM: dict[str, Callable[..., Task]] = {
+    "repeats": repeated_pairs, "in_context": partial(in_context, form=_ARROWS),
+}  # fmt: skip
+"""Tasks that ask for the same answers in another form, by the name that a metric declares.
+
+Needles are asked in another of their kinds, and contrast tasks in wordings that are held out.
+"""
 # By the name that a metric declares; other names are contrast tasks of `interp circuit`.
 MADE_HERE: dict[str, Callable[..., Task]] = {
     "repeats": repeats_task, "needles": needle_task, "after_delimiters": after_delimiters,

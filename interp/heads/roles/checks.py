@@ -10,7 +10,8 @@ from interp.core.columns import score_text, with_error
 from interp.core.head import Head
 from interp.core.statistics import holm
 from interp.core.table import HeadTable
-from interp.heads.causal_check.result import CausalCheck
+from interp.heads.causal_check.conclusion import Conclusion
+from interp.heads.causal_check.one_check import CausalCheck
 from interp.heads.roles.declaration import NOTHING, Role
 from interp.heads.roles.result import Evidence
 from interp.heads.special import LEVEL
@@ -32,55 +33,45 @@ def verdicts(
     it used.
     """
     found: dict[_Place, list[Evidence]] = {}
-    rows = [c for one in checks if not isinstance(one, HeadTable) for c in one if c.model == model]
+    rows = [
+        (c, one.conclusions[c.metric])
+        for one in checks if not isinstance(one, HeadTable) for c in one if c.model == model
+    ]  # fmt: skip
     for place, one in [*_of_sets(rows, declared), *_of_ablations(model, checks, declared)]:
         found.setdefault(place, []).append(one)
     return found
 
 
 def _of_sets(
-    checks: Sequence[CausalCheck], declared: Sequence[Role]
+    checks: Sequence[tuple[CausalCheck, Conclusion]], declared: Sequence[Role]
 ) -> Iterator[tuple[_Place, Evidence]]:
     """Yield what checks of the top heads of a score say."""
     import numpy as np
 
-    own = [c for c in checks if c.purpose == "own"]
-    usable = [(c, p) for c in own if (p := _usable_p(c)) is not None]
-    corrected = holm(np.array([p for _, p in usable])) if usable else []
-    for (check, p), p_holm in zip(usable, corrected, strict=True):
+    own = [(c, told) for c, told in checks if c.purpose == "own" and not c.at_chance]
+    usable = [(c, told, c.controls.p) for c, told in own if c.controls is not None]
+    corrected = holm(np.array([p for *_, p in usable])) if usable else []
+    for (check, told, p), p_holm in zip(usable, corrected, strict=True):
         for role in declared:
             if not any(
                 n.metric == check.metric.partition(":")[0] and n.decides for n in role.needs
             ):
                 continue
-            kind = "confirms" if p_holm <= LEVEL else ""
-            if not kind and role.causal and p >= _HALF:
+            kind = "confirms" if told.verdict == "needed" and p_holm <= LEVEL else ""
+            # beside sets that share the role a large p says that it is redundant
+            apart = check.whole or check.holders == 0
+            if role.causal and (told.verdict == "not needed" or (p >= _HALF and apart)):
                 kind = "contradicts"
             if not kind:
                 continue
-            heads = ", ".join(check.heads)
-            more = "more" if kind == "confirms" else "no more"
-            text = (
-                f"Ablating {heads} changes {check.task} from {score_text(check.clean)} to "
-                f"{score_text(check.out)} {check.unit}, {more} than random sets of as many heads "
-                f"(p {p:.1g})."
-            )
             for name in check.heads:
                 head = Head.parse(name)
                 place = (head.stack or "decoder", head.layer, head.head)
                 yield place, Evidence(
-                    role.id, text, f"check of {check.metric}", p=float(p), n=check.n_prompts,
-                    clusters=check.n_clusters, unit=check.unit, kind=kind, size=0.0,
+                    role.id, told.sentence, f"check of {check.metric}", p=float(p),
+                    n=check.n_prompts, clusters=check.n_clusters, unit=check.unit, kind=kind,
+                    size=0.0,
                 )  # fmt: skip
-
-
-def _usable_p(check: CausalCheck) -> float | None:
-    """Return the p of a check that could have shown an effect; None if it could not."""
-    if check.at_chance:
-        return None
-    if check.n_random and check.least_p <= LEVEL:
-        return check.p
-    return check.any_p if check.any_least_p <= LEVEL else None
 
 
 def _of_ablations(

@@ -10,8 +10,8 @@ from interp.heads.special import APART, HALF, LEVEL
 ENDS = {"high": "above", "low": "below"}
 NOTHING = 1e-3  # an ablation effect below this share of the largest effect of any head is none
 CONTRADICTED = (
-    "A causal check contradicts it: ablating the head and others like it does no more damage to "
-    "their own task than half of the random sets of heads, or the interval of the head's own "
+    "A causal check contradicts it: ablating all heads of the role does no damage to their own "
+    "task, or no more than half of the random sets of heads, or the interval of the head's own "
     f"ablation effect lies within {NOTHING:.1%} of the largest effect of any head."
 )
 

@@ -41,10 +41,14 @@ def difference_part(found: ModelDifferences) -> FoundPart:
     ]
     name = _name(found)
     text = (
-        f"{len(changed)} of {len(frame)} scores differ (p below {LEVEL:g}, corrected by Holm): "
-        f"{'; '.join(told)}{' and others' if len(changed) > len(told) else ''}."
-        if len(changed)
-        else f"No score differs significantly among {len(frame)} (p corrected by Holm)."
+        found.answer.sentence
+        if found.answer is not None
+        else (
+            f"{len(changed)} of {len(frame)} scores differ (p below {LEVEL:g}, corrected by Holm): "
+            f"{'; '.join(told)}{' and others' if len(changed) > len(told) else ''}."
+            if len(changed)
+            else f"No score differs significantly among {len(frame)} (p corrected by Holm)."
+        )
     )
     part: Any = {
         "id": "", "kind": "comparison", "title": f"What changed: {name}", "text": text,

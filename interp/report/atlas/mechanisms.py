@@ -191,17 +191,16 @@ def check_parts(found: Confirmation) -> list[FoundPart]:
     for model in dict.fromkeys(check.model for check in found.checks):
         mine = [check for check in found.checks if check.model == model]
         heads = list(dict.fromkeys(name for check in mine for name in check.heads))
-        said = [f"{c.metric} ({', '.join(c.heads)}): {c.parts()[0]}, p {c.p:.2g}." for c in mine]
-        doubts = list(dict.fromkeys(doubt for check in mine for doubt in check.doubts()))
+        said = {m: found.conclusions[m].sentence for m in dict.fromkeys(c.metric for c in mine)}
         frame: Any = found.to_pandas()
         part: Any = {
             "id": "", "kind": "check", "title": "Do the heads that score high matter?",
-            "text": " ".join([*said[:3], *doubts[:2]]), "heads": heads,
+            "text": " ".join(f"{m}: {x}" for m, x in said.items()), "heads": heads,
             **frame_rows(frame[frame["model"] == model], ("model", "any_rank", "rank")),
             "provenance": made_of(found.provenance),
         }  # fmt: skip
         notes = {
-            name: f"ablated with others in the check of {', '.join(of)}"
+            name: " ".join(f"{m}: {said[m]}" for m in of)
             for name in heads
             if (of := dict.fromkeys(c.metric for c in mine if name in c.heads))
         }

@@ -104,10 +104,9 @@ def attribution_parts(document: Mapping[str, Any]) -> list[FoundPart]:
             {"position": at, "token": token, **{r["method"]: r["scores"][at] for r in rows}}
             for at, token in enumerate(tokens)
         ]
-        left_out = [r["method"] for r in rows if r.get("incomplete")]
+        missed = [f"{r['method']}: {r['completeness']}" for r in rows if r.get("incomplete")]
         text = f"Attribution of {target} = {shorter(rows[0]['value'])} to the tokens of the text."
-        if left_out:
-            text += f" Not complete: {', '.join(left_out)}."
+        text = " ".join([text, *missed])
         part: Any = {
             "id": "", "kind": "attribution", "title": f"Attribution: {''.join(tokens)[:60]}",
             "text": f"{text} {warning}".strip(), "heads": [], **rows_of_dicts(table),

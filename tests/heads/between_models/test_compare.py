@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import html
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import repeats
-from interp.heads.between_models.compare import paired_differences
+from interp.heads.between_models.answer import role_changes
 from interp.heads.between_models.measured import of_table
+from interp.heads.between_models.paired import paired_differences
 from interp.heads.between_models.result import ModelDifferences
+from interp.heads.roles.result import Evidence, HeadRole, HeadRoles
+from interp.heads.scoring import default_prompts
 from training.variants import fine_tuned, noisy_head
 
 
@@ -179,3 +184,126 @@ def test_models_that_cannot_be_compared_are_refused(bundled_induction) -> None:
         interp.compare([bundled_induction], [bundled_induction, bundled_induction], paired=True)
     with pytest.raises(OptionError, match="needs models"):
         interp.compare(a, a, "induction", match="patterns")
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def without_l0h3(bundled_induction) -> ModelDifferences:
+    """The induction model against itself with a disturbed previous-token head."""
+    return interp.compare(bundled_induction, noisy_head(bundled_induction, 0, 3, 1, 3.0), top=2)
+
+
+def test_the_answer_names_roles_heads_and_loss(without_l0h3, bundled_induction) -> None:
+    answer = without_l0h3.answer
+    assert answer is not None
+    role = {x.role: x for x in answer.roles}["previous-token head"]
+    assert "L0H3" in role.before
+    assert role.lost == ("L0H3",)
+    assert not role.gained
+    assert "loses " in answer.sentence
+    assert f"1 of {len(role.before)} previous-token heads" in answer.sentence
+    prompts = default_prompts(bundled_induction, 0)
+    other = noisy_head(bundled_induction, 0, 3, 1, 3.0)
+    losses = [_mean_losses(m, prompts) for m in (bundled_induction, other)]
+    assert answer.loss is not None
+    assert [answer.loss.a, answer.loss.b] == pytest.approx([x.mean() for x in losses], rel=1e-5)
+    assert answer.loss.low < answer.loss.b - answer.loss.a < answer.loss.high
+    assert f"rises from {answer.loss.a:.3g} to {answer.loss.b:.3g}" in answer.sentence
+
+
+def _mean_losses(model: interp.Model, prompts) -> np.ndarray:
+    with torch.no_grad():
+        logits = [model.module(torch.tensor([ids])).logits[0, :-1] for ids in prompts.ids]
+    wanted = [torch.tensor(ids[1:]) for ids in prompts.ids]
+    pairs = zip(logits, wanted, strict=True)
+    return np.array([float(torch.nn.functional.cross_entropy(x, y)) for x, y in pairs])
+
+
+def test_heads_are_ordered_over_all_metrics(bundled_induction) -> None:
+    """Not in the order of the metrics: the second one has the largest change."""
+    a = noisy_head(bundled_induction, 1, 0, 1, 3.0)
+    other = noisy_head(a, 0, 6, 2, 0.02)
+    found = interp.compare(bundled_induction, other, ["previous_token", "induction"], top=1)
+    assert found.answer is not None
+    first = found.answer.heads[0]
+    assert (first.head, first.metric, first.differs) == ("L1H0", "induction", True)
+    assert set(found.pattern_changes()["head"]) == {"L1H0"}
+    shares = [x.share for x in found.answer.heads if x.differs]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_the_answer_is_the_same_everywhere(without_l0h3, tmp_path) -> None:
+    from interp.cli.commands.compare import text_of_differences
+    from interp.report.atlas.between_models import difference_part
+
+    answer = without_l0h3.answer
+    assert answer is not None
+    printed = text_of_differences(without_l0h3, 5).splitlines()
+    assert [line.strip() for line in printed[1 : 1 + len(answer.lines())]] == answer.lines()
+    without_l0h3.save(tmp_path / "x.html")
+    page = html.unescape((tmp_path / "x.html").read_text(encoding="utf-8"))
+    assert all(line in page for line in answer.lines())
+    assert difference_part(without_l0h3).part["text"] == answer.sentence
+    assert answer.sentence in repr(without_l0h3)
+    assert without_l0h3["induction"].top(1).answer is answer
+
+
+def test_no_change_is_claimed_of_a_model_and_itself(bundled_induction) -> None:
+    answer = interp.compare(bundled_induction, "bundled:induction", top=0).answer
+    assert answer is not None
+    assert not answer.heads
+    assert all(not (x.lost or x.gained or x.open) for x in answer.roles)
+    assert {x.role for x in answer.roles} >= {"induction head", "previous-token head"}
+    assert "gains and loses no role; none of 16 heads differs significantly" in answer.sentence
+    assert "does not change significantly" in answer.sentence
+
+
+def test_a_role_at_its_threshold_is_not_a_change() -> None:
+    """A head that has the role on one side only, without a significant difference, is open."""
+    rows = pd.DataFrame(
+        [
+            {"stack": "decoder", "layer": 0, "head": h, "metric": "induction", "p_holm": p}
+            for h, p in ((0, 0.2), (1, 1e-4))
+        ]
+    )
+    a, b = (
+        HeadRoles(
+            tuple(
+                HeadRole(
+                    "m", "decoder", 0, h, role, (role,) if role != "unclear" else (), (),
+                    (Evidence("induction", "", "induction"),) if role != "unclear" else (),
+                )
+                for h, role in enumerate(named)
+            ),
+            {},
+        )
+        for named in (("induction", "induction"), ("unclear", "unclear"))
+    )  # fmt: skip
+    (one,) = role_changes(a, b, rows, None)
+    assert (one.lost, one.open, one.gained) == (("L0H1",), ("L0H0",), ())
+    (back,) = role_changes(b, a, rows, None)
+    assert (back.gained, back.open, back.lost) == (("L0H1",), ("L0H0",), ())
+
+
+def test_models_of_other_depth_are_compared_by_matched_heads(bundled_induction) -> None:
+    found = interp.compare(
+        bundled_induction, "bundled:one-layer", "induction", match="patterns", top=0
+    )
+    answer = found.answer
+    assert answer is not None
+    role = next(x for x in answer.roles if x.role == "induction head")
+    assert len(role.lost) == len(role.before) == 8
+    assert "loses 8 of 8 induction heads" in answer.sentence
+
+
+def test_groups_have_a_loss_and_no_roles(bundled_induction) -> None:
+    others = [noisy_head(bundled_induction, 0, 3, s, 3.0) for s in (1, 2)]
+    answer = interp.compare(
+        [bundled_induction, "bundled:induction"], others, "induction", top=0
+    ).answer
+    assert answer is not None
+    assert answer.loss is not None
+    assert answer.sentence.startswith("B was not compared by roles")
+    assert "not of groups" in answer.why_no_roles

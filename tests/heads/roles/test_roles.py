@@ -193,7 +193,7 @@ def check(p: float, **more: Any) -> Confirmation:
         "times_clean_low": 20.0, "times_clean_high": 40.0, "p": p, "rank": 1, "least_p": 0.01,
         "n_random": 99, "n_possible": 200, "any_p": p, "any_rank": 1, "any_least_p": 0.01,
         "n_any": 99, "n_any_possible": 300, "n_prompts": 16, "n_clusters": 16,
-        "same_prompts": False,
+        "same_prompts": False, "damage_low": 2.5, "damage_high": 3.3,
     }  # fmt: skip
     return Confirmation((CausalCheck(**(about | more)),), {"made_by": "test", "model": "m"})
 
@@ -207,6 +207,10 @@ def check(p: float, **more: Any) -> Confirmation:
         (0.8, {"clean": 5.0}, "induction", "decides"),  # the model does not do the task
         (0.8, {"least_p": 0.2, "any_least_p": 0.2}, "induction", "decides"),  # too few sets
         (0.8, {"purpose": "plain"}, "induction", "decides"),
+        (0.3, {"damage": -0.1, "damage_low": -0.2}, "unclear", "contradicts"),  # no damage
+        # beside other induction heads a large p says that the role is redundant
+        (0.8, {"role": "induction head", "holders": 4, "holding": 1}, "induction", "decides"),
+        (0.8, {"role": "induction head", "holders": 1, "holding": 1}, "unclear", "contradicts"),
     ],
 )
 def test_a_check_confirms_contradicts_or_leaves_open(
