@@ -27,7 +27,7 @@ class _Moved:
     """Last finder on the import path: it loads no module, and raises for modules that moved."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname.startswith("interp."):
             message = where(_whole(fullname))

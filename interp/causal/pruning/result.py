@@ -258,10 +258,10 @@ class PruningCurve(Result):
             }
         )
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot the curve with its interval, the random band, and the undisturbed model's value."""
         if not self._whole:
-            return super().plot()
+            return super().plot(len(self))
         return behind("PruningCurve.plot")([self])
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:

@@ -124,14 +124,14 @@ def verified_edges(
     return Found(
         graph.writers, nodes.scores(), task.task.unit, forwards=runs.forwards,
         backwards=runs.backwards, tables=tables,
-        notes=(_note(runs, nodes, chosen, patched),),
+        notes=(_note(runs, nodes, patched),),
         measured=tuple(nodes.told(name) for name in graph.writers),
         conditional=nodes.conditional if rows else None,
         conditional_on=tuple(nodes.on) if rows else (), **edges,
     )  # fmt: skip
 
 
-def _note(runs: PatchedRuns, nodes: _Nodes, chosen: NodeSet, patched: list[bool]) -> str:
+def _note(runs: PatchedRuns, nodes: _Nodes, patched: list[bool]) -> str:
     told = (
         f"{runs.forwards:.0f} of {runs.budget:.0f} forward passes over all pairs, and"
         f" {runs.backwards:.0f} gradients; {len(nodes.alone)} of {len(runs.graph.writers)} nodes"

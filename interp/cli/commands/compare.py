@@ -66,7 +66,7 @@ GROUP = "Between models"
     type=click.Choice(["patterns", "ov", "qk"]),
     help="Pair similar heads (see interp match) instead of those with the same layer and index.",
 )
-@comparison_options
+@comparison_options(top=5)
 @loading_options
 def compare(
     first: str,
