@@ -87,8 +87,8 @@ def test_errors_are_of_texts_that_training_has_not_seen(shifted, shifted_lens) -
 
 def test_training_ends_before_other_texts_are_read_worse(shifted) -> None:
     streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:2], shifted))
-    x = [one[0] for one in streams]
-    weight, bias = _trained(x, final, end, [0], [1], 6, 0.0)
+    x, last = ([one[at] for one in streams] for at in (0, -1))
+    weight, bias = _trained(x, last, final, end, [0], [1], 6, 0.0)
     kept = _kl(final[1], end, x[1] + x[1] @ weight + bias)
     assert kept <= _kl(final[1], end, x[1])
 
@@ -98,7 +98,7 @@ def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
 ) -> None:
     asked = []
 
-    def trained(x: list, final: list, end: Any, train: list, stop: list, *rest: Any) -> tuple:
+    def trained(x: list, last: list, final: list, end: Any, train: list, stop: list, *rest: Any) -> tuple:
         asked.append((train, stop))
         return torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
 
@@ -112,8 +112,8 @@ def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
 
 def test_a_penalty_keeps_the_matrix_small(shifted) -> None:
     streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:1], shifted))
-    x = [streams[0][0]]
-    free, small = (_trained(x, final, end, [0], [0], 2, l2)[0].norm() for l2 in (0.0, 30.0))
+    x, last = [streams[0][0]], [streams[0][-1]]
+    free, small = (_trained(x, last, final, end, [0], [0], 2, l2)[0].norm() for l2 in (0.0, 30.0))
     assert small < 0.2 * free
 
 

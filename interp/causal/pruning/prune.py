@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Ranked = Importance | HeadTable | Sequence[Any]
 HOW, ORDERS = ("one-shot", "greedy"), ("least-first", "most-first")
 MOST = 60_000  # maximum evaluations of greedy pruning by default
-LOOPS = 20  # bootstrap draws in which prompts are ranked and judged again
+LOOPS = 10  # bootstrap draws in which prompts are ranked and judged again
 
 
 @takes_model
@@ -78,8 +78,8 @@ def pruning_curve(
         kind: what replaces a removed player; see `interp.causal.game.replacement`.
         n_random: number of random orders, drawn with `seed`, on the same prompts; 0 for none.
         seed: seed of the random orders and halves.
-        steps: the counts to evaluate, or a number of equal steps. By default all counts up to 64,
-            beyond that 64 equal steps, of which 8 are measured for random orders and for the draws
+        steps: the counts to evaluate, or a number of equal steps. By default all counts up to 24,
+            beyond that 24 equal steps, of which 6 are measured for random orders and for the draws
             of `n_loops`, whose curves are averaged. The undisturbed model is always included;
             greedy stops after the last count.
         held_out: cross-fit an importance of this task, or greedy, as well. It needs two prompts
