@@ -167,7 +167,7 @@ def declared_attribution(method: Any, name: str | None = None) -> AttributionMet
 
     Args:
         method: any object, such as one from a user module.
-        name: unused; the registries call all such functions with a name.
+        name: the name by which it was asked for, for the message.
 
     Raises:
         OptionError: it is not a declared method.
@@ -175,8 +175,8 @@ def declared_attribution(method: Any, name: str | None = None) -> AttributionMet
     if isinstance(method, AttributionMethod):
         return method
     raise OptionError(
-        f"{method!r} is not an attribution method; give a name such as 'occlusion' or a function"
-        " declared with @attribution"
+        f"{name or repr(method)} is not an attribution method; give a name such as"
+        f" 'occlusion' or a function declared with @attribution"
     )
 
 

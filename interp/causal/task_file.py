@@ -58,13 +58,20 @@ def make_task(
     Raises:
         UnknownName: the task or measure does not exist.
         PromptError: the file contains no prompts, or a line cannot be read (its number is given).
-        OptionError: the file lacks the answers for the measure.
+        OptionError: the file lacks the answers for the measure, or it is a Python file, whose
+            prompts have their own number and length.
     """
     rows = task_rows(source, measure)
     if source == "repeats":
         return repeats_task(model, n=n or 16, longest=longest or 24, seed=seed)
     path = Path(source)
     if path.suffix == ".py":
+        given = {name: x for name, x in (("n", n), ("longest", longest)) if x is not None}
+        if given:
+            raise OptionError(
+                f"{path} makes its own prompts, so {', '.join(given)} cannot change them; omit "
+                f"{'it' if len(given) == 1 else 'them'}, or change the file"
+            )
         return _own(model, path)
     rows = rows[: n or None]
     if path.suffix == ".jsonl" and all(set(row) == {"text"} for row in rows):

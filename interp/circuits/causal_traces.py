@@ -105,7 +105,7 @@ class CausalTraces(Result):
         names = ("layer", "place", "score", "sem", "null", "n", "share", "noise_sem")
         return pd.DataFrame(rows, columns=list(names))
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Draw the gains as a heat map of layers and places."""
         layers = f"{self.window} layers of {self.site}" if self.window > 1 else self.site
         title = f"{self.model}: {layers} restored, {self.corrupt} corrupted"

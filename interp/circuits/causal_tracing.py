@@ -7,7 +7,8 @@ found.top(3), found.plot()
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.game.replay import (
+    CleanRun,
+    Wanted,
+    capture_for_replay,
+    fold_inputs,
+    pick,
+    restore_blocks,
+    restrict,
+)
+from interp.causal.game.verify import reuse_of
 from interp.circuits.causal_traces import CausalTraces
 from interp.circuits.facts import CORRUPT, PLACES, Fact, PlacedFact, place_facts, read_facts
 from interp.circuits.methods._exact import MOST_TOKENS
@@ -90,7 +101,8 @@ def causal_tracing(
 
     Unit: Probability of the answer.
 
-    Cost: A pass per layer, position and noise draw; twice with the null.
+    Cost: A pass per layer, position from the first noisy one, and noise draw, from that layer up;
+        twice with the null.
 
     Null: Activations of a run with other noise.
 
@@ -219,12 +231,14 @@ class _Tracer:
     rows: int = 0
 
     def __post_init__(self) -> None:
+        found = reuse_of(self.graph.model)
+        self.reuse = replace(found, attention={}, blocks=found.blocks if found.fold else ())
         begin = getattr(self.graph.model.tokenizer, "bos_token_id", None)
         told, known, seen = len(self.facts), [], []
         probabilities, inputs = [], []
         for fact in self.facts:
             watch = _Watch(None, {})
-            p = self._run(fact, watch, 1)
+            p = self._run(fact, watch, 1)[0]
             best = int(p.argmax())
             if fact.answer not in (None, best):
                 continue
@@ -241,7 +255,7 @@ class _Tracer:
         self.facts, self.skipped, self._seen = known, told - len(known), seen
         self.clean = np.array(probabilities)
         self.size = self.noise * float(torch.cat(inputs).double().std())
-        self._noisy: list[tuple[Tensor, _Watch, Tensor]] = []
+        self._noisy: list[tuple[Tensor, _Watch, Tensor, CleanRun]] = []
         for number, fact in enumerate(known):
             places = fact.corrupted(self.corrupt, begin)
             if not places:
@@ -255,15 +269,15 @@ class _Tracer:
             drawn = torch.randn(self.samples, len(places), width, generator=generator)
             noise[:, list(places)] = drawn * self.size
             watch = _Watch(noise, {})
-            p = self._run(fact, watch, self.samples)[:, fact.answer or 0]
-            self._noisy.append((noise, watch, p))
-        self.corrupted = np.array([float(p.mean()) for _, _, p in self._noisy])
+            p, run = self._run(fact, watch, self.samples)
+            self._noisy.append((noise, watch, p[:, fact.answer or 0], run))
+        self.corrupted = np.array([float(p.mean()) for _, _, p, _ in self._noisy])
         self._check()
 
     def _check(self) -> None:
         """Raise unless noise lowers the probability of the answers."""
         lost, n = self.clean - self.corrupted, len(self.clean)
-        draws = torch.stack([p for _, _, p in self._noisy]).double().numpy()
+        draws = torch.stack([p for _, _, p, _ in self._noisy]).double().numpy()
         within = np.sqrt(draws.var(1, ddof=1).sum() / self.samples) / n
         sem = float(max(within, lost.std(ddof=1) / np.sqrt(n) if n > 1 else 0.0))
         if lost.mean() <= max(LEAST * sem, 1e-6):
@@ -274,19 +288,48 @@ class _Tracer:
                 f" (noise={self.noise:g}), more facts, or others"
             )
 
-    def _run(self, fact: PlacedFact, watch: _Watch, copies: int) -> Float[Tensor, "copy token"]:
-        """Run copies of a prompt and return the probabilities of the next token."""
-        model = self.graph.model
-        inputs = model.inputs(Prompts((fact.ids,) * copies))
-        with torch.no_grad(), watched(self.graph, watch):
-            logits = model.run(inputs)[:, -1].float()
-        self.rows += copies
-        return logits.softmax(-1).cpu()
+    def _run(
+        self, fact: PlacedFact, watch: _Watch, rows: int
+    ) -> tuple[Float[Tensor, "row token"], CleanRun]:
+        """Run a prompt as several rows; return the probabilities of the next token, and the run."""
+        model, wanted = self.graph.model, _last(fact, rows)
+        inputs = model.inputs(Prompts((fact.ids,) * rows))
+        with watched(self.graph, watch):
+            run = capture_for_replay(model, inputs, self.reuse, wanted=wanted)
+        self.rows += rows
+        return pick(run.logits, wanted, self.reuse).float().softmax(-1).cpu(), run
+
+    def again(
+        self, run: CleanRun, fact: PlacedFact, watch: _Watch, first: Layer, copies: int
+    ) -> Float[Tensor, "row token"]:
+        """Run copies of a noisy run that differ from it in this layer and those above it."""
+        model, wanted = self.graph.model, _last(fact, run.batch)
+        with torch.no_grad(), watched(self.graph, watch), ExitStack() as stack:
+            block = self.reuse.block_of[first.site] if self.reuse.blocks else 0
+            restore_blocks(stack, model, run, self.reuse, block, copies)
+            restrict(stack, model, self.reuse, wanted, copies, tail=False)
+            logits = model.run(fold_inputs(run.inputs, copies))
+        self.rows += copies * run.batch
+        return pick(logits, wanted, self.reuse, copies).float().softmax(-1).cpu()
+
+    def unchanged(self, fact: PlacedFact) -> int:
+        """Return the number of first positions that no noise reaches, where nothing is restored."""
+        if self.graph.model.kind != "causal":
+            return 0
+        begin = getattr(self.graph.model.tokenizer, "bos_token_id", None)
+        return min(fact.corrupted(self.corrupt, begin))
 
     def runs(self) -> Iterator[_Run]:
         """Yield each fact with its runs."""
-        for fact, seen, (noise, watch, p) in zip(self.facts, self._seen, self._noisy, strict=True):
-            yield _Run(self, fact, seen, noise, watch.seen, p)
+        for fact, seen, noisy in zip(self.facts, self._seen, self._noisy, strict=True):
+            noise, watch, p, run = noisy
+            yield _Run(self, fact, seen, noise, watch.seen, p, run)
+
+
+def _last(fact: PlacedFact, rows: int) -> Wanted:
+    """Return the last position of every row."""
+    length = len(fact.ids)
+    return Wanted(torch.arange(1, rows + 1) * length - 1, (rows, length))
 
 
 @dataclass(eq=False)
@@ -299,6 +342,7 @@ class _Run:
     noise: Tensor
     noisy: dict[tuple[str, int], Tensor]
     p: Tensor
+    run: CleanRun
 
     def restored(
         self, site: str, layers: Sequence[Layer], sever: str, after: Sequence[Layer], null: bool
@@ -306,9 +350,10 @@ class _Run:
         """Return the gain at every position, `[draw, position]`, and that of the null."""
         length, samples = len(self.fact.ids), self.tracer.samples
         each = max(1, MOST_TOKENS // (length * samples))
-        found: list[list[Tensor]] = [[], []]
+        same = self.tracer.unchanged(self.fact)
+        found: list[list[Tensor]] = [[torch.zeros(same, samples)] for _ in range(2)]
         for kind in range(1 + null):
-            for first in range(0, length, each):
+            for first in range(same, length, each):
                 some = torch.arange(first, min(first + each, length))
                 places = some.repeat_interleave(samples)
                 watch = _Watch(self.noise, {})
@@ -319,7 +364,8 @@ class _Run:
                 for layer in after:
                     if (held := self.noisy.get((sever, layer.order))) is not None:
                         watch.replaced[sever, layer.order] = (held, places.to(held.device))
-                p = self.tracer._run(self.fact, watch, len(places))[:, self.fact.answer or 0]
+                p = self.tracer.again(self.run, self.fact, watch, layers[0], len(some))
+                p = p[:, self.fact.answer or 0]
                 found[kind].append(p.reshape(len(some), samples) - self.p)
         gains, other = ([x.double().numpy() for x in kind] for kind in found)
         return np.concatenate(gains).T, np.concatenate(other).T if null else np.empty((0, 0))

@@ -151,12 +151,16 @@ def discovery(*, levels: tuple[Level, ...]) -> Callable[[Callable], Discovery]:
 def declared_circuit_method(method: Any, name: str | None = None) -> Discovery:
     """Return an object as a circuit method.
 
+    Args:
+        method: any object, such as one from a user module.
+        name: the name by which it was asked for, for the message.
+
     Raises:
         OptionError: The object is not a declared circuit method.
     """
     if isinstance(method, Discovery):
         return method
     raise OptionError(
-        f"{method!r} is not a circuit method; give a name such as 'exact_patching' or a function"
-        " declared with @discovery"
+        f"{name or repr(method)} is not a circuit method; give a name such as"
+        f" 'exact_patching' or a function declared with @discovery"
     )

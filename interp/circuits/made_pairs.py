@@ -161,7 +161,7 @@ class MadePairs(Result):
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         return "".join(lines)
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Draw every pair: logit difference after the corrupted and after the clean prompt."""
         import plotly.graph_objects as go
 

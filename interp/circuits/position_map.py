@@ -107,7 +107,7 @@ class PatchingMap(Result):
             }
         )  # fmt: skip
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Draw the shares of the gap as a heat map of layers and places."""
         title = f"{self.task} in {self.model}: {self.site} {self.direction} at one position"
         return map_of_places(self.wide(), "share", title=title, unit="share")

@@ -152,7 +152,7 @@ def write_atlas(
     found = contents_of([Path(source).expanduser() for source in results])
     if results and asked:
         found.scores = _only(found.scores, asked)
-    batch = _scored(models, asked, metrics, keep, loading, quiet, imports) if models else None
+    batch = _scored(models, metrics, keep, loading, quiet, imports) if models else None
     if batch is not None:
         found.scores += batch.done
         if batch.failed and not found.scores:
@@ -178,7 +178,6 @@ def write_atlas(
 
 def _scored(
     models: Sequence[str],
-    asked: Sequence[str],
     metrics: tuple[str, ...],
     keep: Path,
     loading: Loading,

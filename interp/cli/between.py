@@ -43,25 +43,33 @@ OPTIONS = (
         type=click.IntRange(1),
         help="Prompts per forward pass; does not affect the numbers.",
     ),
-    click.option(
-        "--top",
-        default=5,
-        show_default=True,
-        type=click.IntRange(0),
-        metavar="K",
-        help="Number of heads to print per metric.",
-    ),
     click.option("--json", "form", flag_value="json", help="Print only the rows, as JSON."),
     click.option("--csv", "form", flag_value="csv", help="Print only the rows, as CSV."),
     click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
 )
 
 
-def comparison_options(function: Callable) -> Callable:
-    """Add the options that `compare`, `match` and `emergence` share."""
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
+def comparison_options(top: int) -> Callable[[Callable], Callable]:
+    """Return a decorator that adds the options that `compare`, `match` and `emergence` share.
+
+    Args:
+        top: default of --top.
+    """
+    printed = click.option(
+        "--top",
+        default=top,
+        show_default=True,
+        type=click.IntRange(0),
+        metavar="K",
+        help="Number of heads to print, of each metric.",
+    )
+
+    def add(function: Callable) -> Callable:
+        for option in reversed((printed, *OPTIONS)):
+            function = option(function)
+        return function
+
+    return add
 
 
 def voice_of(quiet: bool) -> Voice:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -121,7 +122,7 @@ def fitting_jobs(run: Any, tasks: Sequence[ScoreTask], jobs: int) -> int:
 def task_settings(run: Any) -> dict[str, Any]:
     """Return what a worker needs to know of a request besides its metrics."""
     settings = {f.name: getattr(run, f.name) for f in fields(run) if f.name not in _OWN}
-    return settings | {"asked": len(run.metrics), "kind": type(run)}
+    return settings | {"asked": len(run.metrics), "kind": type(run), "debug": run.voice.debug}
 
 
 def run_tasks(
@@ -260,19 +261,24 @@ class _Worker:
         self.process.join()
 
 
-class _Relay:
-    """Notes and errors of a worker, sent to the command."""
+class Relay:
+    """Notes and errors of a worker, sent to the command; see `interp.cli.progress.Voice`."""
 
-    def __init__(self, pipe: Any, quiet: bool) -> None:
-        self.pipe, self.quiet, self.debug = pipe, quiet, False
+    def __init__(self, send: Callable[[tuple[str, str]], Any], debug: bool) -> None:
+        self.send, self.quiet, self.debug = send, False, debug
 
     def note(self, text: str) -> None:
-        self.pipe.send(("note", text))
+        """Send a note."""
+        self.send(("note", text))
 
     def error(self, text: str, error: BaseException | None = None) -> None:
-        self.pipe.send(("error", text))
+        """Send an error, with its traceback when debugging."""
+        if self.debug and error is not None:
+            text = "".join([f"{text}\n", *traceback.format_exception(error)]).rstrip()
+        self.send(("error", text))
 
     def bars(self, model: str) -> Any:
+        """Show nothing: the command shows its own bars."""
         from contextlib import nullcontext
 
         return nullcontext(lambda what, done, total: None)
@@ -294,7 +300,7 @@ def _serve(pipe: Any, settings: dict[str, Any], threads: int) -> None:
             warnings.simplefilter("always", KeptWarning)
             warnings.showwarning = lambda message, *_, **__: pipe.send(("note", str(message)))
             try:
-                pipe.send(("done", run_task(task, settings, _Relay(pipe, False))))
+                pipe.send(("done", run_task(task, settings, Relay(pipe.send, settings["debug"]))))
             except StoreError as error:
                 pipe.send(("store", str(error)))
                 return
@@ -318,7 +324,7 @@ def run_task(task: ScoreTask, settings: Mapping[str, Any], voice: Any) -> Outcom
     with click.Context(click.Command("score")):
         try:
             import_first(settings["imports"])
-            given = {name: x for name, x in settings.items() if name != "kind"}
+            given = {name: x for name, x in settings.items() if name not in ("kind", "debug")}
             metrics = [METRICS.parse(text) for text in task.metrics]
             run = settings["kind"](metrics, voice=voice, part=task.part, **given)
         except InterpError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
-SOON = 5.0  # seconds until the first of them
+SOON = 5.0  # seconds until the first of them, and until the length of a step is estimated
+LONG = 60.0  # seconds of a step whose length is worth a line
 
 
 class Voice:
@@ -51,8 +53,9 @@ class Voice:
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a bar per model and one for the current step; they disappear when it is done.
 
-        If no bar can be drawn, as in a file, a line reports the progress after `SOON` seconds and
-        then every `EVERY`.
+        A step that will take more than `LONG` seconds says so once, after `SOON` seconds, by its
+        pace. If no bar can be drawn, as in a file, a line reports the progress after `SOON` seconds
+        and then every `EVERY`.
         """
         from rich.console import Console
         from rich.progress import (
@@ -84,10 +87,18 @@ class Voice:
         )
         with progress:
             tasks: dict[str, int] = {}
+            began: dict[str, tuple[float, int]] = {}  # the steps whose length is not yet known
             said = time.monotonic() - EVERY + SOON
 
             def tell(what: str, done: int, total: int) -> None:
                 nonlocal said
+                start, before = began.setdefault(what, (time.monotonic(), done))
+                passed = time.monotonic() - start
+                if SOON <= passed < math.inf and done > before:
+                    began[what] = (-math.inf, done)
+                    left = passed * (total - done) / (done - before)
+                    if left > LONG:
+                        self.note(f"{model}: {what.strip()} takes about {left / 60:.0f} min more")
                 if progress.disable and time.monotonic() - said >= EVERY:
                     said = time.monotonic()
                     self.note(f"{model}: {what.strip()}, {done:,} of {total:,}")

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from interp.cli.jobs import ATTEMPTS, Outcome, ScoreTask, run_task, task_settings
+from interp.cli.jobs import ATTEMPTS, Outcome, Relay, ScoreTask, run_task, task_settings
 from interp.cli.worker_memory import worker_bytes
 from interp.core.errors import OptionError, StoreError
 from interp.core.store import Store
@@ -221,25 +221,6 @@ def _whole(task: ScoreTask) -> ScoreTask:
     return replace(task, source=str(path.resolve())) if path.exists() else task
 
 
-class _Collected:
-    """Notes and errors of a worker, returned with its outcome."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, str]] = []
-        self.quiet = self.debug = False
-
-    def note(self, text: str) -> None:
-        self.messages.append(("note", text))
-
-    def error(self, text: str, error: BaseException | None = None) -> None:
-        self.messages.append(("error", text))
-
-    def bars(self, model: str) -> Any:
-        from contextlib import nullcontext
-
-        return nullcontext(lambda what, done, total: None)
-
-
 def _score(
     task: ScoreTask, settings: Mapping[str, Any]
 ) -> tuple[Outcome, list[tuple[str, str]], str | None]:
@@ -248,11 +229,12 @@ def _score(
 
     from interp.core.errors import KeptWarning
 
-    voice = _Collected()
+    messages: list[tuple[str, str]] = []
+    voice = Relay(messages.append, settings["debug"])
     with warnings.catch_warnings():
         warnings.simplefilter("always", KeptWarning)
         warnings.showwarning = lambda message, *_, **__: voice.note(str(message))
         try:
-            return run_task(task, settings, voice), voice.messages, None
+            return run_task(task, settings, voice), messages, None
         except StoreError as error:
-            return Outcome(), voice.messages, str(error)
+            return Outcome(), messages, str(error)

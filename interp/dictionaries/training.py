@@ -317,7 +317,7 @@ class _Loop:
             x, y = x * self.scale[0], y * self.scale[1]
             loss, codes, found = self._step(x, y, step)
             if self.settings.dead == "resample" and step in resampled:
-                self._resample(x, y, codes, found)
+                self._resample(x, y, found)
             if step % every == 0 or step == self.settings.steps:
                 rest = (y - found).double().square().sum() / (
                     (y - y.mean(0)).double().square().sum().clamp_min(1e-30)
@@ -356,7 +356,7 @@ class _Loop:
         return float(loss.detach()), codes, found.detach()
 
     @torch.no_grad()
-    def _resample(self, x: Tensor, y: Tensor, codes: Tensor, found: Tensor) -> None:
+    def _resample(self, x: Tensor, y: Tensor, found: Tensor) -> None:
         """Point dead features at rows drawn by their squared error, squared (Anthropic 2023)."""
         trained = self.trained
         dead = torch.nonzero(self.silent >= self.settings.dead_after).flatten()[: len(x)]

@@ -57,7 +57,7 @@ class DictionaryTraining(Result):
         frame = frame.assign(score=frame["explained_variance"], sem=np.nan, n=n)
         return frame.drop(columns="explained_variance")
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot explained variance and dead share along the steps."""
         import plotly.graph_objects as go
 

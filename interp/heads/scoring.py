@@ -305,7 +305,7 @@ def _from_patterns(
     beside = run.shuffled(shuffled) if shuffled else {}
     # detectors that read tokens are compared with random weights as well: a random head may also
     # attend to equal tokens more, or less, than to others
-    drawn_for = [b for b in bounds if needs_draws(b, kinds[b.label], null, run.model)]
+    drawn_for = [b for b in bounds if needs_draws(kinds[b.label], null, run.model)]
     about, clusters, ids = run.about(), run.clusters(), run.prompt_ids()
     if run.pieces is not None and drawn_for and not weights.metrics:
         random = _drawn_elsewhere(run, run.pieces, random, drawn_for)
@@ -371,7 +371,7 @@ def null_of(metric: BoundAnalysis, null: Null, model: Model) -> Null:
     return metric.analysis.default_null
 
 
-def needs_draws(metric: BoundAnalysis, kind: str, null: Null, model: Model) -> bool:
+def needs_draws(kind: str, null: Null, model: Model) -> bool:
     """Return whether a metric with this kind of null is compared with random weights."""
     return kind == "random-init" or (
         null == "auto" and kind == "shuffled-tokens" and model.elsewhere is None

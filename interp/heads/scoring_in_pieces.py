@@ -62,7 +62,7 @@ def score_pieces(
     if shuffled := [b for b in bounds if kinds[b.label] == "shuffled-tokens"]:
         pieces.compute(run, SHUFFLED, model, run.shuffled_prompts(), shuffled, own)
         passes.append(SHUFFLED)
-    drawn_for = [b for b in bounds if needs_draws(b, kinds[b.label], null, model)]
+    drawn_for = [b for b in bounds if needs_draws(kinds[b.label], null, model)]
     short = without_draws(run, random, drawn_for)
     for draw in range(len(random)) if short else ():
         what = random.pass_name(draw)

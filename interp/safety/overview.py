@@ -83,9 +83,9 @@ class SafetyStudy(Result):
         """Return one row per head and score."""
         return self.table.to_pandas()
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot both tasks over the number of ablated heads; see `SafetyCurves.plot`."""
-        return self.curves.plot(k)
+        return self.curves.plot()
 
     @property
     def table(self) -> HeadTable:

@@ -10,10 +10,12 @@ import pytest
 import zoo
 from scipy import stats
 
+import interp
 from interp.causal import PruningCurve, leave_one_out, pruning_curve, repeats_task
 from interp.causal.pruning.folds import fold_orders, folds, loop_areas
 from interp.core.errors import OptionError
 from interp.model.locate.probe import probe
+from interp.planted import build
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 
@@ -129,3 +131,30 @@ def test_curves_of_the_first_format_are_read(tmp_path):
     assert first.held_out_area is None
     assert first.area == curve.area
     assert "held-out prompts" in str([t.name for t in curve.plot().data])
+
+
+def test_many_heads_are_measured_at_fewer_counts_for_random_orders(tmp_path):
+    """The mean over the curve hardly changes, and no count has a value that was not measured."""
+    model = interp.load(build("induction", heads=24, layers=2).model, name="many")
+    task = repeats_task(model, n=4, longest=8)
+    found = leave_one_out(model, task)
+    curve = pruning_curve(model, task, found, n_random=2, n_loops=2)
+    assert len(curve.counts) == 25
+    assert curve.measured_at_random.tolist() == [0, 8, 16, 24, 32, 40, 48]
+    assert curve.random_per_prompt.shape == (2, 7, 4)
+    frame = curve.wide()
+    assert frame.loc[frame["random_mean"].notna(), "n_removed"].tolist() == (
+        curve.measured_at_random.tolist()
+    )
+    every = pruning_curve(model, task, found, n_random=2, n_loops=0, steps=48)
+    assert every.random_counts is None
+    spread = every.random.std()
+    assert abs(curve.area.value - every.area.value) < 0.1 * spread
+    curve.save(tmp_path)
+    again = PruningCurve.read(tmp_path)
+    assert again.measured_at_random.tolist() == curve.measured_at_random.tolist()
+    assert again.area == curve.area
+    some = curve._take([0, 1, 24])
+    assert some.random.shape == (2, 2)
+    [band] = [x for x in curve.plot().data if x.name == "random orders, mean"]
+    assert len(band.x) == 7  # type: ignore[attr-defined]

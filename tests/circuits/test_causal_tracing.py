@@ -187,7 +187,7 @@ def test_effects_are_those_of_the_procedure_written_out(shallow_gpt2, what, wind
         assert found.noise_error[row, 0] == pytest.approx(error, abs=2e-6)
     assert np.abs(found.per_prompt).max() > 0.01
     assert np.abs(found.other).max() > 1e-3
-    assert found.forwards == pytest.approx(2 * 4 * 6 + 1 + 1 / samples)
+    assert found.forwards == pytest.approx(2 * 4 * 5 + 1 + 1 / samples)  # not before the noise
 
 
 def test_shares_are_of_the_effect_on_the_facts_that_have_the_place() -> None:
@@ -285,3 +285,30 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
     [written] = (tmp_path / "out").rglob("trace_attention.json")
     best = CausalTraces.load(written).top(1).wide().iloc[0]
     assert (best["layer"], best["place"]) == (1, "last")
+
+
+def test_a_run_starts_at_the_restored_layer_and_computes_one_logit_row(knowing) -> None:
+    facts, samples = told(n=2), 3
+    options: dict[str, Any] = {"noise": 12.0, "samples": samples, "window": 1}
+    causal_tracing(knowing, facts, **options)  # what may be reused is tested once per model
+    rows: dict[str, int] = {"lower": 0, "upper": 0, "logits": 0}
+    layers = knowing.module.model.layers
+    parts = {"lower": layers[0].mlp, "upper": layers[1].mlp, "logits": knowing.module.lm_head}
+
+    def count(name: str) -> Any:
+        def hook(_: Any, args: tuple, output: torch.Tensor) -> None:
+            rows[name] += output.shape[:-1].numel() if name == "logits" else len(output)
+
+        return hook
+
+    handles = [part.register_forward_hook(count(name)) for name, part in parts.items()]
+    try:
+        causal_tracing(knowing, facts, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    once = len(facts) * (1 + samples)
+    each = sum(len(fact.prompt) - 4 for fact in facts) * samples * 2  # from the subject on; null
+    assert rows == {
+        "lower": once + each, "upper": once + 2 * each, "logits": once + 2 * each,
+    }  # fmt: skip

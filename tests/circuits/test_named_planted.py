@@ -22,6 +22,8 @@ from interp.core.rank_statistics import auroc
 from interp.core.registry import METRICS
 from interp.core.resources import folder
 from interp.heads.causal_check.check import confirm
+from interp.heads.causal_check.needles import Unanswered
+from interp.heads.causal_check.tasks import own_task
 from interp.heads.trials import Trials
 
 
@@ -99,6 +101,22 @@ def test_the_check_of_a_planted_role_is_on_its_own_task(giving) -> None:
         assert check.task == "ioi"
         assert (check.damage > 5) == harmed
         assert harmed or abs(check.damage) < 0.01
+
+
+@pytest.mark.parametrize("metric", ["function_vector", "s_inhibition"])
+def test_longest_bounds_the_prompts_of_every_own_task(giving, metric: str) -> None:
+    whole = own_task(giving, metric, n=20)
+    assert whole is not None
+    lengths = [len(ids) for ids in whole.prompts.ids]
+    longest = max(lengths) - 1
+    short = own_task(giving, metric, n=20, longest=longest)
+    assert short is not None
+    assert max(map(len, short.prompts.ids)) <= longest
+    assert len(short) == (20 if metric == "function_vector" else sum(x <= longest for x in lengths))
+    assert len(short)
+    assert own_task(giving, metric, n=20, longest=max(lengths)).hash == whole.hash  # type: ignore[union-attr]
+    with pytest.raises(Unanswered, match="more than longest=3"):
+        own_task(giving, metric, n=20, longest=3)
 
 
 def test_the_null_of_s_inhibition_leaves_out_prompts_without_another_word(giving) -> None:

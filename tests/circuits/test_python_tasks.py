@@ -102,6 +102,13 @@ def test_the_task_loader_takes_the_clean_side_of_a_contrast(planted_induction, w
     )
 
 
+def test_the_number_of_prompts_of_such_a_file_is_its_own(planted_induction, write) -> None:
+    file = write("return pairs")
+    for given in ({"n": 2}, {"longest": 4}):
+        with pytest.raises(OptionError, match=f"makes its own prompts, so {next(iter(given))}"):
+            make_task(planted_induction, file, **given)
+
+
 def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path) -> None:
     from interp.causal.measures import repeats_task
 

@@ -36,6 +36,10 @@ def test_match_prints_every_head(run, tmp_path) -> None:
     assert shown.stdout.count("\n  L") == 16
     assert "whole assignment: p =" in shown.stdout
     assert list(tmp_path.glob("*/matches.html"))
+    few = run("match", "bundled:induction", earlier, "--null-splits", "0", "--draws", "0", "--top",
+              "2")  # fmt: skip
+    assert few.stdout.count("\n  L") == 2
+    assert "14 further heads; --top 16 prints all" in few.stdout
 
 
 def test_curves_over_checkpoints_from_both_commands(run, tmp_path) -> None:

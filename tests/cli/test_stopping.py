@@ -80,5 +80,18 @@ def test_where_no_bar_can_be_drawn_a_line_says_how_far_it_is(capsys, monkeypatch
                 now[0] += 1.0
                 tell("sentences", done, 100)
     assert capsys.readouterr().err.splitlines() == [
-        f"interp: bert: sentences, {done} of 100" for done in (4, 34, 64, 94)
+        "interp: bert: sentences, 4 of 100",
+        "interp: bert: sentences takes about 2 min more",
+        *(f"interp: bert: sentences, {done} of 100" for done in (34, 64, 94)),
     ]
+
+
+def test_a_short_step_does_not_say_how_long_it_takes(capsys, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Voice(quiet=False, debug=False).bars("bert") as tell:
+        for what in ("loading", "sentences"):
+            for done in range(26):
+                now[0] += 1.0
+                tell(what, done, 26)
+    assert "takes about" not in capsys.readouterr().err

@@ -38,7 +38,7 @@ def shifted():
 
 @pytest.fixture(scope="module")
 def shifted_lens(shifted) -> TunedLens:
-    return tuned_lens(shifted, IDS, rounds=20)
+    return tuned_lens(shifted, IDS, steps=300)
 
 
 def test_an_affine_last_layer_is_undone_and_the_deepest_is_the_models_own(
@@ -87,8 +87,8 @@ def test_errors_are_of_texts_that_training_has_not_seen(shifted, shifted_lens) -
 
 def test_training_ends_before_other_texts_are_read_worse(shifted) -> None:
     streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:2], shifted))
-    x = [one[0] for one in streams]
-    weight, bias = _trained(x, final, end, [0], [1], 6, 0.0)
+    x, last = ([one[at] for one in streams] for at in (0, -1))
+    weight, bias = _trained(x, last, final, end, [0], [1], 60, 0.0)
     kept = _kl(final[1], end, x[1] + x[1] @ weight + bias)
     assert kept <= _kl(final[1], end, x[1])
 
@@ -98,12 +98,14 @@ def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
 ) -> None:
     asked = []
 
-    def trained(x: list, final: list, end: Any, train: list, stop: list, *rest: Any) -> tuple:
+    def trained(
+        x: list, last: list, final: list, end: Any, train: list, stop: list, *rest: Any
+    ) -> tuple:
         asked.append((train, stop))
         return torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
 
     monkeypatch.setattr(sys.modules["interp.lens.tuned"], "_trained", trained)
-    found = tuned_lens(shifted, IDS[:10], rounds=1)
+    found = tuned_lens(shifted, IDS[:10], steps=1)
     for train, stop in asked:
         assert (len(train), len(stop)) == (6, 1)
         assert not set(train) & set(stop)
@@ -112,8 +114,8 @@ def test_texts_that_stop_the_training_are_neither_trained_on_nor_judged(
 
 def test_a_penalty_keeps_the_matrix_small(shifted) -> None:
     streams, final, end, _ = _streams(shifted, Prompts.of(IDS[:1], shifted))
-    x = [streams[0][0]]
-    free, small = (_trained(x, final, end, [0], [0], 2, l2)[0].norm() for l2 in (0.0, 30.0))
+    x, last = [streams[0][0]], [streams[0][-1]]
+    free, small = (_trained(x, last, final, end, [0], [0], 60, l2)[0].norm() for l2 in (0.0, 30.0))
     assert small < 0.2 * free
 
 
@@ -121,7 +123,7 @@ def test_a_lens_that_nothing_can_improve_stays_the_identity(shifted) -> None:
     module = copy.deepcopy(shifted.module)
     with torch.no_grad():
         module.transformer.h[-1].mlp.c_proj.bias.zero_()
-    found = tuned_lens(interp.load(module, name="same"), IDS[:6], rounds=2)
+    found = tuned_lens(interp.load(module, name="same"), IDS[:6], steps=60)
     assert np.abs(found.matrices[-2]).max() < 1e-6
     assert found.per_prompt[-3:].max() < 1e-6
 
@@ -129,7 +131,7 @@ def test_a_lens_that_nothing_can_improve_stays_the_identity(shifted) -> None:
 def test_wrong_arguments(shifted, shifted_lens, loaded) -> None:
     for options, line in (
         ({"held_out": 1.0}, "share between 0 and 1"),
-        ({"rounds": 0}, "at least"),
+        ({"steps": 0}, "at least"),
         ({"clusters": ["a"] * 60}, "1 clusters of texts"),
         ({"clusters": ["a"]}, "1 cluster labels for 60 texts"),
     ):

@@ -100,6 +100,8 @@ def _ortools(
         raise OptionError(
             "backend 'ortools' needs OR-tools: pip install 'interp[flow]', or use backend='numba'"
         ) from error
+    if algorithm is not None:
+        raise OptionError(f"algorithm={algorithm!r}: OR-tools has one algorithm; leave it out")
     tail, head, width = edges(capacity)
     scale = capacity_scale(capacity, "ortools")
     solver = max_flow.SimpleMaxFlow()

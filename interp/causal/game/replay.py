@@ -207,7 +207,7 @@ def capture_for_replay(
                 in_this_thread(keep_attention(site))
             )
             stack.callback(hook.remove)
-        _restrict(stack, model, reuse, wanted, 1, tail=False)
+        restrict(stack, model, reuse, wanted, 1, tail=False)
         if reuse.attention or base:
             stack.enter_context(model.visited(visit))
         start = time.perf_counter()
@@ -259,17 +259,13 @@ def run(
     with ExitStack() as stack:
         if clean is not None and first is not None and reuse.blocks:
             block = reuse.block_of[first]
-            for i, name in enumerate(reuse.blocks[:block]):
-                output = _folded(
-                    clean.outputs[name], reuse.batched.get(name), copies, i == block - 1
-                )
-                stack.enter_context(replaced(module_of(name), lambda *a, _o=output, **k: _o))
+            restore_blocks(stack, model, clean, reuse, block, copies)
             put_back = [
                 site
                 for site, b in reuse.block_of.items()
                 if b == block and order[site] <= order[first] and site in reuse.attention
             ]
-        _restrict(stack, model, reuse, wanted, copies, tail=True)
+        restrict(stack, model, reuse, wanted, copies, tail=True)
         for site in put_back:
             forward = _attention(model, reuse, clean, site, rows.get(site), replacement, copies)
             stack.enter_context(replaced(module_of(site.module), forward))
@@ -300,7 +296,17 @@ def pick(
     return wanted.of(logits, copies)
 
 
-def _restrict(
+def restore_blocks(
+    stack: ExitStack, model: Model, clean: CleanRun, reuse: Reuse, n_blocks: int, copies: int
+) -> None:
+    """Replace the first blocks by their cached outputs, until the stack is left."""
+    for i, name in enumerate(reuse.blocks[:n_blocks]):
+        output = _folded(clean.outputs[name], reuse.batched.get(name), copies, i == n_blocks - 1)
+        module = model.module.get_submodule(name)
+        stack.enter_context(replaced(module, lambda *a, _o=output, **k: _o))
+
+
+def restrict(
     stack: ExitStack,
     model: Model,
     reuse: Reuse,

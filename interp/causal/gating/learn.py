@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 METHODS = ("hard_concrete", "causal")
+PER_STEP = 4  # prompts of a step; on planted circuits, sets are as good as with all of a half
 RATE = {"hard_concrete": 0.1, "causal": 0.3}
 
 
@@ -45,7 +46,7 @@ def learn_gates(
     kind: str = "zero",
     penalty: float | None = None,
     cost: Literal["count", "parameters", "flops", "cache"] = "count",
-    restarts: int = 5,
+    restarts: int = 3,
     steps: int = 300,
     rate: float | None = None,
     n_random: int = 100,
@@ -70,7 +71,7 @@ def learn_gates(
             default.
         cost: what the penalty counts, with `method="hard_concrete"`; see `GatedUnits.cost`.
         restarts: number of fits, each from its own start.
-        steps: maximum number of steps of each fit. A fit ends before if no gate moved by more than
+        steps: maximum number of steps of each fit, of about 4 prompts each. A fit ends before if no gate moved by more than
             0.01 in each of the last two checks, 20 steps apart.
         rate: learning rate of Adam; by default 0.1 for hard concrete and 0.3 for causal gates.
         n_random: number of random sets on the held-out prompts, with as many units in every layer
@@ -86,7 +87,8 @@ def learn_gates(
 
     Unit: gate, 0 to 1; held-out values in the task's unit.
 
-    Cost: Up to `restarts` times `steps` forward and backward passes; causal gates three times that.
+    Cost: Up to `restarts` times `steps` forward and backward passes of about 4 prompts; causal
+        gates three times that.
 
     Null: random sets with as many units in every layer, on held-out prompts.
 
@@ -99,7 +101,8 @@ def learn_gates(
     chosen = {k: options.pop(k) for k in ("stack", "heads") if k in options}
     units = GatedUnits.of(model, players, mlps, **chosen)
     first, second = halves(task, seed)
-    gated = GatedTask(model, selected(task, first), units, kind, seed=seed, **options)
+    fitted = selected(task, first)
+    gated = GatedTask(model, fitted, units, kind, seed=seed, **_in_small_steps(fitted, options))
     everything = torch.stack([torch.ones(len(units)), torch.zeros(len(units))])
     ends = gated.values(everything).numpy()
     span = abs(float(ends[0].mean() - ends[1].mean()))
@@ -145,6 +148,13 @@ def learn_gates(
         tuple(f.steps for f in fits), tuple(f.settled for f in fits),
         held_out, on_fitted, task.unit, task.higher_is_better, clusters, made,
     )  # fmt: skip
+
+
+def _in_small_steps(task: Task, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with batches of about `PER_STEP` prompts, for more steps per forward."""
+    longest = max((len(ids) for ids in token_ids(task.prompts)), default=0)
+    most = options.get("max_tokens", PER_STEP * longest)
+    return options | ({"max_tokens": min(most, PER_STEP * longest)} if longest else {})
 
 
 def _settings(

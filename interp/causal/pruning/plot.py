@@ -45,10 +45,11 @@ def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> 
     figure = go.Figure()
     drawn = next((c for c in curves if len(c.random)), None)
     if drawn is not None:
-        filled_between(figure, drawn.counts, *drawn.band().T, fillcolor=BAND, legendgroup="random",
+        at = drawn.measured_at_random
+        filled_between(figure, at, *drawn.band().T, fillcolor=BAND, legendgroup="random",
              name="random orders, middle 95 %")  # fmt: skip
         figure.add_scatter(
-            x=drawn.counts, y=drawn.random.mean(0), mode="lines", line={"color": GREY, "width": 1},
+            x=at, y=drawn.random.mean(0), mode="lines", line={"color": GREY, "width": 1},
             name="random orders, mean", legendgroup="random",
             hovertemplate="random: %{y:.4g}<extra></extra>",
         )  # fmt: skip

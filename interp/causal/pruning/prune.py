@@ -19,6 +19,7 @@ from torch import Tensor
 from interp.causal.comparison.ranking import Ranking, given_order, require_all
 from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance
+from interp.causal.pruning.counts import counts_of
 from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, swapped
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 Ranked = Importance | HeadTable | Sequence[Any]
 HOW, ORDERS = ("one-shot", "greedy"), ("least-first", "most-first")
 MOST = 60_000  # maximum evaluations of greedy pruning by default
-LOOPS = 20  # bootstrap draws in which prompts are ranked and judged again
+LOOPS = 10  # bootstrap draws in which prompts are ranked and judged again
 
 
 @takes_model
@@ -77,8 +78,10 @@ def pruning_curve(
         kind: what replaces a removed player; see `interp.causal.game.replacement`.
         n_random: number of random orders, drawn with `seed`, on the same prompts; 0 for none.
         seed: seed of the random orders and halves.
-        steps: the counts to evaluate, or a number of equal steps; by default all counts. The
-            undisturbed model is always included; greedy stops after the last count.
+        steps: the counts to evaluate, or a number of equal steps. By default all counts up to 24,
+            beyond that 24 equal steps, of which 6 are measured for random orders and for the draws
+            of `n_loops`, whose curves are averaged. The undisturbed model is always included;
+            greedy stops after the last count.
         held_out: cross-fit an importance of this task, or greedy, as well. It needs two prompts
             (from two clusters, if labelled) and values per prompt, which a table does not have.
         n_loops: number of bootstrap draws of the prompts in which the halves, the rankings and the
@@ -117,19 +120,19 @@ def pruning_curve(
     told = progress or (lambda what, done, total: None)
     if plan.removed is None:
         removed, paths = _greedy(plan, told)
-        random = plan.values([], told, plan.greedy_evaluations)[1]
+        _, drawn, random = plan.values(told, plan.greedy_evaluations)
     else:
         removed = plan.removed
-        paths, random = plan.values([plan.removed, *plan.half_orders], told, 0)
-    own, halves = paths[0], paths[1:]
+        paths, drawn, random = plan.values(told, 0)
+    own, halves = paths[0], paths[1:3]
     game, task_unit = plan.game, task.unit
     last = int(plan.counts[-1])
     apart, loops = None, []
     if len(halves):
         apart = swapped(plan.folds[0], halves[0], halves[1])
         if len(random) and len(plan.folds) > 1:
-            share = plan.counts / last
-            loops = loop_areas(plan.folds[1:], halves[2:], random, share, seed)
+            share = plan.coarse / last
+            loops = loop_areas(plan.folds[1:], drawn, random, share, seed)
     made = model_provenance(model) | game.about()
     made |= {
         "how": how,
@@ -157,6 +160,7 @@ def pruning_curve(
         apart,
         tuple(loops),
         task.clusters,
+        None if len(plan.coarse) == len(plan.counts) else plan.coarse,
     )
 
 
@@ -188,6 +192,7 @@ def estimate_pruning(
 class _Plan:
     game: Game
     counts: np.ndarray
+    coarse: np.ndarray  # those of random orders and of bootstrap draws
     removed: list[int] | None  # players in order; None if greedy determines it
     orders: list[list[int]]  # random ones
     most_first: bool
@@ -204,40 +209,44 @@ class _Plan:
 
     @property
     def evaluations(self) -> int:
-        own = [] if self.removed is None else [self.removed, *self.half_orders]
-        return self.greedy_evaluations + len(self._coalitions(own)[0])
+        return self.greedy_evaluations + len(self._coalitions()[0])
 
     def estimate(self) -> RunEstimate:
         if self.removed is None:
             return self.game.estimate(self.evaluations)
-        own = [self.removed, *self.half_orders]
-        return self.game.estimate(self._gates(self._coalitions(own)[0]))
+        return self.game.estimate(self._gates(self._coalitions()[0]))
 
-    def values(
-        self, own: list[list[int]], progress: Progress, before: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return `[order, count, prompt]` of the given orders and of the random orders."""
-        out, index = self._coalitions(own)
+    def _groups(self) -> list[tuple[list[list[int]], np.ndarray]]:
+        """Return the ranking and its halves, bootstrap draws and random orders, with counts."""
+        own = [] if self.removed is None else [self.removed, *self.half_orders[:2]]
+        return [(own, self.counts), (self.half_orders[2:], self.coarse), (self.orders, self.coarse)]
+
+    def values(self, progress: Progress, before: int) -> list[np.ndarray]:
+        """Return `[order, count, prompt]` of the ranking, bootstrap draws and random orders."""
+        out, index = self._coalitions()
         total = before + len(out)
 
         def tell(what: str, done: int, of: int) -> None:
             progress(what, before + done, total)
 
-        shape = (len(own) + len(self.orders), len(self.counts), len(self.game.task))
-        if not out:
-            return np.empty((0, *shape[1:])), np.empty((0, *shape[1:]))
-        found = self.game.values(self._gates(out), progress=tell).numpy()
-        found = found[index].reshape(shape)
-        return found[: len(own)], found[len(own) :]
+        n = len(self.game.task)
+        table = self.game.values(self._gates(out), progress=tell).numpy() if out else np.empty(())
+        found = []
+        for orders, counts in self._groups():
+            rows, index = index[: len(orders) * len(counts)], index[len(orders) * len(counts) :]
+            shape = (len(orders), len(counts), n)
+            found.append(table[rows].reshape(shape) if rows else np.empty(shape))
+        return found
 
-    def _coalitions(self, own: list[list[int]]) -> tuple[list[frozenset[int]], list[int]]:
+    def _coalitions(self) -> tuple[list[frozenset[int]], list[int]]:
         """Return every distinct set of removed players, and the sets that each order needs."""
         number: dict[frozenset[int], int] = {}
         index = []
-        for order in (*own, *self.orders):
-            for count in self.counts:
-                out = frozenset(order[:count])
-                index.append(number.setdefault(out, len(number)))
+        for orders, counts in self._groups():
+            for order in orders:
+                for count in counts:
+                    out = frozenset(order[:count])
+                    index.append(number.setdefault(out, len(number)))
         return list(number), index
 
     def _gates(self, out: list[frozenset[int]]) -> Tensor:
@@ -335,7 +344,7 @@ def _plan(
         removed = removed[::-1] if order == "least-first" else removed
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(len(game)).tolist() for _ in range(n_random)]
-    counts = _counts(steps, len(game))
+    counts, coarse = counts_of(steps, len(game))
     ranked_on = _ranked_on(ranked, how, task)
     every, halves = [], []
     if held_out and ranked_on == "these prompts":
@@ -352,8 +361,8 @@ def _plan(
             every = folds(len(task), n_loops if n_random else 0, seed, task.clusters)
             halves = fold_orders(every, rank)
     return _Plan(
-        game, counts, removed, orders, order == "most-first", name or called, ranked_on, every,
-        halves,
+        game, counts, coarse, removed, orders, order == "most-first", name or called, ranked_on,
+        every, halves,
     )  # fmt: skip
 
 
@@ -382,19 +391,3 @@ def _check(ranking: Ranked | None, how: str, order: str, n_random: int) -> None:
         raise OptionError("one-shot pruning needs a ranking; or use how='greedy'")
     if n_random < 0 or n_random == 1:
         raise OptionError(f"n_random={n_random}; use at least 2 random orders (0 omits the band)")
-
-
-def _counts(steps: int | Sequence[int] | None, n: int) -> np.ndarray:
-    if steps is None:
-        return np.arange(n + 1)
-    if isinstance(steps, int):
-        if steps < 1:
-            raise OptionError(f"steps={steps}; remove at least one player (1 or more)")
-        return np.unique(np.rint(np.linspace(0, n, steps + 1)).astype(np.int64))
-    counts = sorted({0, *(int(x) for x in steps)})
-    if counts == [0]:
-        raise OptionError("steps do not remove any player; give counts of 1 or more")
-    if counts[0] < 0 or counts[-1] > n:
-        wrong = counts[0] if counts[0] < 0 else counts[-1]
-        raise OptionError(f"steps contain {wrong}; counts must lie between 0 and {n} players")
-    return np.array(counts, dtype=np.int64)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _FORMAT = "interp PruningCurve 2"
+_OPTIONAL = ("clusters", "random_counts")
 _READS = (_FORMAT, "interp PruningCurve 1")  # version 1 had no held-out values
 
 
@@ -67,6 +68,7 @@ class PruningCurve(Result):
             order from the other half of the prompts; None without cross-fitting.
         loops: the held-out area in bootstrap draws, each ranked and judged again.
         clusters: a label per prompt if prompts are dependent; standard errors are over clusters.
+        random_counts: the counts at which random orders were measured; None for all counts.
     """
 
     name: str
@@ -83,6 +85,7 @@ class PruningCurve(Result):
     held_out_per_prompt: Float[Array, "count prompt"] | None = field(default=None, repr=False)
     loops: tuple[float, ...] = field(default=(), repr=False)
     clusters: tuple[str, ...] | None = field(default=None, repr=False)
+    random_counts: Int[Array, " random_count"] | None = field(default=None, repr=False)
     _units = ("n_removed",)
     _per_row = ("counts", "per_prompt", "held_out_per_prompt")
     _same_as = MappingProxyType(
@@ -110,9 +113,14 @@ class PruningCurve(Result):
         return cluster_count(self.per_prompt.shape[1], self.clusters)
 
     @property
-    def random(self) -> Float[Array, "draw count"]:
-        """Mean of the task over prompts for each random order."""
+    def random(self) -> Float[Array, "draw random_count"]:
+        """Mean of the task over prompts for each random order, at `measured_at_random`."""
         return self.random_per_prompt.mean(2)
+
+    @property
+    def measured_at_random(self) -> Int[Array, " random_count"]:
+        """Counts at which random orders were measured."""
+        return self.counts if self.random_counts is None else self.random_counts
 
     def bounds(self, level: float = 0.95) -> Float[Array, "count 2"]:
         """Return the confidence interval over clusters of prompts at each count, by t quantiles.
@@ -124,10 +132,13 @@ class PruningCurve(Result):
         errors = [(standard_error(self.per_prompt, self.clusters), self.n_clusters - 1)]
         return around(self.value, errors, level)
 
-    def band(self, level: float = 0.95) -> Float[Array, "count 2"]:
-        """Return the range of the middle `level` of random orders at each count; NaN if none."""
+    def band(self, level: float = 0.95) -> Float[Array, "random_count 2"]:
+        """Return the range of the middle `level` of random orders at each of their counts.
+
+        It is NaN without random orders.
+        """
         if not len(self.random):
-            return np.full((len(self.counts), 2), math.nan)
+            return np.full((len(self.measured_at_random), 2), math.nan)
         return percentile_interval(self.random, tails_of(level), axis=0).T
 
     @cached_property
@@ -182,6 +193,7 @@ class PruningCurve(Result):
         sign = self._sign
         share = self.counts / self.counts[-1]
         own = sign * np.trapezoid(per_prompt, share, axis=0)  # [prompt]
+        share = self.measured_at_random / self.counts[-1]
         other = sign * np.trapezoid(self.random_per_prompt, share, axis=1)  # [draw, prompt]
         value = float(own.mean() - other.mean())
         if self.n_clusters < 2:
@@ -231,7 +243,10 @@ class PruningCurve(Result):
 
     def _take(self, rows: Sequence[int]) -> Self:
         part = super()._take(rows)
-        part = replace(part, random_per_prompt=self.random_per_prompt[:, list(rows)])
+        kept = [int(np.argmax(self.measured_at_random == c)) for c in part.counts
+                if c in self.measured_at_random]  # fmt: skip
+        some = None if self.random_counts is None else self.random_counts[kept]
+        part = replace(part, random_per_prompt=self.random_per_prompt[:, kept], random_counts=some)
         object.__setattr__(part, "_asked", self._asked)
         return part
 
@@ -239,8 +254,12 @@ class PruningCurve(Result):
         """Return one row per count: the player removed last, and the task values."""
         import pandas as pd
 
-        interval, band = self.bounds(), self.band()
-        none = np.full(len(self.counts), math.nan)
+        interval, none = self.bounds(), np.full(len(self.counts), math.nan)
+        drawn = np.full((len(self.counts), 3), math.nan)  # NaN where no random order was measured
+        if len(self.random):
+            at = {int(c): row for row, c in enumerate(self.counts)}
+            rows = [at[int(c)] for c in self.measured_at_random]
+            drawn[rows] = np.column_stack([self.random.mean(0), self.band()])
         return pd.DataFrame(
             {
                 "n_removed": self.counts,
@@ -250,18 +269,18 @@ class PruningCurve(Result):
                 "low": interval[:, 0],
                 "high": interval[:, 1],
                 "held_out": none if (x := self.held_out_per_prompt) is None else x.mean(1),
-                "random_mean": self.random.mean(0) if len(self.random) else none,
-                "random_low": band[:, 0],
-                "random_high": band[:, 1],
+                "random_mean": drawn[:, 0],
+                "random_low": drawn[:, 1],
+                "random_high": drawn[:, 2],
                 "n_prompts": self.per_prompt.shape[1],
                 "n_clusters": self.n_clusters,
             }
         )
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot the curve with its interval, the random band, and the undisturbed model's value."""
         if not self._whole:
-            return super().plot()
+            return super().plot(len(self))
         return behind("PruningCurve.plot")([self])
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
@@ -292,8 +311,7 @@ class PruningCurve(Result):
 
         # areas are computed again
         told = {k: v for k, v in vars(self).items() if k not in ("area", "held_out_area", "_asked")}
-        if self.clusters is None:
-            told.pop("clusters")
+        told = {k: v for k, v in told.items() if k not in _OPTIONAL or v is not None}
         return json_document({"format": _FORMAT} | told)
 
     @classmethod
@@ -311,7 +329,8 @@ class PruningCurve(Result):
             if told.pop("format") not in _READS:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(told["per_prompt"][0])
-            shape = (-1, len(told["counts"]), n_prompts)
+            at = told.pop("random_counts", None)
+            shape = (-1, len(told["counts"] if at is None else at), n_prompts)
             drawn = np.array(told.pop("random_per_prompt"), dtype=np.float64)
             apart = told.pop("held_out_per_prompt", None)
             shared = told.pop("clusters", None)
@@ -323,6 +342,7 @@ class PruningCurve(Result):
                 held_out_per_prompt=None if apart is None else np.array(apart, dtype=np.float64),
                 loops=tuple(told.pop("loops", ())),
                 clusters=None if shared is None else tuple(shared),
+                random_counts=None if at is None else np.array(at, dtype=np.int64),
                 **told,
             )
         except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

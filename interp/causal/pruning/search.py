@@ -61,7 +61,7 @@ def search_curves(
         kind: what replaces a removed player.
         players: "heads", "kv_groups" or "layers".
         n_random: number of random orders on the judged prompts.
-        steps: counts to measure; all by default.
+        steps: counts to measure, as in `pruning_curve`.
         seed: seed of halves, searches and random orders.
         restarts: number of restarts of "gates" for each penalty.
         progress: see `Progress`.

@@ -100,6 +100,6 @@ class DoseCurve(Result):
                 lines.append(f"    x {factor:>5}  {row['score']:.3g}{ends}{null}{same}")
         return "\n".join(lines)
 
-    def plot(self, k: int = 20) -> go.Figure:
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot both measures against the factor, with 95 % intervals and the random sets."""
         return behind("DoseCurve.plot")(self)

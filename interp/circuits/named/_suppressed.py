@@ -84,27 +84,36 @@ def lowered_by_copying(
     rng = np.random.default_rng([lab.seed, 32])
     stack = predicting_stack(model)
     sites = [site for site in model.sites if site.stack == stack]
-    values: dict[Site, Tensor] = {}
-    beside: dict[Site, Tensor] = {}
-    lenses, counts = _lenses(model, given, stack), []
-    for done, site in enumerate(sites):
-        real, null = _predicted(given, [lens[site] for lens in lenses], rng, rows, predicted)
-        counts.append(len(real))
-        empty = torch.full((n, site.n_heads), torch.nan, dtype=torch.double)
-        for seen, found in ((real, values), (null, beside)):
-            if not seen:
-                found[site] = empty
-                continue
-            lowered = _lowered(model, given.ids, seen, site.layer)
-            found[site] = _per_prompt(lowered, seen, n)[site]
-        lab.tell("copy_suppression", done + 1, len(sites))
+    lenses = _lenses(model, given, stack)
+    pairs = [
+        _predicted(given, [lens[site] for lens in lenses], rng, rows, predicted, site.layer)
+        for site in sites
+    ]
+    counts = [len(real) for real, _ in pairs]
     if not any(counts):
         return without_scores(model, "no token of the prompts is predicted again before any layer")
+    lab.tell("copy_suppression", 0, 1)
+    values, beside = (_of_layers(model, given, sites, [x[side] for x in pairs]) for side in (0, 1))
+    lab.tell("copy_suppression", 1, 1)
     notes = {
         "prompts": given.design,
         "rows": f"{min(counts)} to {max(counts)} per layer, of {n * rows} asked for",
     }
     return Trials(values, beside, "another token of the prompt", notes, clusters=given.clusters)
+
+
+def _of_layers(
+    model: Model, given: Prompts, sites: Sequence[Site], seen: Sequence[list[Seen]]
+) -> dict[Site, Tensor]:
+    """Return the score of each layer's heads on its own rows; every prompt runs once."""
+    lowered = _lowered(model, given.ids, [x for mine in seen for x in mine])
+    found, first = {}, 0
+    for site, mine in zip(sites, seen, strict=True):
+        rows = slice(first, first := first + len(mine))
+        empty = torch.full((len(given), site.n_heads), torch.nan, dtype=torch.double)
+        own = _per_prompt({site: lowered[site][rows]}, mine, len(given)) if mine else {site: empty}
+        found |= own
+    return found
 
 
 def _prompts(model: Model, n: int, longest: int, seed: int) -> Prompts:
@@ -144,7 +153,12 @@ def _lenses(model: Model, given: Prompts, stack: str) -> list[dict[Site, Tensor]
 
 
 def _predicted(
-    given: Prompts, lenses: Sequence[Tensor], rng: np.random.Generator, rows: int, best: int
+    given: Prompts,
+    lenses: Sequence[Tensor],
+    rng: np.random.Generator,
+    rows: int,
+    best: int,
+    layer: int,
 ) -> tuple[list[Seen], list[Seen]]:
     """Return rows with the seen token that the stream before a layer predicts, and with another."""
     real, null = [], []
@@ -156,22 +170,20 @@ def _predicted(
             others = [k for k in seen if k != top]
             if rank[row, top] < best and others:
                 other = int(rng.choice(others))
-                found.append(
-                    (_seen(i, row, ids, distinct[top]), _seen(i, row, ids, distinct[other]))
-                )
+                found.append([_seen(i, row, ids, distinct[k], layer) for k in (top, other)])
         for k in sorted(rng.permutation(len(found))[:rows].tolist()):
             real.append(found[k][0])
             null.append(found[k][1])
     return real, null
 
 
-def _seen(prompt: int, row: int, ids: Sequence[int], token: int) -> Seen:
+def _seen(prompt: int, row: int, ids: Sequence[int], token: int, layer: int) -> Seen:
     at = tuple(k for k in range(row) if ids[k] == token)
-    return Seen(LogitRead(prompt, row, at), token)
+    return Seen(LogitRead(prompt, row, at, layer), token)
 
 
 def _lowered(
-    model: Model, ids: Sequence[Sequence[int]], seen: Sequence[Seen], layer: int | None = None
+    model: Model, ids: Sequence[Sequence[int]], seen: Sequence[Seen]
 ) -> dict[Site, Tensor]:
     """Return minus the effect on each token against the other tokens of its prompt."""
 
@@ -179,7 +191,7 @@ def _lowered(
         others = sorted(set(ids[seen[k].read.prompt]) - {seen[k].token})
         return against(seen[k].token, others, model.d_vocab)
 
-    found = direct_effects(model, ids, [s.read for s in seen], towards, layer=layer)
+    found = direct_effects(model, ids, [s.read for s in seen], towards)
     return {site: -x for site, x in found.items()}
 
 

@@ -69,7 +69,7 @@ GROUP = "Between models"
     help="Pair similar heads (see interp match) instead of those with the same layer and index; "
     "over all layers, if the models have different numbers of them.",
 )
-@comparison_options
+@comparison_options(top=5)
 @loading_options
 def compare(
     first: str,

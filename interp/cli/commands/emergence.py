@@ -43,7 +43,7 @@ GROUP = "Between models"
     metavar="NAME,...",
     help="Revisions of the hub model RUN, such as step1000,step2000.",
 )
-@comparison_options
+@comparison_options(top=5)
 @loading_options
 def emergence(
     sources: tuple[str, ...],

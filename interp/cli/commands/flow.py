@@ -23,7 +23,6 @@ from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.attribution.target import Target
-    from interp.model.model import Model
 
 GROUP = "Attribution"
 
@@ -105,7 +104,7 @@ def flow(
     found = []
     for at, one in enumerate(texts):
         for position in wanted or [None if model.kind == "encoder" else -1]:
-            example = Example(model, one, _output(model, position))
+            example = Example(model, one, _output(position))
             require_tokens(example.special, one)
             for method in chosen:
                 result = method.of(example)
@@ -128,7 +127,7 @@ def _position(text: str) -> int | None:
         raise OptionError(f"output {text!r} is not a position; give a number, or mean") from error
 
 
-def _output(model: Model, position: int | None) -> Target:
+def _output(position: int | None) -> Target:
     """Return an output as a target: flow reads its row, and its value is the norm of the output."""
     from interp.attribution.target import Target
 

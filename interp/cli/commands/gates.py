@@ -48,7 +48,7 @@ GROUP = "Causal"
     "--cost", default="count", show_default=True,
     type=click.Choice(["count", "parameters", "flops", "cache"]), help="What the penalty counts.",
 )  # fmt: skip
-@click.option("--restarts", default=5, show_default=True, type=click.IntRange(1), metavar="N",
+@click.option("--restarts", default=3, show_default=True, type=click.IntRange(1), metavar="N",
               help="Number of fits, each from its own start.")  # fmt: skip
 @click.option("--steps", default=300, show_default=True, type=click.IntRange(1), metavar="N",
               help="Maximum steps of each fit.")  # fmt: skip

@@ -63,14 +63,13 @@ GROUP = "Between models"
     type=click.IntRange(0),
     help="Number of bootstrap draws of the prompts, for the stability; 0 for none.",
 )
-@comparison_options
+@comparison_options(top=20)
 @loading_options
 def match(
     first: str,
     second: str,
     prompt_file: Path | None,
     out: Path | None,
-    batch_size: int,
     top: int,
     form: str | None,
     quiet: bool,
@@ -96,7 +95,7 @@ def match(
     if form is not None:
         printed_rows(found, form)
     else:
-        click.echo(text_of_matches(found))
+        click.echo(text_of_matches(found, top))
     if out is not None:
         about = {"hashes": [a.content_hash, b.content_hash], **options}
         about["prompts"] = found.provenance["prompts_hash"]
@@ -104,13 +103,13 @@ def match(
         write_files(found, out, name, "matches", about, voice)
 
 
-def text_of_matches(found: HeadMatches) -> str:
-    """Format every head with its match, and the test of the whole assignment."""
+def text_of_matches(found: HeadMatches, k: int) -> str:
+    """Format the k most similar matches, and the test of the whole assignment."""
     made = found.provenance
     rows: list[tuple[str, ...]] = [
         ("head", "match", "similarity", "95 %", "next", "null", "p", "p_holm", "p_bh", "stability")
     ]
-    records = found.to_pandas().to_dict("records")
+    records = found.top(k).to_pandas().to_dict("records")
     for row in records:
         within = interval_text(row, ".3f")
         numbers = [_spelled(row[c], ".3f") for c in ("next", "null")]
@@ -121,6 +120,8 @@ def text_of_matches(found: HeadMatches) -> str:
         )
     lines = [f"{made['model']}: {found.metric} ({found.unit}), within one {made['within']}"]
     lines += [aligned_columns(rows), *interval_notes(records)]
+    if len(found) > k:
+        lines.append(f"  {len(found) - k} further heads; --top {len(found)} prints all")
     if found.p_all is not None:
         lines.append(
             f"  whole assignment: p = {found.p_all:.3g} against {made['n_null']} random splits of "

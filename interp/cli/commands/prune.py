@@ -62,7 +62,8 @@ GROUP = "Causal"
     "--steps",
     type=click.IntRange(2),
     metavar="N",
-    help="Number of counts to evaluate; by default all.",
+    help="Number of counts to evaluate; by default up to 24, and for random orders of more "
+    "heads 6.",
 )
 @click.option(
     "--tolerance",

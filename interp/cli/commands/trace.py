@@ -77,16 +77,13 @@ def trace(
     def work(source: str, model_name: str) -> None:
         with voice.bars(model_name) as tell:
             model = loading.load(source, model_name)
-            results = [
-                causal_tracing(
+            for site in wanted:
+                found = causal_tracing(
                     model, given, site, corrupt=corrupt, by=by, window=window, sever=sever or "",
                     noise=noise, samples=samples, seed=seed, progress=tell,
-                )
-                for site in wanted
-            ]  # fmt: skip
-        for found in results:
-            click.echo(_shown(found))
-            saved_in(out, model_name, found, f"trace_{found.site}", voice)
+                )  # fmt: skip
+                click.echo(_shown(found))  # before the next one, so that a stop keeps it
+                saved_in(out, model_name, found, f"trace_{found.site}", voice)
 
     failed = each_model(source_labels((source,)), voice, work)
     click.get_current_context().exit(int(bool(failed)))

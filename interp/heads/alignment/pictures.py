@@ -99,12 +99,8 @@ class PairAlignment(Result):
             }
         )
 
-    def plot(self, k: int = 20) -> go.Figure:
-        """Draw the weights as a matrix; `lines` draws the links.
-
-        Args:
-            k: not used; the matrix has all words.
-        """
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
+        """Draw the weights as a matrix; `lines` draws the links."""
         return self.matrix()
 
     def __repr__(self) -> str:

@@ -114,12 +114,8 @@ class WordTimes(Result):
             }
         )
 
-    def plot(self, k: int = 0) -> go.Figure:
-        """Draw the spectrogram of the first recording above the attention, with the found starts.
-
-        Args:
-            k: not used; the picture has all words.
-        """
+    def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
+        """Draw the first recording's spectrogram above the attention, with the found starts."""
         from interp.heads.alignment.sound_pictures import sound_figure
 
         mine = np.flatnonzero(self.of_recording == 0)

@@ -31,6 +31,7 @@ def match_heads(
     n_null: int = SPLITS,
     n_boot: int = DRAWS,
     seed: int = 0,
+    batch_size: int = 16,
     progress: Progress | None = None,
 ) -> HeadMatches:
     """Match the heads of two models whose head order differs, such as runs with two seeds.
@@ -59,6 +60,7 @@ def match_heads(
         n_null: number of random splits; 0 for none.
         n_boot: number of bootstrap draws; 0 for none.
         seed: seed of default prompts or tokens, splits and draws.
+        batch_size: prompts per forward pass, which does not affect the numbers; for "patterns".
         progress: see `Progress`.
 
     Raises:
@@ -66,12 +68,14 @@ def match_heads(
         PromptError: the models do not read the same tokens.
         UnreadableAttention: circuits are asked for, but they are not fixed matrices.
     """
+    if batch_size < 1:
+        raise OptionError(f"batch_size={batch_size} must be at least 1")
     if n_null < 0 or n_boot < 0:
         raise OptionError(f"n_null={n_null} and n_boot={n_boot} must be 0 or more")
     tell = progress or (lambda what, done, total: None)
     first, second = (given_models(x)[0].model() for x in (a, b))
     tell("similarity of heads", 0, 1)
-    found = similarities(first, second, by, within, prompts, seed)
+    found = similarities(first, second, by, within, prompts, seed, batch_size)
     tell("similarity of heads", 1, 1)
     rng = np.random.default_rng(seed)
     neighbours = np.concatenate([_neighbours(g) for g in found.groups.values()])

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.head import Head
-from interp.core.prompts import ordinary_ids
+from interp.core.prompts import Prompts, ordinary_ids
 from interp.heads.between_models.shared_prompts import SharedPrompts, vocabulary_of
 
 if TYPE_CHECKING:
@@ -72,7 +72,9 @@ class Similarities:
 UnitRows = Mapping[tuple[str, int], Float[Tensor, "head entry"]]  # unit vectors, by stack and layer
 
 
-def similarities(a: Model, b: Model, by: str, within: str, prompts: Any, seed: int) -> Similarities:
+def similarities(
+    a: Model, b: Model, by: str, within: str, prompts: Any, seed: int, batch_size: int
+) -> Similarities:
     """Compute the similarities of the heads of two models.
 
     Raises:
@@ -90,9 +92,7 @@ def similarities(a: Model, b: Model, by: str, within: str, prompts: Any, seed: i
         shared = SharedPrompts(prompts, seed, same_tokens=True)
         read, other = shared.of(a), shared.of(b)
         _require_small([a, b], max(map(len, read.ids)))
-        units: Iterator[tuple[UnitRows, UnitRows]] = (
-            _paired_rows(a, b, read.part([i]), other.part([i])) for i in range(len(read))
-        )
+        units = _pattern_units(a, b, read, other, batch_size)
         clusters = read.clusters
         about = {"prompts": read.design, "prompts_hash": read.hash}
         unit = "mean Bhattacharyya coefficient"
@@ -154,27 +154,50 @@ def _joined(
     }
 
 
-def _paired_rows(a: Model, b: Model, prompt_a: Any, prompt_b: Any) -> tuple[UnitRows, UnitRows]:
-    return _pattern_rows(a, prompt_a), _pattern_rows(b, prompt_b)
+def _pattern_units(
+    a: Model, b: Model, read: Prompts, other: Prompts, batch_size: int
+) -> Iterator[tuple[UnitRows, UnitRows]]:
+    """Yield the rows of both models prompt by prompt; prompts of one length share a pass."""
+    found: dict[int, tuple[UnitRows, UnitRows]] = {}
+    lengths = list(map(len, read.ids))
+    for i in range(len(read)):
+        if i not in found:  # the others of this batch are yielded in their own order
+            same = [j for j in range(i, len(read)) if lengths[j] == lengths[i] and j not in found]
+            some = same[: _at_once([a, b], lengths[i], batch_size)]
+            rows = (_pattern_rows(model, x.part(some)) for model, x in ((a, read), (b, other)))
+            found |= zip(some, zip(*rows, strict=True), strict=True)
+        yield found[i]
+        found[i] = ({}, {})  # releases the patterns
 
 
-def _pattern_rows(model: Model, prompt: Any) -> UnitRows:
-    """Return the square roots of the patterns of one prompt; products are coefficients."""
-    found: dict[tuple[str, int], Tensor] = {}
+def _at_once(models: Sequence[Model], length: int, batch_size: int) -> int:
+    """Return the number of prompts of a length whose patterns are held together."""
+    return max(1, min(batch_size, LARGEST // 8 // _pattern_bytes(models, length)))
+
+
+def _pattern_bytes(models: Sequence[Model], length: int) -> int:
+    return sum(4 * site.n_heads * length**2 for model in models for site in model.sites)
+
+
+def _pattern_rows(model: Model, prompts: Prompts) -> list[UnitRows]:
+    """Return the square roots of the patterns of each prompt; products are coefficients."""
+    found: list[dict[tuple[str, int], Tensor]] = [{} for _ in range(len(prompts))]
 
     def visit(site: Site, call: Call, real: Tensor) -> None:
         model.require_finite(call, site)
-        pattern = call.pattern()[0].float()
-        seen = call.visible()[0].expand(len(pattern), -1, -1)[0].sum(-1) > 1
-        kept = pattern[:, seen]
-        if not kept.shape[1]:
-            raise PromptError(
-                f"{model.name}: a prompt of {pattern.shape[1]} tokens has no row with two visible "
-                "keys, so its patterns are all equal; give longer prompts"
-            )
-        found[site.stack, site.layer] = (kept / kept.shape[1]).sqrt().flatten(1).cpu()
+        patterns, visible = call.pattern().float(), call.visible()
+        for row, pattern in enumerate(patterns):
+            shown = visible[row if len(visible) > 1 else 0]
+            kept = pattern[:, shown.expand(len(pattern), -1, -1)[0].sum(-1) > 1]
+            if not kept.shape[1]:
+                raise PromptError(
+                    f"{model.name}: a prompt of {pattern.shape[1]} tokens has no row with two "
+                    "visible keys, so its patterns are all equal; give longer prompts"
+                )
+            rows = (kept / kept.shape[1]).sqrt().flatten(1).cpu()
+            found[row][site.stack, site.layer] = rows
 
-    model.read(prompt, visit)
+    model.read(prompts, visit)
     return found
 
 
@@ -185,7 +208,7 @@ def _require_small(models: Sequence[Model], longest: int) -> None:
                 f"{model.name} does not run in this process, so its patterns are not available "
                 "here; match its heads where it runs"
             )
-    size = sum(4 * site.n_heads * longest**2 for model in models for site in model.sites)
+    size = _pattern_bytes(models, longest)
     if size > LARGEST:
         raise OptionError(
             f"patterns over {longest:,} tokens take {size / 1024**3:.1f} GiB in both models, more "

@@ -7,6 +7,7 @@ loss alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from interp.causal.gating.units import selected
 from interp.causal.measures import answer_probability, loss, next_token_task, repeats_task
 from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.causal.task import Task
@@ -82,10 +84,23 @@ def own_task(
     if held_out:
         n["templates"] = held_out if transfer else first
     try:
-        found = behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
-        return replace(found, name=f"{found.name} (other wordings)") if transfer else found
+        task = behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
     except PromptError as error:
         raise Unanswered(f"the task {name} cannot be made for this model: {error}") from error
+    task = replace(task, name=f"{task.name} (other wordings)") if transfer else task
+    return _within(task, sizes["longest"]) if "longest" in sizes else task
+
+
+def _within(task: Task, longest: int) -> Task:
+    """Return the task on its prompts of at most `longest` tokens; pairs cannot be cut."""
+    lengths = [len(ids) for ids in task.prompts.ids]  # type: ignore[union-attr]  # pairs are ids
+    kept = [i for i, length in enumerate(lengths) if length <= longest]
+    if not kept:
+        raise Unanswered(
+            f"the prompts of the task {task.name} have {min(lengths)} to {max(lengths)} tokens, "
+            f"more than longest={longest}"
+        )
+    return task if len(kept) == len(lengths) else selected(task, kept)
 
 
 def plain_task(
@@ -138,17 +153,36 @@ def in_context(
 ) -> Task:
     """Return the probability of the answers of functions that examples show.
 
+    Args:
+        model: the model to test.
+        n: number of prompts.
+        longest: maximum number of tokens per prompt; prompts show fewer examples to fit.
+        seed: seed of the words.
+        form: how an example is written, as options of `in_context_prompts`.
+
     Raises:
-        Unanswered: the model has no tokenizer, or it splits the words of all functions.
+        Unanswered: the model has no tokenizer, it splits the words of all functions, or prompts
+            with two examples are longer.
     """
     functions = [] if model.tokenizer is None else list(known_functions(model, SHOTS))
     if not functions:
         raise Unanswered(f"the tokenizer of {model.name} has no function whose words are one token")
     each = -(-n // len(functions))
-    given = [
-        in_context_prompts(model, f, n=each, shots=SHOTS, seed=seed, **form) for f in functions
-    ]
-    ids = tuple(x for one in given for x in one.ids)[:n]
+    given, ids = [], ()
+    for shots in range(SHOTS, 1, -1):
+        with suppress(PromptError):  # they exceed the model's positions
+            given = [in_context_prompts(model, f, n=each, shots=shots, seed=seed, **form)
+                     for f in functions]  # fmt: skip
+            ids = tuple(x for one in given for x in one.ids)[:n]
+            if longest is None or max(map(len, ids)) <= longest:
+                break
+    else:
+        most = max(map(len, ids), default=0)
+        bound = f"longest={longest}" if most else f"the {model.limit} positions of {model.name}"
+        raise Unanswered(
+            f"prompts with two examples have {f'up to {most} tokens, ' if most else ''}more than "
+            f"{bound}"
+        )
     labels = tuple(one.function for one in given for _ in one.ids)[:n]
     answers = [x for one in given for x in one.answers][:n]
     prompts = Prompts(ids, "examples of functions", clusters=labels if n > len(given) else None)

@@ -83,7 +83,7 @@ def needle_notes(tried: Sequence[TriedTask]) -> str:
     )
 
 
-def needle_report(model: Model, tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
+def needle_report(tried: CopyPaste, counted: CopyPaste) -> dict[str, Any]:
     """Return the task and the model's results on it."""
     right = tried.right
     whole = int((right >= 1).sum())

@@ -90,7 +90,7 @@ def retrieval(
     found = tried.solved(success)
     if trials and not bool((tried.right >= 1).any()):
         return unscored(model, trials)
-    notes = needle_report(model, tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
+    notes = needle_report(tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
     if lab.notes and len(found.instances) > 1:
         frame = selection_stability(found, draws=200, seed=lab.seed).set_index("part")
         whole = frame.loc["all"]

@@ -131,9 +131,7 @@ class RemoteModel(Model):
             "heads' outputs work; for the rest load the model on this machine (no remote=)"
         )
 
-    def visited(
-        self, visit: Visit, *, fused: bool = False, streamed: bool = False
-    ) -> AbstractContextManager[None]:
+    def visited(self, visit: Visit, **_how: bool) -> AbstractContextManager[None]:
         """Raise: there is no tensor to visit."""
         self._refuse("captures and gradients need the activations")
 

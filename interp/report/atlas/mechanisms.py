@@ -157,7 +157,8 @@ def pruning_part(curve: PruningCurve) -> FoundPart:
     if len(curve.random):
         lines.append(
             {
-                "name": "random orders", "kind": "random", "x": counts,
+                "name": "random orders", "kind": "random",
+                "x": curve.measured_at_random.tolist(),
                 "y": plain_value(curve.random.mean(0)), "low": plain_value(band[:, 0]),
                 "high": plain_value(band[:, 1]),
             }

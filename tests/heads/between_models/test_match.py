@@ -37,6 +37,31 @@ def test_permuted_heads_are_matched_exactly(bundled_induction, by: str, within: 
     assert not found.provenance["unmatched_b"]
 
 
+def test_prompts_of_one_length_share_a_forward_pass(bundled_induction) -> None:
+    other, _ = permuted(bundled_induction, 0)
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(5, 60, n).tolist() for n in (12, 8, 8, 8, 12, 12, 12)]
+    rows: list[int] = []
+    handle = bundled_induction.module.register_forward_pre_hook(
+        lambda _, args, given: rows.append(len((*args, *given.values())[0])), with_kwargs=True
+    )
+    found = {}
+    try:
+        for size in (1, 2, 16):
+            rows.clear()
+            found[size] = interp.match_heads(
+                bundled_induction, other, ids, batch_size=size, n_null=0, n_boot=0
+            )
+            assert rows == {1: [1] * 7, 2: [2, 2, 1, 2], 16: [4, 3]}[size]
+    finally:
+        handle.remove()
+    for size in (2, 16):
+        assert np.allclose(found[size].per_prompt, found[1].per_prompt, atol=1e-6)
+        assert found[size].heads_of_b() == found[1].heads_of_b()
+    with pytest.raises(OptionError, match="batch_size=0"):
+        interp.match_heads(bundled_induction, other, ids, batch_size=0)
+
+
 def test_heads_of_the_planted_model_are_matched(bundled_induction) -> None:
     """Two builds with different random heads share only the planted ones."""
     from interp import planted
