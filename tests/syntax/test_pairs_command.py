@@ -71,7 +71,7 @@ def test_pairs_are_read_before_any_model_is_loaded(
 ) -> None:
     for args, line in (
         (("--heads", "L0H1"), "give --pairs"),
-        (("--pairs", tmp_path / "none.jsonl"), "cannot read"),
+        (("--pairs", tmp_path / "none.jsonl"), "cannot be read"),
         (
             ("--pairs", folder("data") / "prompts.txt"),
             "line 1: not a JSON object with sentence_good",

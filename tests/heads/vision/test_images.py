@@ -114,6 +114,6 @@ def test_folders_of_images(tmp_path: Path) -> None:
         read_images(shapes(), tmp_path / "a")
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.png").write_text("no image")
-    for folder, said in (("d", "cannot be read as an image"), ("no", "not a folder")):
+    for folder, said in (("d", "is not an image that pillow can read"), ("no", "not a folder")):
         with pytest.raises(InterpError, match=said):
             read_images(shapes(), tmp_path / folder)
