@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-SOON, LONG = (
-    5.0,
-    60.0,
-)  # seconds after which the length of a step is estimated, and those that count
+SOON = 5.0  # seconds after which the length of a step is estimated
+LONG = 60.0  # seconds of a step that are announced
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
 
 
