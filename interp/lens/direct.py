@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from interp.model.locate.sites import Site
+    from interp.model.locate.weights import HeadWeights
     from interp.model.model import Model
 
 _RESIDUAL = 1e-4  # relative to the sum of absolute parts: float32 error over many layers
@@ -246,7 +247,7 @@ def of_heads(
     Raises:
         UnreadableAttention: the output projection of the attention is not a matrix.
     """
-    weights = model.weights_of(site) if weights is None else weights
+    weights = weights or model.weights_of(site)
     writing = weights.layout.o
     if isinstance(writing, str):
         raise UnreadableAttention(writing)

@@ -27,6 +27,7 @@ FEWEST = 4  # texts: to train on, to stop by, and two to judge on
 STEPS = 300  # of Adam
 POSITIONS = 64  # of a step
 RATE = 0.1  # of the first step; it falls linearly to 0
+ROUNDING = 1e-6  # nats that no step is kept for
 LOOK = 50  # steps between two looks at the texts that decide when to stop
 RIDGE = (1e-3, 1e-2, 1e-1)  # of the least squares from which training starts
 
@@ -248,7 +249,9 @@ def _trained(
     nothing = torch.zeros(inside.shape[1], inside.shape[1]), torch.zeros(inside.shape[1])
     starts = [nothing, *(_least_squares(inside, aim - inside, share) for share in RIDGE)]
     start = min(starts, key=lambda each: judged(*each) + float(penalty(*each)))
-    best, kept = min(((judged(*each), each) for each in (nothing, start)), key=lambda each: each[0])
+    best, kept = judged(*nothing), nothing
+    if (reached := judged(*start)) < best - ROUNDING:
+        best, kept = reached, start
     wanted = torch.cat([final[i] for i in train]).exp()
     # steps of one size in units of the streams, whatever the model's
     within = inside.square().mean(0).sqrt().clamp_min(1e-12)
@@ -275,7 +278,7 @@ def _trained(
                 matrix = start[0] + weight * (size / math.sqrt(len(within))) / within[:, None]
                 found = matrix.clone(), start[1] + bias * size
             reached = judged(*found)
-            if math.isfinite(reached) and reached < best:
+            if math.isfinite(reached) and reached < best - ROUNDING:
                 best, kept = reached, found
     return kept
 

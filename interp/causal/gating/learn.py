@@ -71,8 +71,8 @@ def learn_gates(
             default.
         cost: what the penalty counts, with `method="hard_concrete"`; see `GatedUnits.cost`.
         restarts: number of fits, each from its own start.
-        steps: maximum number of steps of each fit, of about 4 prompts each. A fit ends before if no gate moved by more than
-            0.01 in each of the last two checks, 20 steps apart.
+        steps: maximum number of steps of each fit, of about 4 prompts each. A fit ends before if
+            no gate moved by more than 0.01 in each of the last two checks, 20 steps apart.
         rate: learning rate of Adam; by default 0.1 for hard concrete and 0.3 for causal gates.
         n_random: number of random sets on the held-out prompts, with as many units in every layer
             as the set of the first restart.

@@ -179,7 +179,7 @@ def _pattern_bytes(models: Sequence[Model], length: int) -> int:
     return sum(4 * site.n_heads * length**2 for model in models for site in model.sites)
 
 
-def _pattern_rows(model: Model, prompts: Prompts) -> list[UnitRows]:
+def _pattern_rows(model: Model, prompts: Prompts) -> Sequence[UnitRows]:
     """Return the square roots of the patterns of each prompt; products are coefficients."""
     found: list[dict[tuple[str, int], Tensor]] = [{} for _ in range(len(prompts))]
 

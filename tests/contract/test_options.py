@@ -1,0 +1,143 @@
+"""Every option of these commands changes what the command prints or writes, or a reason is stated.
+
+A command runs once as it is and once per option with another value, which follows from the option's
+type or is given in `OTHER`. A new option of one of the commands is tested without an edit, unless
+its value cannot be guessed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from interp.cli.main import main
+
+TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
+BASE = {
+    "match": ["bundled:induction", "{earlier}", "--null-splits", "9", "--draws", "9"],
+    "verify": ["bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4"],
+    "ablate": ["bundled:induction", "-n", "4"],
+    "lens": ["the red dog and the red", "--model", "bundled:induction"],
+}  # fmt: skip
+# what stands in both runs, and what only in the second
+OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
+    ("match", "--null-splits"): ([], ["--null-splits", "0"]),
+    ("match", "--draws"): ([], ["--draws", "0"]),
+    ("match", "--top"): ([], ["--top", "3"]),
+    ("match", "--prompt-file"): ([], ["--prompt-file", "{texts}"]),
+    ("verify", "--metric"): ([], ["-m", "previous_token"]),
+    ("verify", "--random"): ([], ["--random", "7"]),
+    ("lens", "--model"): ([], ["--model", "{earlier}"]),
+    ("lens", "--target"): ([], ["--target", "dog"]),
+    ("lens", "--tune"): ([], ["--tune", "{texts}"]),
+    ("lens", "--direct"): (["--target", "dog"], ["--direct", "{texts}"]),
+    ("lens", "--split"): (["--target", "dog", "--direct", "{texts}"], ["--split", "source"]),
+    ("lens", "--position"): ([], ["--position", "2"]),
+    ("lens", "--seed"): (["--target", "dog", "--direct", "{texts}"], ["--seed", "1"]),
+    ("lens", "--top"): (["--target", "dog", "--direct", "{texts}"], ["--top", "2"]),
+}
+for _name in ("verify", "ablate"):
+    OTHER |= {
+        (_name, "--task"): ([], ["--task", "{texts}"]),
+        (_name, "--measure"): (["--task", "{texts}"], ["--measure", "accuracy"]),
+        (_name, "-n"): ([], ["-n", "5"]),
+        (_name, "--longest"): ([], ["--longest", "12"]),
+        (_name, "--kind"): ([], ["--kind", "uniform-attention"]),
+        (_name, "--reference"): (["--kind", "mean-dataset"], ["--reference", "{texts}"]),
+        (_name, "--heads"): ([], ["--heads", "L0H1,L0H3,L1H1,L1H5,L1H6,L1H7"]),
+        (_name, "--without"): ([], ["--without", "L0H2"]),
+    }
+# options without an effect on the answer, by what they are for
+LOADING = "decides how a model is loaded, in one place for all commands (tests/cli/test_source.py)"
+WHY = {
+    "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
+    "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
+    "--remote": LOADING, "--tp-plan": LOADING,
+    "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",
+    "--batch-size": "prompts per pass; tests/heads/between_models/test_match.py counts passes",
+    "--max-tokens": "tokens per pass; the values are those of single passes (tests/causal)",
+    "--stack": "models of one stack have no other; tests/causal/test_game.py",
+}  # fmt: skip
+WHY_OF = {
+    ("verify", "--players"): "a causal check ablates single heads and refuses other units",
+    ("ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
+}
+
+
+def options_of(name: str) -> list[click.Option]:
+    return [p for p in main.commands[name].params if isinstance(p, click.Option)]
+
+
+def flag_of(option: click.Option) -> str:
+    return max((*option.opts, *option.secondary_opts), key=len)
+
+
+def other_value(option: click.Option) -> list[str] | None:
+    """Another value than the default, if the type of the option gives one."""
+    flag = max(option.opts, key=len)
+    if option.is_flag:
+        negative = option.secondary_opts and option.default
+        return [option.secondary_opts[0] if negative else flag]
+    kind: Any = option.type
+    if isinstance(kind, click.Choice):
+        return [flag, next(x for x in kind.choices if x != option.default)]
+    if isinstance(kind, (click.types.IntParamType, click.IntRange)) and option.default is not None:
+        return [flag, str(option.default + 1)]
+    return None
+
+
+CASES = [
+    pytest.param(name, option, id=f"{name} {max(option.opts, key=len)}")
+    for name in BASE
+    for option in options_of(name)
+    if max(option.opts, key=len) not in WHY and (name, max(option.opts, key=len)) not in WHY_OF
+]
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[tuple[str, ...], str]:
+    """What commands printed, by their words."""
+    return {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "option"), CASES)
+def test_an_option_changes_the_answer(
+    run: Any, seen: dict[tuple[str, ...], str], tmp_path: Path, name: str, option: click.Option
+) -> None:
+    from interp import bundled
+
+    flag = max(option.opts, key=len)
+    texts = tmp_path / "texts.txt"
+    texts.write_text(TEXTS)
+    given = {"texts": str(texts), "earlier": str(bundled.checkpoints("induction")[800])}
+    if flag == "--out":
+        file = name == "lens"
+        common, more = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
+    else:
+        common, more = OTHER.get((name, flag), ([], other_value(option)))
+    assert more is not None, f"give another value of {flag} of {name} in OTHER"
+
+    def answer(words: list[str]) -> str:
+        key = tuple(words)
+        if key not in seen:
+            result = run(*(word.format(**given) for word in words))
+            assert result.exit_code == 0, result.output
+            seen[key] = result.stdout
+        return seen[key]
+
+    plain = answer([name, *BASE[name], *common])
+    if flag == "--out":
+        answer([name, *BASE[name], *more])
+        assert [path for path in tmp_path.rglob("*") if path != texts and path.is_file()]
+    else:
+        assert answer([name, *BASE[name], *common, *more]) != plain
+
+
+def test_reasons_are_of_options_that_exist() -> None:
+    there = {(name, max(o.opts, key=len)) for name in BASE for o in options_of(name)}
+    assert {flag for _, flag in there} >= set(WHY)
+    assert there >= {*OTHER, *WHY_OF}
