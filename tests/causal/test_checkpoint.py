@@ -45,7 +45,7 @@ SMALLER = (
 )  # fmt: skip
 NOT_COMPACT = (
     "phi3", "olmo2", "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
-    "mpt", "mpnet", "deberta", "deberta_v2",
+    "mpt", "mpnet", "deberta", "deberta_v2", "falcon_gqa",
 )  # fmt: skip
 EXPERTS = (
     "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text",
