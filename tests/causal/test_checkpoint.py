@@ -45,7 +45,7 @@ SMALLER = (
 )  # fmt: skip
 NOT_COMPACT = (
     "phi3", "olmo2", "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
-    "mpt", "mpnet", "deberta", "deberta_v2",
+    "mpt", "mpnet", "deberta", "deberta_v2", "falcon_gqa",
 )  # fmt: skip
 EXPERTS = (
     "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "deepseek_v32", "llama4_text",
@@ -229,17 +229,19 @@ def test_a_size_that_the_config_refuses_falls_back(tmp_path, bundled_induction):
     assert save_pruned(bundled_induction, heads, tmp_path / "two").form == "zeroed"
 
 
-def test_compact_repeats_keys_of_unequal_groups_and_keeps_a_zero_head_in_an_empty_layer(tmp_path):
+def test_compact_keeps_zero_heads_in_an_empty_layer_and_in_smaller_groups(tmp_path):
     model = family("llama")
-    heads = ["L0H1", *(f"L2H{h}" for h in range(6))]
+    heads = ["L0H1", "L0H2", "L0H5", *(f"L2H{h}" for h in range(6))]
     out = save_pruned(model, heads, tmp_path / "out", form="compact")
-    assert out.certificate["notes"] == ["decoder.2 keeps one head of zeros"]
+    assert out.certificate["notes"] == [
+        "decoder.0 keeps one head of zeros", "decoder.2 keeps one head of zeros"
+    ]  # fmt: skip
     # without the file in the folder it is refused, not filled with random numbers
     with pytest.raises(RuntimeError, match=r"size mismatch|mismatched"):
         LlamaForCausalLM.from_pretrained(tmp_path / "out")
     again = interp.load(tmp_path / "out", trust_remote_code=True)
-    assert [s.n_heads for s in again.sites] == [5, 6, 1]
-    assert [s.n_kv_heads for s in again.sites] == [5, 2, 1]
+    assert [s.n_heads for s in again.sites] == [4, 6, 1]
+    assert [s.n_kv_heads for s in again.sites] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", NO_BIAS])
