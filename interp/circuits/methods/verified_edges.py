@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 STEPS = 3  # of the gradients that estimate nodes
-EDGE_STEPS = 2
+EDGE_STEPS = 1
+HOPELESS = 10  # times the passes that are left: so many edges are not separated
 LEAST = BASE + 3  # passes: both runs, their check, one gradient, one node and the set
 LEAST_DEFAULT = 200  # passes by default, on a small model
 SEARCH = 30  # passes by default for gradients, backups and the set, beside nodes and edges
@@ -50,8 +51,7 @@ def verified_edges(
     (with a backup outside the set patched too, where there is one), and the smallest set of them is
     found in the same way (tables `smallest`, `smallest_nodes`, `smallest_edges`). If there are more
     edges than passes, gradients choose which are patched; if those that keep the share are still
-    too many, all edges between the nodes stay in the set, one edge per node is patched, and a note
-    says so. A node that was not
+    too many, all edges between the nodes stay in the set, and a note says so. A node that was not
     patched has no score: its estimate stands in a column of its own, and decides neither the order
     nor the set.
 
@@ -149,7 +149,7 @@ def _edges(
     search = math.ceil(math.log2(max(2, len(every)))) + 1  # passes of one bisection
     some, few = every, chosen
     if len(every) > runs.left - search:
-        if runs.left < EDGE_STEPS + 2 * search:
+        if runs.left < EDGE_STEPS + 2 * search or len(every) > HOPELESS * runs.left:
             return chosen, {}
         bound = _bounds(nodes, every)
         few = choose_edges(runs, chosen, bound, faithful=faithful, most=search)
