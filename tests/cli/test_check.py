@@ -6,9 +6,12 @@ import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 import interp
+from interp.cli.main import Interp
 from interp.model import self_check as checking
 
 SHARED = Path(__file__).parents[3] / "shared" / "models"
@@ -111,3 +114,17 @@ def test_every_real_model_in_one_command_with_every_metric(run, tmp_path) -> Non
         for metric in set(METRICS.usual()) - set(table.where(model=model).metrics):
             assert any(model in line and metric in line for line in lines), (model, metric)
     assert not table.where(metric="entropy").to_pandas()["score"].isna().any()
+
+
+def test_a_panic_inside_a_tokenizer_is_one_line() -> None:
+    """The panic of a package in Rust is no `Exception`; Ctrl-C and others pass."""
+    panic = type("PanicException", (BaseException,), {})
+
+    @click.command()
+    def fails() -> None:
+        raise panic("called `Option::unwrap()`\non a `None` value")
+
+    told = CliRunner().invoke(Interp(commands={"fails": fails}), ["fails"])
+    assert told.exit_code == 1
+    assert "interp: error: the tokenizer failed inside (called `Option::unwrap()` on" in told.output
+    assert told.output.count("\n") == 1

@@ -82,9 +82,7 @@ def test_layers_left_on_the_disk_are_told(sharded_folder, tmp_path) -> None:
     pytest.importorskip("accelerate")
     where = {"model.embed_tokens": "cpu", "model.norm": "cpu", "lm_head": "cpu",
              "model.rotary_emb": "cpu", "model.layers": "disk"}  # fmt: skip
-    with pytest.raises(
-        LoadError, match=r"\d+ tensors stay on the disk.*model\.layers"
-    ):
+    with pytest.raises(LoadError, match=r"\d+ tensors stay on the disk.*model\.layers"):
         interp.load(sharded_folder, device_map=where)
 
 
