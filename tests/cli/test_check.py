@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import sys
 
+import click
 import pytest
 from beside import FOLDER, needs
+from click.testing import CliRunner
 
 import interp
 from interp import bundled
+from interp.cli.main import Interp
 from interp.model import self_check as checking
 
 SHARED = FOLDER / "models"
@@ -118,3 +121,17 @@ def test_every_trained_model_in_one_command_with_every_metric(run, tmp_path, whe
         for metric in set(METRICS.usual()) - set(table.where(model=model).metrics):
             assert any(model in line and metric in line for line in lines), (model, metric)
     assert not table.where(metric="entropy").to_pandas()["score"].isna().any()
+
+
+def test_a_panic_inside_a_tokenizer_is_one_line() -> None:
+    """The panic of a package in Rust is no `Exception`; Ctrl-C and others pass."""
+    panic = type("PanicException", (BaseException,), {})
+
+    @click.command()
+    def fails() -> None:
+        raise panic("called `Option::unwrap()`\non a `None` value")
+
+    told = CliRunner().invoke(Interp(commands={"fails": fails}), ["fails"])
+    assert told.exit_code == 1
+    assert "interp: error: the tokenizer failed inside (called `Option::unwrap()` on" in told.output
+    assert told.output.count("\n") == 1

@@ -127,13 +127,14 @@ def test_an_interrupt_at_a_random_step_changes_nothing(name):
 
 
 @pytest.mark.slow
-def test_an_interrupt_at_each_function_of_a_run_changes_nothing():
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in a generator
+def test_an_interrupt_at_many_functions_of_a_run_changes_nothing():
     module = small()
     model = interp.load(module, name="llama")
     steps, _ = stepping(lambda: edited(model), None)
     before = looks(module)
-    for at in range(1, steps + 1):
-        for line in (0, 2, 5):
+    for at in range(1, steps + 1, 5):
+        for line in (0, 3):
             stepping(lambda: edited(model), at, line)
             assert looks(module) == before, f"line {line} of function {at} of {steps}"
 
