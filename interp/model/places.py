@@ -37,7 +37,7 @@ PLACES = {
 }
 See = Callable[[Float[Tensor, "batch pos width"]], "Tensor | None"]
 """Function of a tensor; a returned tensor of the same shape replaces it."""
-Change = Callable[[Tensor], "Tensor | None"]
+PlaceChange = Callable[[Tensor], "Tensor | None"]
 """The same of a module's own tensor, whose shape and scale may differ."""
 
 
@@ -90,7 +90,7 @@ def watched_places(
 
 def _changes(
     name: str, site: Site, see: See, shape: tuple[int, int] | None
-) -> list[tuple[Where, Change]]:
+) -> list[tuple[Where, PlaceChange]]:
     """Return the tensors to hook for a place, with a function of each.
 
     Every reader of the place must see a replacement. The input of a norm is one reader of
@@ -116,7 +116,7 @@ def _changes(
 
 def _through_the_sum(
     added: Where, see: See, shape: tuple[int, int] | None
-) -> list[tuple[Where, Change]]:
+) -> list[tuple[Where, PlaceChange]]:
     """Show a sum of a stream and what attention adds; replace it through what attention adds."""
     assert added.base is not None
     before: list[Tensor] = []
@@ -134,7 +134,9 @@ def _through_the_sum(
     ]
 
 
-def _beside_the_stream(where: Where, added: Where, change: Change) -> list[tuple[Where, Change]]:
+def _beside_the_stream(
+    where: Where, added: Where, change: PlaceChange
+) -> list[tuple[Where, PlaceChange]]:
     """Replace a module's input; where that is the stream too, what is added restores the stream."""
     assert added.base is not None
     stream: list[Tensor] = []
@@ -155,7 +157,7 @@ def _beside_the_stream(where: Where, added: Where, change: Change) -> list[tuple
     return [(added.base, keep), (where, enter), (added, leave)]
 
 
-def _only_seen(change: Change, site: Site) -> Change:
+def _only_seen(change: PlaceChange, site: Site) -> PlaceChange:
     def seen(x: Tensor) -> None:
         if change(x) is not None:
             raise UnreadableAttention(
@@ -167,7 +169,7 @@ def _only_seen(change: Change, site: Site) -> Change:
     return seen
 
 
-def _shaped(where: Where, see: See, shape: tuple[int, int] | None) -> Change:
+def _shaped(where: Where, see: See, shape: tuple[int, int] | None) -> PlaceChange:
     """Make a function of a place one of a module's own tensor: unscaled, perhaps in rows."""
 
     def change(x: Tensor) -> Tensor | None:
@@ -197,7 +199,7 @@ def _of_heads(site: Site, see: See) -> Any:
     return visit
 
 
-def _hooked(module: nn.Module, where: Where, change: Change) -> Any:
+def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> Any:
     runs = [-1]
 
     def seen(x: Tensor | None) -> Tensor | None:

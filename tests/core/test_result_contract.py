@@ -28,8 +28,13 @@ from interp.model.edits import zero
 
 def every_class() -> list[type[Result]]:
     for module in pkgutil.walk_packages(interp.__path__, "interp."):
-        if not module.name.endswith("__main__"):
+        if module.name.endswith("__main__"):
+            continue
+        try:
             importlib.import_module(module.name)
+        except ModuleNotFoundError as error:  # of an extra that is not installed
+            if str(error.name).startswith("interp"):
+                raise
     found: list[type[Result]] = []
     classes: list[type[Result]] = [Result]
     while classes:

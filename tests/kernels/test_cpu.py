@@ -19,12 +19,14 @@ from fixtures.kernels import Conformance
 from numba.core.codegen import JITCodeLibrary
 
 from interp_kernels import (
+    Attention,
     AttentionShape,
     Distance,
     Entropy,
     KeySetMass,
     Largest,
     LeftProduct,
+    LogSumExp,
     Mass,
     Moments,
     Output,
@@ -341,3 +343,33 @@ def test_the_first_of_equal_weights_is_the_largest(calls, monkeypatch, tile):
     found = attention_statistics(call, [Largest()], backend="cpu")["largest"]
     first = (torch.arange(90) - 19).clamp(min=0)
     assert torch.equal(found.key, first.expand(2, 4, 90))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "chunked"])
+def test_a_call_can_be_ended_in_between_and_short_tasks_change_nothing(backend, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 2, 600, 8, generator=generator) for _ in range(3))
+    call = Attention(q=q, k=k, v=v, causal=True)
+    asked = [LogSumExp(), PooledMap(16)]
+    whole = attention_statistics(call, asked, backend=backend, block=128)
+    monkeypatch.setattr(cpu, "LONGEST", 1 << 14)
+    times: list[int] = []
+    parts = attention_statistics(
+        call, asked, backend=backend, block=128, going_on=lambda: times.append(1)
+    )
+    assert len(times) >= 5
+    for name in ("lse", "pooled_map"):
+        torch.testing.assert_close(parts[name], whole[name], atol=1e-5, rtol=1e-5)
+
+    class Ended(Exception):
+        pass
+
+    def end() -> None:
+        times.append(1)
+        if len(times) > 3:
+            raise Ended
+
+    times.clear()
+    with pytest.raises(Ended):
+        attention_statistics(call, asked, backend=backend, block=128, going_on=end)
+    assert len(times) <= 3 + torch.get_num_threads()

@@ -105,6 +105,7 @@ def test_two_ways_to_place_a_model_are_one_too_many(sharded_folder) -> None:
 def test_two_processes_with_half_the_heads_each_give_the_scores_of_one(
     sharded_folder, tmp_path
 ) -> None:
+    pytest.importorskip("accelerate")
     from model.two_ranks import found
 
     out = tmp_path / "found.pt"

@@ -107,9 +107,9 @@ def test_a_pattern_changed_after_the_softmax_is_not_recomputed() -> None:
 
 @pytest.mark.parametrize("engine", ["streamed", "fused"])
 def test_a_step_that_appears_after_loading_is_an_error_and_never_guessed(engine) -> None:
-    module: Any = zoo.FAMILIES["gptj"].build()
+    module: Any = zoo.FAMILIES["bloom"].build()
     model = interp.load(module, name="changed")
-    module.transformer.h[1].attn.attn_dropout = Louder()
+    module.transformer.h[1].self_attention.attention_dropout = Louder()
     with pytest.raises(UnreadableAttention, match=r"computes its scores .*; use engine='stored'"):
         interp.score(model, "entropy", null="none", engine=engine)
 
