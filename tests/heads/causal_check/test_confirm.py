@@ -7,13 +7,12 @@ import html
 import itertools
 import json
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 import zoo
-from core.result_examples import confirmation
 
 import interp
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
@@ -25,6 +24,7 @@ from interp.core.registry import METRICS
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
 from interp.heads.causal_check.needles import Unanswered, needle_task
+from interp.heads.causal_check.one_check import CausalCheck
 from interp.heads.causal_check.result import confirmation_of
 from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task
@@ -467,7 +467,12 @@ def test_the_verdicts_of_planted_heads(small_bystander_model, small_bystander) -
 
 def verdict(own: dict, transfer: dict | None) -> Conclusion:
     """The conclusion of checks with these numbers, on top of those of heads that are needed."""
-    made = confirmation().checks[0]
+    numbers = {f.name: 0.25 for f in fields(CausalCheck) if f.type == "float"}
+    counts = {f.name: 3 for f in fields(CausalCheck) if f.type == "int"}
+    made = CausalCheck(
+        model="m", metric="induction", task="loss", purpose="own", kind="zero", unit="nats",
+        higher_is_better=False, same_prompts=False, **{**numbers, **counts}, heads=("L0H1",),
+    )  # fmt: skip
     needed = {
         "clean": 0.1, "clean_sem": 0.01, "chance": 5.0, "out": 3.0, "damage": 2.9,
         "damage_low": 2.5, "damage_high": 3.3, "n_random": 60, "p": 1 / 61, "least_p": 1 / 61,
@@ -486,8 +491,10 @@ def verdict(own: dict, transfer: dict | None) -> Conclusion:
         ({}, {"p": 0.4}, "needed in one form", "but not in another form"),
         ({}, {"damage_low": -0.1}, "needed in one form", "but not in another form"),
         ({"p": 0.06}, {}, "not shown", "no more than without other heads of the same layers"),
-        ({"damage_low": -0.1}, {}, "not needed", "without L0H1"),
-        ({"damage": 0.001, "damage_low": 5e-4}, {}, "not needed", "without L0H1"),
+        ({"damage_low": -0.1}, {}, "not shown", "which may be chance"),
+        ({"damage_low": -0.1, "damage_high": 0.04}, {}, "not needed", "without L0H1"),
+        ({"damage_low": 5e-4, "damage_high": 0.04}, {}, "not needed", "without L0H1"),
+        ({"damage_low": 5e-4, "damage_high": 0.06, "p": 0.2}, {}, "not shown", "no more than"),
         ({"least_p": 0.2, "any_p": 0.2}, {}, "not shown", "of any layers (p 0.2"),
         ({"least_p": 0.2, "any_least_p": 0.2}, {}, "not shown", "too few other sets"),
         ({"clean": 5.0}, {}, "not tested", "no better than uniform guessing"),
