@@ -13,7 +13,7 @@ Verdict = Literal[
     "needed", "needed in one form", "redundant", "not shown", "not needed", "not tested"
 ]
 NOTHING = 0.01
-"""Damage below this share of the distance to uniform guessing is none."""
+"""Damage whose interval ends below this share of the distance to uniform guessing is none."""
 HALF = 0.5
 
 
@@ -25,8 +25,8 @@ class Conclusion:
         verdict: "needed" if the heads do more damage than other sets of heads, in every form of the
             task that was asked; "needed in one form" if the other form contradicts it; "redundant"
             if other sets do as much damage, and the heads together do more than twice the sum of
-            what each does alone; "not shown" if other sets do as much damage; "not needed" if there
-            is no damage; "not tested" if no check could show any.
+            what each does alone; "not shown" if other sets do as much damage, or it may be chance;
+            "not needed" if there is none; "not tested" if no check could show any.
         sentence: the verdict with its reasons.
     """
 
@@ -51,6 +51,8 @@ def conclusion_of(
         return Conclusion("not tested", f"{_FIRST['not tested']}: {why.rstrip('.')}.")
     verdict = _verdict(check, transfer)
     told = [_effect(check)]
+    if _chance(check) and verdict != "not needed":
+        return Conclusion(verdict, f"Not shown to matter: {told[0]}, which may be chance.")
     if verdict != "not needed":
         told = [_effect(check) + _alone(check), _controls(check)]
     if verdict in ("needed", "needed in one form"):
@@ -69,11 +71,11 @@ _FIRST: dict[Verdict, str] = {
 
 
 def _verdict(check: CausalCheck, transfer: CausalCheck | None) -> Verdict:
-    if _harmless(check):
+    if _none(check):
         return "not needed"
     if not _sure(check):
         return "redundant" if _redundant(check) else "not shown"
-    if transfer is None or (_sure(transfer) and not _harmless(transfer)):
+    if transfer is None or _sure(transfer):
         return "needed"
     return "needed in one form"
 
@@ -82,7 +84,7 @@ def _transfer(transfer: CausalCheck | None, reason: str) -> str:
     """Return what the same answers show, asked in another form."""
     if transfer is None:
         return f"not asked in another form, because {reason.rstrip('.')}"
-    same = _sure(transfer) and not _harmless(transfer)
+    same = _sure(transfer)
     p = f", p {score_text(transfer.controls.p)}" if transfer.controls else ""
     return (
         f"{'the same' if same else 'but not'} in another form ({transfer.task}: "
@@ -90,11 +92,16 @@ def _transfer(transfer: CausalCheck | None, reason: str) -> str:
     )
 
 
-def _harmless(check: CausalCheck) -> bool:
+def _none(check: CausalCheck) -> bool:
     """Return True if the task is not measurably worse without the heads."""
-    low = check.damage if math.isnan(check.damage_low) else check.damage_low
+    high = check.damage if math.isnan(check.damage_high) else check.damage_high
     end = 0.0 if math.isnan(check.chance) else check.chance
-    return low <= 0 or check.damage < NOTHING * abs(end - check.clean)
+    return high < NOTHING * abs(end - check.clean)
+
+
+def _chance(check: CausalCheck) -> bool:
+    """Return True if the damage may be chance: its interval contains 0."""
+    return not (check.damage if math.isnan(check.damage_low) else check.damage_low) > 0
 
 
 def _redundant(check: CausalCheck) -> bool:
@@ -105,7 +112,9 @@ def _redundant(check: CausalCheck) -> bool:
 
 
 def _sure(check: CausalCheck) -> bool:
-    return check.controls is not None and check.controls.p <= LEVEL
+    """Return True if the damage is no chance and larger than that of random sets of heads."""
+    controls = check.controls
+    return controls is not None and controls.p <= LEVEL and not _chance(check)
 
 
 def _effect(check: CausalCheck) -> str:

@@ -207,7 +207,8 @@ def check(p: float, **more: Any) -> Confirmation:
         (0.8, {"clean": 5.0}, "induction", "decides"),  # the model does not do the task
         (0.8, {"least_p": 0.2, "any_least_p": 0.2}, "induction", "decides"),  # too few sets
         (0.8, {"purpose": "plain"}, "induction", "decides"),
-        (0.3, {"damage": -0.1, "damage_low": -0.2}, "unclear", "contradicts"),  # no damage
+        (0.3, {"damage_low": -0.2, "damage_high": 0.01}, "unclear", "contradicts"),  # no damage
+        (0.3, {"damage_low": -0.2, "damage_high": 3.0}, "induction", "decides"),  # may be chance
         # beside other induction heads a large p says that the role is redundant
         (0.8, {"role": "induction head", "holders": 4, "holding": 1}, "induction", "decides"),
         (0.8, {"role": "induction head", "holders": 1, "holding": 1}, "unclear", "contradicts"),
