@@ -31,13 +31,13 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("verify", "--metric"): ([], ["-m", "previous_token"]),
     ("verify", "--random"): ([], ["--random", "7"]),
     ("lens", "--model"): ([], ["--model", "{earlier}"]),
-    ("lens", "--target"): ([], ["--target", "dog"]),
+    ("lens", "--target"): ([], ["--target", "d"]),
     ("lens", "--tune"): ([], ["--tune", "{texts}"]),
-    ("lens", "--direct"): (["--target", "dog"], ["--direct", "{texts}"]),
-    ("lens", "--split"): (["--target", "dog", "--direct", "{texts}"], ["--split", "source"]),
+    ("lens", "--direct"): (["--target", "d"], ["--direct", "{texts}"]),
+    ("lens", "--split"): (["--target", "d", "--direct", "{texts}"], ["--split", "source"]),
     ("lens", "--position"): ([], ["--position", "2"]),
-    ("lens", "--seed"): (["--target", "dog", "--direct", "{texts}"], ["--seed", "1"]),
-    ("lens", "--top"): (["--target", "dog", "--direct", "{texts}"], ["--top", "2"]),
+    ("lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
+    ("lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
 }
 for _name in ("verify", "ablate"):
     OTHER |= {
@@ -46,7 +46,10 @@ for _name in ("verify", "ablate"):
         (_name, "-n"): ([], ["-n", "5"]),
         (_name, "--longest"): ([], ["--longest", "12"]),
         (_name, "--kind"): ([], ["--kind", "uniform-attention"]),
-        (_name, "--reference"): (["--kind", "mean-dataset"], ["--reference", "{texts}"]),
+        (_name, "--reference"): (
+            ["--kind", "mean-dataset", "--reference", "{texts}"],
+            ["--reference", "{more}"],
+        ),
         (_name, "--heads"): ([], ["--heads", "L0H1,L0H3,L1H1,L1H5,L1H6,L1H7"]),
         (_name, "--without"): ([], ["--without", "L0H2"]),
     }
@@ -84,7 +87,9 @@ def other_value(option: click.Option) -> list[str] | None:
     kind: Any = option.type
     if isinstance(kind, click.Choice):
         return [flag, next(x for x in kind.choices if x != option.default)]
-    if isinstance(kind, (click.types.IntParamType, click.IntRange)) and option.default is not None:
+    if isinstance(kind, (click.types.IntParamType, click.IntRange)) and isinstance(
+        option.default, int
+    ):
         return [flag, str(option.default + 1)]
     return None
 
@@ -113,13 +118,19 @@ def test_an_option_changes_the_answer(
     flag = max(option.opts, key=len)
     texts = tmp_path / "texts.txt"
     texts.write_text(TEXTS)
-    given = {"texts": str(texts), "earlier": str(bundled.checkpoints("induction")[800])}
+    more = tmp_path / "more.txt"
+    more.write_text("two cats and a dog ran to the small house.\n")
+    given = {
+        "texts": str(texts),
+        "more": str(more),
+        "earlier": str(bundled.checkpoints("induction")[800]),
+    }
     if flag == "--out":
         file = name == "lens"
-        common, more = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
+        common, changed = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
     else:
-        common, more = OTHER.get((name, flag), ([], other_value(option)))
-    assert more is not None, f"give another value of {flag} of {name} in OTHER"
+        common, changed = OTHER.get((name, flag), ([], other_value(option)))
+    assert changed is not None, f"give another value of {flag} of {name} in OTHER"
 
     def answer(words: list[str]) -> str:
         key = tuple(words)
@@ -131,10 +142,10 @@ def test_an_option_changes_the_answer(
 
     plain = answer([name, *BASE[name], *common])
     if flag == "--out":
-        answer([name, *BASE[name], *more])
-        assert [path for path in tmp_path.rglob("*") if path != texts and path.is_file()]
+        answer([name, *BASE[name], *changed])
+        assert [path for path in tmp_path.rglob("*") if path.suffix != ".txt" and path.is_file()]
     else:
-        assert answer([name, *BASE[name], *common, *more]) != plain
+        assert answer([name, *BASE[name], *common, *changed]) != plain
 
 
 def test_reasons_are_of_options_that_exist() -> None:

@@ -8,10 +8,8 @@ import numpy as np
 
 from interp.core.errors import OptionError
 
-FINE, COARSE = (
-    64,
-    8,
-)  # default steps of a ranking, and of random orders if there are more
+FINE = 24  # default steps of a ranking
+COARSE = 6  # of random orders, if there are more players than steps of the ranking
 
 
 def counts_of(steps: int | Sequence[int] | None, n: int) -> tuple[np.ndarray, np.ndarray]:
