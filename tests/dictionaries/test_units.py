@@ -190,3 +190,14 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
         assert bad.exit_code != 0
         assert told in bad.output
     assert not math.isnan(float(load_dictionary(out).W_dec.sum()))
+
+
+def test_lorsa_holds_batches_until_it_has_enough_positions(bundled_one_layer) -> None:
+    """More than enough ends it too: a batch rarely ends at the number that was asked for."""
+    from interp.core.prompts import Prompts
+    from interp.dictionaries.lorsa_training import FIRST, _held
+
+    prompts = Prompts(tuple((1, *range(10, 19)) for _ in range(8)))
+    each = 2 * (10 - FIRST)
+    held = _held(bundled_one_layer, prompts, bundled_one_layer.sites[0], 2, each + 1)
+    assert [int(kept.sum()) for _, _, kept in held] == [each, each]
