@@ -28,6 +28,10 @@ _ADD = """INSERT INTO steps VALUES (?1, ?2, ?3, crc32(?3)) ON CONFLICT DO
     UPDATE SET value = ?3, checksum = crc32(?3) WHERE crc32(value) != checksum"""
 _FIND = "SELECT value, crc32(value) = checksum FROM steps WHERE run = ? AND name = ?"
 _WAIT_S = 60.0  # wait for another process, which locks the file for one transaction at a time
+_AGAIN = (  # another process has removed the file, or took the journal of this one for its own
+    sqlite3.SQLITE_READONLY_DBMOVED,
+    sqlite3.SQLITE_IOERR_DELETE_NOENT,
+)
 _open: ContextVar[list[Steps] | None] = ContextVar("interp_open_steps", default=None)
 
 
@@ -143,7 +147,7 @@ class Steps:
                     return found
             except sqlite3.DatabaseError as error:
                 code = error.sqlite_errorcode
-                if code == sqlite3.SQLITE_READONLY_DBMOVED or _inode(self.path) != before:
+                if code in _AGAIN or _inode(self.path) != before:
                     continue
                 if code & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
                     raise StoreError(files.cannot_write(self.path, error)) from error

@@ -12,8 +12,10 @@ import sys
 import tempfile
 import textwrap
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from core.kept import finished, rows, unfinished
@@ -108,6 +110,30 @@ def test_who_has_the_file_open_when_another_process_removes_it_loses_nothing(tmp
     assert told.value.sqlite_errorcode == sqlite3.SQLITE_READONLY_DBMOVED
     waiting.close()
     assert rows(tmp_path) == {"a": b"1", "b": b"2"}
+
+
+def test_rows_whose_journal_another_process_removes_are_added_again(tmp_path, monkeypatch) -> None:
+    """SQLite finds a journal by its name: a reader of the removed file takes it for its own."""
+    journal = tmp_path / f"{UNFINISHED}-journal"
+    made = steps(tmp_path)
+    made.add({"a": b"1"})
+    reader = sqlite3.connect(tmp_path / UNFINISHED, isolation_level=None)
+    made.finish()
+    made.add({"b": b"2"})
+    seen: list[bool] = []
+
+    def checksum(value: bytes) -> int:
+        seen.append(journal.exists())
+        if len(seen) == 60:  # more than SQLite's memory holds: the journal is on disk
+            reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            seen.append(journal.exists())
+        return zlib.crc32(value)
+
+    monkeypatch.setattr("interp.core.steps.zlib", SimpleNamespace(crc32=checksum))
+    made.add({str(number): bytes(100_000) for number in range(60)})
+    reader.close()
+    assert seen[59:61] == [True, False]
+    assert len(unfinished(tmp_path)) == 61
 
 
 def add_many(folder: Path, who: str, n: int) -> None:
@@ -235,15 +261,8 @@ def searchable() -> Iterator[Path]:
         yield Path(made)
 
 
-@pytest.mark.parametrize(
-    ("mode", "again"),
-    [
-        (0o555, r"may not write .*; choose a folder you may write"),
-        (0o444, "may not write"),
-        (0, "cannot read"),
-    ],
-)
-def test_a_folder_that_may_not_be_written(searchable, mode, again) -> None:
+@pytest.mark.parametrize("mode", [0o555, 0o444, 0])
+def test_a_folder_that_may_not_be_written(searchable, mode) -> None:
     folder = searchable / "locked"
     made = steps(folder)
     made.add({"a": b"1"})
@@ -254,7 +273,7 @@ def test_a_folder_that_may_not_be_written(searchable, mode, again) -> None:
     try:
         with pytest.raises(StoreError, match=r"may not write .*; choose a folder you may write"):
             made.add({"b": b"2"})
-        with pytest.raises(StoreError, match=again):
+        with pytest.raises(StoreError, match=r"may not write .*; choose a folder you may write"):
             steps(folder, seed=1)
     finally:
         if root:

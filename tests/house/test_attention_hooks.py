@@ -21,7 +21,7 @@ ALLOWED = {
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
     "causal/gate_derivatives.py": "gradient: by the gate of every head",
     "causal/gating/gated_task.py": "gradient: by the gates of heads and groups of heads",
-    "circuits/edge_forward.py": "edit: every head reads a stream of its own",
+    "circuits/edge_run.py": "edit: every head reads a stream of its own",
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
     "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",

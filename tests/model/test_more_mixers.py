@@ -334,19 +334,6 @@ def test_attribution_on_a_hybrid_reads_its_softmax_layers_and_names_the_others(t
         attribute(model, IDS[0, :7].tolist(), "attn_lrp")
 
 
-def test_a_table_without_kinds_is_still_read(tmp_path, tiny_mixer):
-    import pyarrow.parquet
-
-    table = interp.score(tiny_mixer("bamba"), ["entropy"], null="none")
-    path = tmp_path / "scores.parquet"
-    table.save(path)
-    stored = pyarrow.parquet.read_table(path)
-    pyarrow.parquet.write_table(stored.drop_columns(["kind"]), path)
-    old = interp.HeadTable.load(path).to_pandas()
-    assert set(old["kind"]) == {"unknown"}
-    assert old.score.tolist() == table.to_pandas().score.tolist()
-
-
 GROWTH = """
 import resource, sys
 import torch

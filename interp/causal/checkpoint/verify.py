@@ -37,6 +37,7 @@ from interp.causal.task import Task
 from interp.causal.task_file import make_task
 from interp.core.errors import InterpError, LoadError, OptionError, StoreError
 from interp.core.files import read_bytes
+from interp.model.content import saved_tensors
 from interp.model.load import load
 
 if TYPE_CHECKING:
@@ -268,7 +269,7 @@ class _Checking:
 
     def _compare_weights(self, made: Any, folded: bool) -> None:
         """Compare the checkpoint with the removal done again: shapes always, values if exact."""
-        wanted, there = made.state_dict(), self.after.module.state_dict()
+        wanted, there = (dict(saved_tensors(x)) for x in (made, self.after.module))
         wrong = sorted(
             name for name in {*wanted, *there}
             if name not in wanted or name not in there or wanted[name].shape != there[name].shape

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from interp.model.content import is_plain, whole_parameter
 from interp.model.hooks.inference import part_output
 
+_MULTIPLY = ("Conv1D", "FalconLinear")
+"""Classes of transformers whose own forward multiplies by the weight and adds the bias."""
+
 
 def has_matrix(module: nn.Module) -> bool:
     """Return True if a module states a matrix: a weight of two axes, or widths of both sides.
@@ -65,7 +68,7 @@ def has_own_matrix(module: nn.Module) -> bool:
     """Return True if the weight of a module is the matrix that it multiplies by."""
     kind: Any = type(module)
     # a class derived from Linear may do more than multiply: some quantise in their forward
-    if kind.forward is not nn.Linear.forward and kind.__name__ != "Conv1D":
+    if kind.forward is not nn.Linear.forward and kind.__name__ not in _MULTIPLY:
         return False
     weight = module.weight
     whole = isinstance(weight, Tensor) and is_plain(weight) and weight.is_floating_point()
