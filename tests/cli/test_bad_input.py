@@ -217,7 +217,8 @@ def test_prompts_that_do_not_fit(errors, llama_copy, llama_folder, tmp_path) -> 
 def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama_folder) -> None:
     result = run("score", llama_folder, *QUICK, "--context", "2300", "--json")
     assert result.exit_code == 0
-    first, second = result.stderr.splitlines()
+    lines = result.stderr.splitlines()  # a first run on a machine compiles, and says so
+    first, second = (x for x in lines if not x.startswith("interp_kernels: compiling"))
     assert first.startswith(
         "interp: llama was trained for 64 tokens; its scores on 2,299 tokens are outside"
     )
