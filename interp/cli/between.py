@@ -50,7 +50,7 @@ OPTIONS = (
 
 
 def comparison_options(top: int) -> Callable[[Callable], Callable]:
-    """Return a decorator that adds the options that `compare`, `match` and `emergence` share.
+    """Return a decorator that adds the options that `compare`, `match`, `emergence` and `cache` share.
 
     Args:
         top: default of --top.

@@ -61,12 +61,12 @@ def models_text(table: HeadTable) -> str:
         return ""
     forms = frame.to_string(), frame.T.to_string()
     shown = forms[0] if _width(forms[0]) <= WIDTH else min(forms, key=_width)
-    lines = [line.rstrip() for line in shown.splitlines() if line.strip() != "model"]
+    lines = [line.rstrip() for line in shown.split("\n") if line.strip() != "model"]
     return "\n".join(["Heads of each role, by model:", *(f"  {line}" for line in lines), ""])
 
 
 def _width(text: str) -> int:
-    return max(map(len, text.splitlines()))
+    return max(map(len, text.split("\n")))
 
 
 def _unjudged(said: list) -> list[str]:

@@ -17,9 +17,8 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
     assert all(float(line.split()[3]) > 9 for line in answer)
     assert "Planted links: in " in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
-    assert {
-        f"{stem}.{end}" for stem in ("anchors", "receivers") for end in ("json", "csv", "html")
-    } == {p.name for p in folder.iterdir()}
+    ends = ("json", "csv", "csv.provenance.json", "html")
+    assert {f"{stem}.{end}" for stem in ("anchors", "receivers") for end in ends} == {p.name for p in folder.iterdir()}
 
 
 def test_sources_of_planted_documents(run) -> None:

@@ -91,7 +91,7 @@ def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama_f
     # 7 runs more than the scores: one of shuffled tokens, six draws of random weights
     assert re.search(r"forward passes alone about [\d.]+ s: 16 prompts x 8 runs", result.stdout)
     assert re.search(
-        r"memory +16 x \d+ tokens, fused: about \d+ \w+ beside the weights", result.stdout
+        r"memory +16 x \d+ tokens, stored: about \d+ \w+ beside the weights", result.stdout
     )
 
 

@@ -341,21 +341,3 @@ def test_a_wrong_command_is_one_line(errors, args, told):
     assert code in (1, 2)
     assert len(found) == 1
     assert told in found[0]
-
-
-@pytest.mark.parametrize(
-    ("args", "now"),
-    [
-        (("importance", MODEL, "-m", "ablation,integrated_gradients"), "aumann_shapley"),
-        (("importance", MODEL, "-m", "attribution_patching"), "patching_gradient"),
-        (("prune", MODEL, "--by", "greedy,attribution_patching"), "patching_gradient"),
-        (("circuit", "induction", MODEL, "--method", "gim"), "gim_patching"),
-        (("score", MODEL, "-m", "heads"), "detectors"),
-        (("score", MODEL, "-m", "special"), "experiments"),
-    ],
-)
-def test_a_name_of_version_0_1_is_a_wrong_command_that_gives_the_new_one(errors, args, now) -> None:
-    code, [found] = errors(*args)
-    assert code == 2
-    assert "now called" in found
-    assert now in found

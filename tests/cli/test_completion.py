@@ -31,7 +31,7 @@ def test_names_are_completed_where_they_are_asked_for() -> None:
     assert completed("score --met") == plain("--metric")
     assert completed("score -m induc") == plain("induction")
     assert completed("score -m entropy,induc") == plain("entropy,induction")
-    assert set(completed("report x -m ")) >= set(plain(*METRICS, "detectors", "weights", "all"))
+    assert set(completed("atlas x -m ")) >= set(plain(*METRICS, "detectors", "weights", "all"))
     assert completed("metrics induc") == plain("induction")
     assert completed("methods attn") == plain("attn_lrp")
     assert set(completed("attribute -m ")) == set(plain(*ATTRIBUTION_METHODS, "token_importance"))

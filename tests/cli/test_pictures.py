@@ -63,7 +63,8 @@ def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_p
     assert done.exit_code == 0, done.stderr
     assert {"grounding": "GroundingHeads"}.get(method, "ImageTokenEffects") in done.stdout
     [folder] = (tmp_path / "out").iterdir()
-    assert {p.name for p in folder.iterdir()} == {f"{method}.{e}" for e in ("json", "csv", "html")}
+    ends = ("json", "csv", "csv.provenance.json", "html")
+    assert {p.name for p in folder.iterdir()} == {f"{method}.{end}" for end in ends}
 
 
 OWN = '''

@@ -31,6 +31,7 @@ def test_a_graph_is_written_for_the_front_end(run, tmp_path) -> None:
     assert document["metadata"]["scan"] == MODEL
     assert {p.name for p in folder.iterdir()} == {
         "graph.json", "graph.graphml", "graph.svg", "graph.html", "edges.csv",
+        "edges.csv.provenance.json",
     }  # fmt: skip
 
 

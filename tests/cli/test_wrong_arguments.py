@@ -57,7 +57,7 @@ score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
 score {MODEL} --text a                        | --text needs --image or --audio
 score {MODEL} --image afile --audio afile     | cannot be combined
 score {MODEL} --image afile --context 9       | exclude --prompt-file and --context
-score {MODEL} --config nowhere.toml           | --config nowhere.toml: No such file
+score {MODEL} --config nowhere.toml           | --config: nowhere.toml cannot be read: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
 score {MODEL} -o afile/below                  | afile is a file, not a folder
@@ -65,9 +65,7 @@ explore planted:nosuch                        | unknown planted model 'nosuch'
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
 atlas planted:nosuch                          | unknown planted model 'nosuch'
 atlas {MODEL} -m inducton                     | unknown metric 'inducton'
-report planted:nosuch                         | unknown planted model 'nosuch'
-report {MODEL} -m inducton                    | unknown metric 'inducton'
-report {MODEL} --keep afile                   | afile is a file, not a folder
+atlas {MODEL} --keep afile                    | afile is a file, not a folder
 check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
 tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
@@ -113,7 +111,7 @@ ablate {MODEL} --kind nosuch                  | '--kind'
 ablate {MODEL} --kind mean-dataset            | needs user-supplied prompts
 ablate {MODEL} --task nosuch                  | task 'nosuch' is not known
 ablate {MODEL} --task nowhere.txt             | the task file nowhere.txt does not exist
-ablate {MODEL} --task bytes.txt               | cannot read bytes.txt
+ablate {MODEL} --task bytes.txt               | bytes.txt is not UTF-8 text
 ablate {MODEL} --task bad.jsonl               | bad.jsonl line 1 is not valid JSON
 ablate {MODEL} --measure accuracy             | the task repeats measures the loss
 ablate {MODEL} --heads x                      | 'x'

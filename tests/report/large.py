@@ -120,7 +120,8 @@ def verification(path: Path) -> None:
         "random_high": 0.28, "ratio": 1.29, "ratio_low": 0.929, "ratio_high": 1.56, "p": 0.38,
         "least_p": 1 / 56, "n_random": 55, "n_possible": 55, "any_random": 0.2, "any_p": 0.3,
         "any_least_p": 1 / 56, "n_any": 55, "n_any_possible": 400, "n_prompts": 16,
-        "n_clusters": 11,
+        "n_clusters": 11, "verdict": "redundant",
+        "conclusion": "Redundant: other sets do as much damage; together the heads do more.",
     }  # fmt: skip
     rows = [
         row | {"metric": f"metric_{i}", "out": 0.1 + i / 40, "doubts": "few sets" * (i % 7 == 0)}

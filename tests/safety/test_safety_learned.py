@@ -114,7 +114,7 @@ def test_the_most_missed_head_is_among_those_that_write_most(refusal_model, text
 
     clean = float(token_log_odds(next_logits(refusal_model, texts[0]), [NO]).mean())
     lost = [clean - refusal([place]) for place in places]
-    written = below["score"].to_numpy()
+    written = below["score"].to_numpy() * float(direction.vector.norm())  # in the stream's unit
     assert int(np.argmax(lost)) in written.argsort()[::-1][:4]
     assert max(lost) > 5 * sorted(lost)[-2]
     assert max(np.abs(lost)[written < 0.3]) < 0.1 * max(lost) + 0.02

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.between import OPTIONS, printed_rows, prompts_of_file, voice_of, write_files
+from interp.cli.between import (
+    comparison_options,
+    printed_rows,
+    prompts_of_file,
+    voice_of,
+    write_files,
+)
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.wrong_models import checked_source
@@ -20,13 +26,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 GROUP = "Heads"
-
-
-def common_options(function: Any) -> Any:
-    """Add prompts, output, seed, batch size, number of rows and form, as in `interp compare`."""
-    for option in reversed(OPTIONS):
-        function = option(function)
-    return function
 
 
 @click.command(epilog="Example: interp cache bundled:induction --budget 60% --export patterns")
@@ -94,7 +93,7 @@ def common_options(function: Any) -> Any:
 @click.option(
     "--longest", default=48, show_default=True, help="Tokens of the longest needle prompt."
 )
-@common_options
+@comparison_options(top=5)
 @loading_options
 def cache(
     source: str,
