@@ -148,8 +148,9 @@ MUTANTS = [
     ),
     mutant(
         "logit_lens_without_the_final_norm", "interp/lens/finish.py",
-        "            x = self.module(step.module)(x)\n",
-        "            x = x if step.kind == 'norm' else self.module(step.module)(x)\n",
+        "            x = part_output(self.module(step.module), x)\n        x = ",
+        "            x = x if step.kind == 'norm' else part_output(self.module(step.module), x)\n"
+        "        x = ",
         "lens/test_lens.py::"
         "test_the_deepest_logits_are_the_models_own_and_the_first_those_of_the_embedding",
     ),

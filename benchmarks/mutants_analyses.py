@@ -185,8 +185,8 @@ ANALYSES = [
     ),
     mutant(
         "lens_stopped_by_its_training_texts", "interp/lens/tuned.py",
-        "x, final, end, train, stop, rounds, l2)",
-        "x, final, end, train, train, rounds, l2)",
+        "final, end, train, stop, steps, l2, seed)",
+        "final, end, train, train, steps, l2, seed)",
         "lens/test_tuned.py::test_texts_that_stop_the_training_are_neither_trained_on_nor_judged",
     ),
     mutant(

@@ -8,7 +8,10 @@ CAPTIONS = {
         f"{_BY_ROW}"
     ),
     "weights": (f"The same model, scored from its weights alone. {_BY_ROW}"),
-    "geometry": (f"The same model. {_BY_ROW}"),
+    "geometry": (
+        f"The same model. {_BY_ROW} Metrics that fewer than half of these heads have a value of "
+        "are left out."
+    ),
     "categories": (
         "`bundled:induction`, which knows no words: its heads attend to bytes that occur again, of "
         "which some categories have more. A score is compared with the labels of other texts. "

@@ -87,9 +87,11 @@ def _scores(group: str) -> go.Figure:
     names = [name for name in names if why_not(model, METRICS.load(name).bind()) is None]
     table = interp.score(model, names, null="none")
     heads = [interp.Head.parse(head) for head in _zoo_heads()]
-    scored = [m for m in table.metrics if np.isfinite(table.matrix(m)).any()]
-    values = [[table.matrix(metric)[h.layer, h.head] for h in heads] for metric in scored]
-    return _grid(values, scored, [*map(str, heads)], f"{group} on planted:zoo")
+    at = [h.layer for h in heads], [h.head for h in heads]
+    values = {metric: table.matrix(metric)[at] for metric in table.metrics}
+    # a metric that fewer than half of the heads have a value of has no row
+    shown = {m: x for m, x in values.items() if np.isfinite(x).mean() >= 0.5}
+    return _grid([*shown.values()], [*shown], [*map(str, heads)], f"{group} on planted:zoo")
 
 
 def _cross() -> go.Figure:

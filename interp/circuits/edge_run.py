@@ -11,15 +11,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from interp.causal.game.patching import rebuilt, restricted, tensors_in, tiled
+from interp.causal.game.replay import Wanted
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
-from interp.circuits.node_outputs import written
-from interp.circuits.residual_graph import Layer, Reader
+from interp.circuits.node_outputs import NodeOutputs, written
+from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
 from interp.circuits.stream_hooks import Watch, replace_first, watched
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from interp.attribution.roles import NormRole
-    from interp.circuits.edge_forward import EdgeForward
 
 _FEW = 4  # writers per group up to which adding them one by one is faster
 _KEPT = 8  # times the stream: largest size of a block's output that is kept
@@ -51,12 +51,23 @@ class ReaderGroup:
     readers: list[Reader]
 
 
+class MixedRuns(Protocol):
+    """Two recorded runs, and what a forward pass that mixes them reads (see `EdgeForward`)."""
+
+    graph: ResidualGraph
+    base: NodeOutputs
+    other: NodeOutputs
+    wanted: Wanted | None
+    unembedding: str | None
+    outputs: dict[int, Any]
+
+
 class EdgeRun(Watch):
     """Forward pass under masks."""
 
     def __init__(
         self,
-        edges: EdgeForward,
+        edges: MixedRuns,
         mask: Float[Tensor, "copy reader writer"],
         norms: Mapping[nn.Module, tuple[NormRole, Tensor]],
         *,

@@ -11,7 +11,13 @@ from jaxtyping import Float, Int
 
 from interp.core.clusters import cluster_count, numbered
 from interp.core.errors import OptionError
-from interp.core.statistics import DRAWS, redraw_counts
+from interp.core.statistics import (
+    DRAWS,
+    percentile_interval,
+    redraw_counts,
+    tail_value,
+    tails_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,8 +201,7 @@ def _continuous(
         # a draw of equal clusters has no error; its ratio is beyond every quantile
         ratio = np.where(shift == 0, 0.0, shift / error)
     tail = (1 - level) / 2 * min(1.0, number / _ENOUGH)
-    low = np.quantile(ratio, tail, axis=0, method="lower")
-    high = np.quantile(ratio, 1 - tail, axis=0, method="higher")
+    low, high = -tail_value(-ratio, 1 - tail), tail_value(ratio, 1 - tail)
     found = _joined(found, np.stack([mean - high * sem, mean - low * sem], -1))
     if unbounded:
         shares = gone / size.mean() + mean * (size / size.mean())[:, None]
@@ -223,7 +228,7 @@ def _log_normal(
     spread = logs[:, mine].std(0, ddof=1)
     drawn = logs[:, mine].mean(0) - z * spread / np.sqrt(number * u) + spread**2 / (2 * u)
     with np.errstate(over="ignore"):
-        ends = np.exp(np.quantile(drawn, [alpha / 2, 1 - alpha / 2], axis=0)).T
+        ends = np.exp(percentile_interval(drawn, tails_of(1 - alpha), axis=0)).T
     out[mine] = np.sort(ends * sign[mine, None], -1)
     return out
 

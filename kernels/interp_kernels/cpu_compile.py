@@ -77,7 +77,7 @@ class Said(event.Listener):
     def __init__(self, dispatcher: Any) -> None:
         self.dispatcher, self.done = dispatcher, bool(os.environ.get(QUIET))
 
-    def on_start(self, event: Any) -> None:
+    def on_start(self, _event: Any) -> None:
         """Say once that a compilation begins; its parts are compilations of their own."""
         if self.done:
             return
@@ -92,7 +92,7 @@ class Said(event.Listener):
         told = f"interp_kernels: compiling the CPU kernel, about 5 s of processor time, {where}"
         print(told, file=sys.stderr, flush=True)
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, _event: Any) -> None:
         """Say nothing."""
 
 

@@ -13,15 +13,15 @@ from interp.circuits.tasks.next_items_pairs import LEAST, SHOWN
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def list_model() -> interp.Model:
     return counting()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_two_answers_of_a_pair(model, seed) -> None:
+def test_the_two_answers_of_a_pair(list_model, seed) -> None:
     """The right one follows what is shown; the wrong one is in neither prompt."""
-    lists = known_lists(model, LEAST)
-    task = make_contrast(model, "next_items", n=64, seed=seed)
+    lists = known_lists(list_model, LEAST)
+    task = make_contrast(list_model, "next_items", n=64, seed=seed)
     assert len(set(task.templates)) == len(lists) >= 4
     size = len(task.task.vocabulary)
     for i, name in enumerate(task.templates):

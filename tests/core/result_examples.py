@@ -242,7 +242,7 @@ def differences_of_prompts() -> PromptMeans:
 @cache
 def translators() -> TunedLens:
     ids = repeats(model(), n=8).ids
-    return tuned_lens(model(), [x[:6] for x in ids], rounds=1)
+    return tuned_lens(model(), [x[:6] for x in ids], steps=1)
 
 
 def cosine_parts() -> SimilarityMatrix:

@@ -24,30 +24,30 @@ MARK = b"\xef\xbb\xbf"
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def two_texts(tmp_path) -> Path:
     path = tmp_path / "prompts.txt"
     path.write_bytes(MARK + f"{FIRST}\r\n\n{SECOND}\n".encode())
     return path
 
 
-def test_a_line_ends_where_editors_end_it_and_the_mark_is_no_text(file) -> None:
-    assert read_text(file) == f"{FIRST}\n\n{SECOND}\n"
-    assert read_lines(file) == [*iter_lines(file)] == [FIRST, "", SECOND]
-    assert lines_of_text(file.read_bytes().decode("utf-8-sig")) == [FIRST, "", SECOND]
+def test_a_line_ends_where_editors_end_it_and_the_mark_is_no_text(two_texts) -> None:
+    assert read_text(two_texts) == f"{FIRST}\n\n{SECOND}\n"
+    assert read_lines(two_texts) == [*iter_lines(two_texts)] == [FIRST, "", SECOND]
+    assert lines_of_text(two_texts.read_bytes().decode("utf-8-sig")) == [FIRST, "", SECOND]
     assert lines_of_text("a\rb\r\nc\x0c\n", keep_ends=True) == ["a\r", "b\r\n", "c\x0c\n"]
     assert lines_of_text("") == []
 
 
-def test_prompts_recordings_and_tasks_read_the_same_two_texts(file) -> None:
+def test_prompts_recordings_and_tasks_read_the_same_two_texts(two_texts) -> None:
     model = interp.load("bundled:one-layer")
-    assert list(read_prompt_file(file)) == [FIRST, SECOND]
-    assert read_texts(file) == [FIRST, SECOND]
-    assert [text.content for text in texts_of(file) if text.content] == [FIRST, SECOND]
-    assert count_texts(file) == 3  # an empty line of a corpus is a text without tokens
-    assert [row["prompt"] for row in task_rows(str(file))] == [FIRST, SECOND]
-    prompts = from_file(file, model)
-    assert list(prompts.ids) == [*corpus_ids(file, model, None)]
-    assert len(prompts) == number_of_prompts(file) == 2
+    assert list(read_prompt_file(two_texts)) == [FIRST, SECOND]
+    assert read_texts(two_texts) == [FIRST, SECOND]
+    assert [text.content for text in texts_of(two_texts) if text.content] == [FIRST, SECOND]
+    assert count_texts(two_texts) == 3  # an empty line of a corpus is a text without tokens
+    assert [row["prompt"] for row in task_rows(str(two_texts))] == [FIRST, SECOND]
+    prompts = from_file(two_texts, model)
+    assert list(prompts.ids) == [*corpus_ids(two_texts, model, None)]
+    assert len(prompts) == number_of_prompts(two_texts) == 2
 
 
 def test_json_lines_may_hold_any_character_unescaped(tmp_path) -> None:

@@ -19,7 +19,7 @@ TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def walk_file(tmp_path: Path) -> Path:
     """The file of the walk, under the name that the walk gives it, but outside the package."""
     [(name, code)] = re.findall(
         r"`interp/heads/detectors/(\w+\.py)`:\n\n```python\n(.*?)```", TEXT, re.DOTALL
@@ -29,16 +29,16 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_its_picture_is_what_the_line_draws(file) -> None:
-    declared = METRICS.parse(str(file)).analysis
-    names = {"picture": picture, file.stem: declared}
-    [example] = doctest.DocTestFinder().find(declared.function, file.stem, globs=names)
+def test_its_picture_is_what_the_line_draws(walk_file) -> None:
+    declared = METRICS.parse(str(walk_file)).analysis
+    names = {"picture": picture, walk_file.stem: declared}
+    [example] = doctest.DocTestFinder().find(declared.function, walk_file.stem, globs=names)
     assert example.examples
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
-def test_it_is_explained_and_scored_with_its_option(file) -> None:
-    told = CliRunner().invoke(main, ["metrics", str(file)]).stdout
+def test_it_is_explained_and_scored_with_its_option(walk_file) -> None:
+    told = CliRunner().invoke(main, ["metrics", str(walk_file)]).stdout
     for words in (
         "Attends a fixed number of tokens back.",
         "Not for:",
@@ -46,10 +46,10 @@ def test_it_is_explained_and_scored_with_its_option(file) -> None:
         "how many tokens.",
     ):
         assert words in told
-    asked = ["score", "planted:positional", "-m", f"{file}:back=1", "--top", "1", "-q"]
+    asked = ["score", "planted:positional", "-m", f"{walk_file}:back=1", "--top", "1", "-q"]
     found = CliRunner().invoke(main, asked)
     assert found.exit_code == 0
-    assert f"{file.stem}:back=1" in found.stdout
+    assert f"{walk_file.stem}:back=1" in found.stdout
     assert "1.000" in found.stdout  # the planted head looks one token back, as an ideal one does
 
 

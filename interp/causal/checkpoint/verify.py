@@ -204,7 +204,7 @@ class _Checking:
             "chosen": NotChecked("how the heads were chosen is not repeated"),
             "source": NotChecked("another original was given") if given else told["source"],
             "repair": NotChecked("the training is not repeated") if self.trained else None,
-            "original": self._about_original(given),
+            "original": self._about_original(),
             "content_hash": self.after.content_hash,
             "tokens_per_second": NotChecked(_RECORD),
             "files": hashes_of_files(self.folder),
@@ -222,7 +222,7 @@ class _Checking:
         self._same_text()
         return found
 
-    def _about_original(self, given: bool) -> Any:
+    def _about_original(self) -> Any:
         if isinstance(self.before, NotChecked):
             return self.before
         return {

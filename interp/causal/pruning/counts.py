@@ -12,7 +12,7 @@ FINE = 24  # default steps of a ranking
 COARSE = 6  # of random orders, if there are more players than steps of the ranking
 
 
-def counts_of(steps: int | Sequence[int] | None, n: int) -> tuple[np.ndarray, np.ndarray]:
+def removal_counts(steps: int | Sequence[int] | None, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the counts of the ranking, and those of random orders and bootstrap draws.
 
     Args:
@@ -23,7 +23,7 @@ def counts_of(steps: int | Sequence[int] | None, n: int) -> tuple[np.ndarray, np
         OptionError: a count is out of range, or nothing is removed.
     """
     if steps is None and n > FINE:
-        counts, _ = counts_of(FINE, n)
+        counts, _ = removal_counts(FINE, n)
         return counts, counts[:: FINE // COARSE]
     if steps is None or isinstance(steps, int):
         steps = n if steps is None else steps

@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.causal.comparison.ranking import Ranking, given_order, require_all
 from interp.causal.game.game import Game, Progress, RunEstimate
 from interp.causal.importance import Importance
-from interp.causal.pruning.counts import counts_of
+from interp.causal.pruning.counts import removal_counts
 from interp.causal.pruning.folds import Fold, fold_orders, folds, loop_areas, swapped
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task import Task
@@ -344,7 +344,7 @@ def _plan(
         removed = removed[::-1] if order == "least-first" else removed
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(len(game)).tolist() for _ in range(n_random)]
-    counts, coarse = counts_of(steps, len(game))
+    counts, coarse = removal_counts(steps, len(game))
     ranked_on = _ranked_on(ranked, how, task)
     every, halves = [], []
     if held_out and ranked_on == "these prompts":
