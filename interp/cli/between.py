@@ -50,7 +50,7 @@ OPTIONS = (
 
 
 def comparison_options(top: int) -> Callable[[Callable], Callable]:
-    """Return a decorator that adds the options that `compare`, `match`, `emergence` and `cache` share.
+    """Return a decorator that adds the options of `compare`, `match`, `emergence` and `cache`.
 
     Args:
         top: default of --top.

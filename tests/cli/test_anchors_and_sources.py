@@ -18,7 +18,9 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
     assert "Planted links: in " in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
     ends = ("json", "csv", "csv.provenance.json", "html")
-    assert {f"{stem}.{end}" for stem in ("anchors", "receivers") for end in ends} == {p.name for p in folder.iterdir()}
+    assert {f"{stem}.{end}" for stem in ("anchors", "receivers") for end in ends} == {
+        p.name for p in folder.iterdir()
+    }
 
 
 def test_sources_of_planted_documents(run) -> None:
