@@ -44,7 +44,7 @@ SMALLER = (
     "llama4_text", "phi", "jamba",
 )  # fmt: skip
 NOT_COMPACT = (
-    "phi3", "olmo2", "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
+    "deepseek_v3", "deepseek_v32", "gpt_neox", "qwen3_next", "bloom", "codegen",
     "mpt", "mpnet", "deberta", "deberta_v2", "falcon_gqa",
 )  # fmt: skip
 EXPERTS = (

@@ -49,7 +49,6 @@ def ask(address, path="/", **options):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("usual_signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_this_machine_until_it_is_stopped(served, number, tmp_path):
     process, address = served("bundled:induction")

@@ -11,8 +11,6 @@ import pytest
 from interp.cli.progress import Voice
 from interp.cli.stopping import stopping_signals
 
-pytestmark = pytest.mark.usefixtures("usual_signals")
-
 SIGNALS = [n for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)]
 
 

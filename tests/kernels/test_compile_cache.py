@@ -61,7 +61,6 @@ def test_two_processes_compile_at_once_and_the_third_reads_their_cache(tmp_path)
     assert {value, *(v for v, _ in values)} == {value}
 
 
-@pytest.mark.usefixtures("usual_signals")
 def test_an_interrupted_compilation_leaves_no_broken_cache(tmp_path) -> None:
     process = start(tmp_path)
     assert process.stderr is not None

@@ -20,8 +20,6 @@ import interp
 from interp.core.interrupts import held, interrupt_point
 from interp.model.hooks.inference import inference
 
-pytestmark = pytest.mark.usefixtures("usual_signals")
-
 PROMPT = [[9, 33, 21, 40, 11, 52, 9, 33]]
 INTERP = str(Path(interp.__file__).parent)
 OURS = (INTERP, contextlib.__file__)
