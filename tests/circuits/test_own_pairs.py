@@ -60,7 +60,7 @@ def test_a_circuit_of_ones_own_pairs(run, planted_induction, lines, tmp_path) ->
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
     assert "on 4 other pairs" in result.stdout
-    assert {x.split()[0] for x in result.stdout.splitlines()[3:6]} == {"embed", "L0H3", "L1H0"}
+    assert {x.split()[0] for x in result.stdout.splitlines()[2:5]} == {"embed", "L0H3", "L1H0"}
     told = json.loads((tmp_path / "planted-induction" / "evaluation.json").read_text())["made"]
     used, fresh = told["template_names"], told["evaluated_on"]["template_names"]
     assert len(used) == 8

@@ -147,7 +147,7 @@ def test_p_is_corrected_over_the_rows_by_both_methods() -> None:
     assert few.to_pandas()["low"].isna().all()
     assert set(few.to_pandas()["why_no_interval"]) == {"too few: 3 prompts of at least 6"}
     about = {"model": "m", "within": "layer", "unmatched_b": []}
-    assert "too few" in text_of_matches(replace(few, provenance=about))
+    assert "too few" in text_of_matches(replace(few, provenance=about), 10)
 
 
 def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction) -> None:
