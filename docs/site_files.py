@@ -113,14 +113,16 @@ def generated() -> Iterator[tuple[str, str]]:
 def on_page_content(html: str, page: Any, config: MkDocsConfig, files: Files) -> str:
     """Leave out of the search what finds nothing new.
 
-    These are the tables of benchmarks, those of methods that have pages of their own, and the
-    changelog.
+    These are the tables and lists of benchmarks, the tables of methods that have pages of their
+    own, and the changelog.
     """
     uri = page.file.src_uri
     if uri == "CHANGELOG.md":
         page.meta["search"] = {"exclude": True}
+    if uri.startswith("benchmarks/"):
+        html = html.replace("<ul>", "<ul data-search-exclude>")
     if uri.startswith("benchmarks/") or uri == "docs/methods.md":
-        return html.replace("<table>", "<table data-search-exclude>")
+        html = html.replace("<table>", "<table data-search-exclude>")
     return html
 
 
