@@ -85,22 +85,23 @@ def _prompt_tile(
     given: dict[str, Any] = {"tokens": tokens}
     if attention.segments is not None:
         given["segments"] = attention.segments.of_prompt(row, start)
+    name = asked.name.removesuffix(" rows")  # of the rows that the predicate of a mass names
     try:
         answer = asked.predicate(query, key, **given)
     except Exception as error:  # any error of a user-supplied function is reported with its name
         raise PredicateError(
-            f"predicate {asked.name!r} raised {type(error).__name__}: {error} "
+            f"predicate {name!r} raised {type(error).__name__}: {error} "
             f"(called with query [{q1 - q_in}, 1], key [1, {k1 - k_in}] and "
             f"{'no tokens' if tokens is None else f'{len(tokens)} tokens'})"
         ) from error
     if not isinstance(answer, torch.Tensor) or answer.dtype != torch.bool:
         kind = answer.dtype if isinstance(answer, torch.Tensor) else type(answer).__name__
-        raise PredicateError(f"predicate {asked.name!r} returned {kind}; expected a bool tensor")
+        raise PredicateError(f"predicate {name!r} returned {kind}; expected a bool tensor")
     expected = (q1 - q_in, k1 - k_in)
     sizes = (1,) * (2 - answer.ndim) + tuple(answer.shape)
     if answer.ndim > 2 or any(a not in (1, e) for a, e in zip(sizes, expected, strict=True)):
         raise PredicateError(
-            f"predicate {asked.name!r} returned shape {list(answer.shape)} for query "
+            f"predicate {name!r} returned shape {list(answer.shape)} for query "
             f"[{expected[0]}, 1] and key [1, {expected[1]}]; expected {list(expected)}"
         )
     held[q_in - q0 :, k_in - k0 :] = answer

@@ -30,6 +30,7 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("match", "--prompt-file"): ([], ["--prompt-file", "{texts}"]),
     ("verify", "--metric"): ([], ["-m", "previous_token"]),
     ("verify", "--random"): ([], ["--random", "7"]),
+    ("verify", "--top"): ([], ["--top", "3"]),
     ("lens", "--model"): ([], ["--model", "{earlier}"]),
     ("lens", "--target"): ([], ["--target", "d"]),
     ("lens", "--tune"): ([], ["--tune", "{texts}"]),
