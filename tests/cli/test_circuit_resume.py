@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -71,9 +72,12 @@ def test_a_killed_search_goes_on(run, tmp_path, sent) -> None:
         said = running.communicate()[1]
     assert running.returncode == CODES[sent], said
     if sent != signal.SIGKILL:
-        assert said == (
-            "interp: error: interrupted; the same command resumes from the finished steps\n"
+        *progress, last = said.splitlines()
+        assert last == (
+            "interp: error: interrupted; the same command resumes from the finished steps"
         )
+        told = re.compile(r"interp: bundled:induction: patching paths, \d+ of \d+")
+        assert all(told.fullmatch(line) for line in progress), said
     assert not (tmp_path / "out" / "bundled-induction").exists()
     again, rest = counting(run, *PATHS, "-o", tmp_path / "out")
     assert again == whole

@@ -38,7 +38,7 @@ def test_a_release_that_cannot_be_installed_fails_in_one_line(tmp_path) -> None:
 def test_it_installs_without_constraints_and_runs_the_tests_there(tmp_path) -> None:
     found = newest(tmp_path, "echo pip $*")
     assert found.returncode == 0, found.stderr
-    assert "pip install --quiet -e .[test,kernels]" in found.stdout
+    assert "pip install --quiet -e .[test,kernels,query]" in found.stdout
     assert "constraints" not in found.stdout
     assert "python -m pytest" in found.stdout.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["tools"], "the environment is removed"
