@@ -31,6 +31,7 @@ from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance
 from interp.circuits.stream_hooks import replace_first
 from interp.core.errors import UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import forward_here, inference, replaced
 from interp.model.locate.find_sites import first_tensor
 
@@ -154,6 +155,7 @@ class _Patched:
         # each read is the part of a forward pass up to one attention
         self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
 
+    @holding
     @contextmanager
     def _hooked(self) -> Iterator[None]:
         module = self.graph.model.module
