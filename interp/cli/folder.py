@@ -1,4 +1,8 @@
-"""Commands of a folder, imported only when they are used."""
+"""Commands of a folder, imported only when they are used.
+
+A file defines one command; a folder within defines a family of commands, of which one may be the
+default: `interp compare A B` is `interp compare heads A B`.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,19 @@ from collections.abc import Iterator, MutableMapping
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 
 from interp.core.errors import OptionError
 
-GROUPS = (
-    "Heads", "Between models", "Causal", "Circuits", "Attribution", "Syntax and safety", "Pages",
-    "Results", "Models and shell",
-)  # fmt: skip
+GROUPS = ("Measure", "Explain", "Change", "Look", "Results", "Models and shell")
 """Groups of commands in the order of `interp --help`."""
 OTHER = "Other commands"
 
 
 class Folder(MutableMapping[str, click.Command]):
-    """Click group whose commands are the files of a folder.
+    """Commands of a folder, by name.
 
     Args:
         path: the folder.
@@ -35,13 +37,18 @@ class Folder(MutableMapping[str, click.Command]):
 
     @cached_property
     def _files(self) -> dict[str, Path]:
-        paths = sorted(self.path.glob("[!_]*.py"))
+        families = [path.parent for path in self.path.glob("[!_]*/__init__.py")]
+        paths = sorted([*self.path.glob("[!_]*.py"), *families])
         return {path.stem.replace("_", "-"): path for path in paths}
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._added:
             path = self._files[name]
-            found = getattr(import_module(f"{self.package}.{path.stem}"), path.stem, None)
+            package = f"{self.package}.{path.stem}"
+            if path.is_dir():
+                self._added[name] = Family(name, Folder(path, package), self._stated(name))
+                return self._added[name]
+            found = getattr(import_module(package), path.stem, None)
             if not isinstance(found, click.Command):
                 raise OptionError(
                     f"{path} does not define a command; a file of this folder must define a "
@@ -65,13 +72,15 @@ class Folder(MutableMapping[str, click.Command]):
 
     def summary(self, name: str, limit: int) -> str:
         """Return the help of a command in one line, read from its docstring without an import."""
-        if name in self._added:
+        if name not in self._files:
             return self._added[name].get_short_help_str(limit)
         path = self._files[name]
         try:
             body = self._body(name)
         except (SyntaxError, UnicodeDecodeError) as error:  # the other commands still work
             return f"({path.name} does not parse: {error})"
+        if path.is_dir():
+            return click.Command(name, help=self._stated(name)["doc"]).get_short_help_str(limit)
         for node in body:
             if isinstance(node, ast.FunctionDef) and node.name == path.stem:
                 doc = ast.get_docstring(node)
@@ -94,17 +103,84 @@ class Folder(MutableMapping[str, click.Command]):
         if name not in self._files:
             return OTHER
         try:
-            body = self._body(name)
+            return self._stated(name).get("GROUP", OTHER)
         except (SyntaxError, UnicodeDecodeError):
             return OTHER
+
+    def _stated(self, name: str) -> dict[str, str]:
+        """Return the texts that a file assigns to names, and its docstring as `doc`."""
+        body = self._body(name)
+        found = {"doc": ast.get_docstring(ast.Module(body, [])) or ""}
         for node in body:
-            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)):
-                continue
-            if any(isinstance(x, ast.Name) and x.id == "GROUP" for x in node.targets):
-                return str(node.value.value)
-        return OTHER
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        found[target.id] = str(node.value.value)
+        return found
 
     def _body(self, name: str) -> list[ast.stmt]:
         if name not in self._parsed:
-            self._parsed[name] = ast.parse(self._files[name].read_text(encoding="utf-8")).body
+            path = self._files[name]
+            file = path / "__init__.py" if path.is_dir() else path
+            self._parsed[name] = ast.parse(file.read_text(encoding="utf-8")).body
         return self._parsed[name]
+
+
+class Family(click.Group):
+    """Commands that belong together, of which one may run without its name.
+
+    Args:
+        name: name of the family.
+        commands: its folder.
+        stated: the help as `doc`, and the name of the default command as `DEFAULT`, if any.
+    """
+
+    def __init__(self, name: str, commands: Folder, stated: dict[str, str]) -> None:
+        super().__init__(name, commands, help=stated["doc"], no_args_is_help=True)
+        self.folder, self.default = commands, stated.get("DEFAULT", "")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; put the name of the default command before what is not a name."""
+        named = args and args[0] in {*self.commands, *self.get_help_option_names(ctx)}
+        if args and self.default and not named:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def _alone(self, ctx: click.Context) -> click.Context:
+        """Return the context of the default command, under the name of the family."""
+        return click.Context(self.commands[self.default], ctx.parent, ctx.info_name)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help of the default command, and the other commands of the family."""
+        if not self.default:
+            return super().format_help(ctx, formatter)
+        alone, command = self._alone(ctx), self.commands[self.default]
+        command.format_usage(alone, formatter)
+        command.format_help_text(alone, formatter)
+        command.format_options(alone, formatter)
+        self.format_commands(ctx, formatter)
+        command.format_epilog(alone, formatter)
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands of the family, without importing them; the default is marked."""
+        width = max(map(len, self.commands))
+        rows = []
+        for name in sorted(self.commands, key=lambda each: (each != self.default, each)):
+            mark = " (default)" if name == self.default else ""
+            summary = self.folder.summary(name, formatter.width - 6 - width - len(mark))
+            rows.append((f"{name:<{width}}", summary + mark))
+        with formatter.section(f"Commands of `{ctx.command_path}`"):
+            formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Complete the names of the commands, and what the default command takes."""
+        found = super().shell_complete(ctx, incomplete)
+        if self.default:
+            alone = self._alone(ctx)
+            found += self.commands[self.default].shell_complete(alone, incomplete)
+            for param in self.commands[self.default].params:
+                if isinstance(param, click.Argument) and not incomplete.startswith("-"):
+                    found += param.shell_complete(alone, incomplete)
+                    break
+        return found

@@ -8,7 +8,7 @@ import click
 
 from interp.cli.atlas import atlas_options, write_atlas
 
-GROUP = "Pages"
+GROUP = "Look"
 
 
 @click.command(epilog="Example: interp atlas results gpt2 -o atlas.html")

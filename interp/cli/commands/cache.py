@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interp.core.result import Result
     from interp.model.model import Model
 
-GROUP = "Heads"
+GROUP = "Measure"
 
 
 @click.command(epilog="Example: interp cache bundled:induction --budget 60% --export patterns")

@@ -14,7 +14,7 @@ from interp.cli.written import as_given
 from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
 
-GROUP = "Pages"
+GROUP = "Look"
 _GB = 1_000_000_000
 
 

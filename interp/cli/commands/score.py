@@ -31,7 +31,7 @@ from interp.model.random_weights import DRAWS
 
 DEFAULT_OUT = Path("results")
 
-GROUP = "Heads"
+GROUP = "Measure"
 
 
 @click.command(

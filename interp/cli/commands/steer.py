@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
-GROUP = "Causal"
+GROUP = "Change"
 
 
 @click.command(epilog="Example: interp steer bundled:induction --heads L1H0,L1H1 -o results")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LONG = 512  # number of tokens above which a prompt is shown in blocks by default
 _MB = 1_000_000
 
-GROUP = "Pages"
+GROUP = "Look"
 
 
 @click.command(

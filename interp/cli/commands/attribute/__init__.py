@@ -1,0 +1,4 @@
+"""Attribute an output of a model to the tokens of a text."""
+
+GROUP = "Explain"
+DEFAULT = "output"

@@ -1,0 +1,64 @@
+"""Command `interp similarity`: the cosine of two sentences, split over pairs of tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from interp.cli.loading import Loading, loaded, loading_options
+from interp.cli.shared_options import model_option, result_option
+
+
+@click.command(
+    epilog="Example: interp similarity 'A cat sleeps.' 'The kitten naps.' --model MODEL -o pair.csv"
+)
+@click.argument("first")
+@click.argument("second")
+@model_option("Sentence encoder")
+@click.option("--steps", default=20, show_default=True, type=click.IntRange(1),
+    help="Steps of the integral; more make the residual smaller.")  # fmt: skip
+@click.option("--baseline", default="auto", show_default=True, metavar="auto|pad|mask|mean|zero",
+    help="Reference that replaces the words of each sentence.")  # fmt: skip
+@click.option("--pool", default="mean", show_default=True, type=click.Choice(["mean", "first"]),
+    help="Embedding of a sentence: the mean of its states, or the first one.")  # fmt: skip
+@click.option("--mode", default="forward", show_default=True,
+    type=click.Choice(["forward", "reverse"]),
+    help="Forward-mode derivatives per token, or one backward pass per dimension.")  # fmt: skip
+@click.option("--top", default=10, show_default=True, type=click.IntRange(0), metavar="K",
+    help="Number of largest pairs to print.")  # fmt: skip
+@result_option()
+@loading_options
+def similarity(
+    first: str,
+    second: str,
+    source: str,
+    steps: int,
+    baseline: str,
+    pool: str,
+    mode: str,
+    top: int,
+    out: Path | None,
+    loading: Loading,
+    imports: tuple[str, ...],
+) -> None:
+    """Split the cosine of the sentences FIRST and SECOND over pairs of their tokens.
+
+    Integrated Jacobians: the parts sum to the cosine, minus what the references contribute, which
+    is printed. A residual far from 0 means that the integral needs more steps.
+    """
+    from interp.attribution.similarity_matrix import similarity_matrix
+
+    model = loaded(source, loading, imports)
+    found = similarity_matrix(
+        model,
+        first,
+        second,
+        steps=steps,
+        baseline=baseline,
+        pool=pool,  # type: ignore[arg-type]
+        mode=mode,  # type: ignore[arg-type]
+    )
+    click.echo(found.top(top) if top else found)
+    if out is not None:
+        found.save(out)

@@ -1,0 +1,3 @@
+"""Evaluate attribution methods: faithfulness, agreement with people, sanity."""
+
+GROUP = "Explain"

@@ -1,0 +1,3 @@
+"""Study a subject: refusal, syntax, word alignment, speech, images, pictures in text."""
+
+GROUP = "Measure"

@@ -1,0 +1,3 @@
+"""Analyse documents: sentences that matter, sources, influence, categories, graphs."""
+
+GROUP = "Measure"

@@ -1,0 +1,3 @@
+"""Train on activations of a model: linear probes, sparse dictionaries."""
+
+GROUP = "Change"
