@@ -1,0 +1,167 @@
+"""Signatures and docstrings of public functions, read from the source without importing it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from interp.core.errors import OptionError
+
+REQUIRED = object()
+"""Default of a parameter that has none."""
+UNREAD = object()
+"""Default that is not a constant; the function fills it in."""
+
+_SECTIONS = "Args|Returns|Raises|Yields|Unit|Cost|Null|Not for|Reference|Examples?|Note"
+_SECTION = re.compile(rf"^(?:{_SECTIONS}):", re.MULTILINE)
+_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:(.*(?:\n(?: {5,}.*)?)*)", re.M)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter: its annotation, default and description, and where names in them are defined."""
+
+    name: str
+    annotation: ast.expr | None
+    default: Any
+    help: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class Function:
+    """A public function as it is written: `doc` ends before its first section."""
+
+    name: str
+    doc: str
+    parameters: dict[str, Parameter]
+    returns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A module: its name, path and top-level statements."""
+
+    module: str
+    path: Path
+    body: list[ast.stmt] = field(repr=False, compare=False, hash=False)
+
+    def find(self, name: str) -> tuple[Source, ast.AST] | None:
+        """Return the definition of a name, followed through imports; None if there is none here."""
+        for node in self.body:
+            if isinstance(node, ast.If):  # TYPE_CHECKING
+                found = Source(self.module, self.path, node.body).find(name)
+                if found is not None:
+                    return found
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
+                return self, node
+            elif isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+                return self, node.value
+            elif isinstance(node, ast.AnnAssign) and node.value and node.target.id == name:  # type: ignore[union-attr]
+                return self, node.value
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if name == (alias.asname or alias.name):
+                        there = _opened(self._imported(node))
+                        return None if there is None else there.find(alias.name)
+        return None
+
+    def _imported(self, node: ast.ImportFrom) -> str:
+        if not node.level:
+            return node.module or ""
+        package = self.module if self.path.stem == "__init__" else self.module.rpartition(".")[0]
+        parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+        return ".".join([*parts, *([node.module] if node.module else [])])
+
+    def constant(self, node: ast.expr) -> Any:
+        """Return the value of a constant expression, or `UNREAD`."""
+        if isinstance(node, ast.Name):
+            found = self.find(node.id)
+            return found[0].constant(found[1]) if found and isinstance(found[1], ast.expr) else UNREAD
+        try:
+            return ast.literal_eval(node)
+        except ValueError:
+            return UNREAD
+
+
+@cache
+def read(target: str) -> Function:
+    """Read a function or class from `module:name`.
+
+    Args:
+        target: the module and the name, which may be imported there or listed in its stub.
+
+    Raises:
+        OptionError: there is no such module or definition.
+    """
+    module, _, name = target.partition(":")
+    source = _opened(module)
+    found = source and source.find(name)
+    if not found or not isinstance(found[1], (ast.FunctionDef, ast.ClassDef)):
+        raise OptionError(f"{target} is not a function or class; check the module and the name")
+    where, node = found
+    text = ast.get_docstring(node) or ""
+    if isinstance(node, ast.ClassDef):
+        init = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        if not init:
+            raise OptionError(f"{target} has no __init__ to read parameters from")
+        node = init[0]
+    returned = () if node.returns is None else tuple(
+        n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name)
+    )  # fmt: skip
+    return Function(name, description(text), _parameters(where, node, entries(text)), returned)
+
+
+def description(doc: str) -> str:
+    """Return a docstring up to its first section."""
+    found = _SECTION.search(doc)
+    return (doc[: found.start()] if found else doc).strip()
+
+
+def entries(doc: str) -> dict[str, str]:
+    """Return the description of each parameter in the section Args."""
+    _, _, rest = f"\n{doc}\n".partition("\nArgs:\n")
+    end = re.search(r"^\S", rest, re.MULTILINE)
+    found = {}
+    for names, text in _ENTRY.findall(rest[: end.start()] if end else rest):
+        for name in names.split(", "):
+            found[name.lstrip("*")] = " ".join(text.split())
+    return found
+
+
+def _parameters(
+    source: Source, node: ast.FunctionDef, helps: dict[str, str]
+) -> dict[str, Parameter]:
+    arguments = node.args
+    plain = [*arguments.posonlyargs, *arguments.args]
+    lacking = [None] * (len(plain) - len(arguments.defaults))
+    pairs = [
+        *zip(plain, [*lacking, *arguments.defaults], strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    return {
+        a.arg: Parameter(
+            a.arg, a.annotation, REQUIRED if default is None else source.constant(default),
+            helps.get(a.arg, ""), source,
+        )
+        for a, default in pairs
+        if a.arg not in ("self", "cls")
+    }  # fmt: skip
+
+
+@cache
+def _opened(module: str) -> Source | None:
+    root, *parts = module.split(".")
+    loaded = sys.modules.get(root)
+    if loaded is None or loaded.__file__ is None:
+        return None
+    base = Path(loaded.__file__).parent.joinpath(*parts)
+    for path in (base.with_suffix(".py"), base / "__init__.pyi", base / "__init__.py"):
+        if path.is_file():
+            return Source(module, path, ast.parse(path.read_text(encoding="utf-8")).body)
+    return None
