@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import model_folder
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ GROUP = "Change"
 
 
 @click.command(epilog="Example: interp steer bundled:induction --heads L1H0,L1H1 -o results")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", help="Heads that are steered together.")
 @click.option(
     "--task", default="repeats", show_default=True, metavar="NAME|FILE",

@@ -8,16 +8,15 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import RESULT_FILE, model_option
-from interp.cli.value_types import PromptFile
+from interp.cli.shared_options import RESULT_FILE, model_argument, texts_option
 
 
 @click.command(
     "head-weights",
     epilog="Example: interp head-weights texts.txt --model gpt2 -o weights.json",
 )
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@model_argument
+@texts_option
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
 @click.option("--ablations", default=32, show_default=True, type=click.IntRange(4),

@@ -12,7 +12,7 @@ import click
 from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import methods_option, model_option
+from interp.cli.shared_options import methods_option, model_argument, texts_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.written import kept_folder
 
@@ -26,8 +26,8 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 @click.command(
     epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
 )
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@model_argument
+@texts_option
 @methods_option(
     DEFAULT,
     " Random scores, the norm of embeddings and the ranking by occlusion are always included.",

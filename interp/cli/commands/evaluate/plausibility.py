@@ -8,8 +8,7 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import methods_option, model_option, result_option
-from interp.cli.value_types import PromptFile
+from interp.cli.shared_options import methods_option, model_argument, result_option, texts_option
 
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,occlusion:how=mean"
 TITLES = {
@@ -20,8 +19,8 @@ TITLES = {
 
 
 @click.command(epilog="Example: interp plausibility movies/val.jsonl --model MODEL -t class:1")
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@model_argument
+@texts_option
 @methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`; {label} stands for the annotated "

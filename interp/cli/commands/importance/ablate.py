@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
@@ -16,14 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @click.option(
     "--all-but-one",
     is_flag=True,

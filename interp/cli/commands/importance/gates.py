@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 
 if TYPE_CHECKING:
     from interp.causal.gating.result import LearnedGates
@@ -18,14 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: interp gates bundled:induction --method causal -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @click.option(
     "--method", default="hard_concrete", show_default=True,
     type=click.Choice(["hard_concrete", "causal"]),

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import SEARCHED, curves_frame, made_curves, pruning_lines, searched_curves
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -19,18 +18,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp prune bundled:induction --by ablation --keep 8 --equal --save smaller"
+    epilog="Example: interp prune bundled:induction --method ablation --keep 8 --save smaller"
 )
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @click.option(
-    "--by",
+    "--method",
+    "by",
     multiple=True,
     default=("aumann_shapley",),
     show_default=True,
@@ -57,7 +50,8 @@ if TYPE_CHECKING:
     help="Number of random orders, for the band.",
 )
 @click.option(
-    "--steps",
+    "--counts",
+    "steps",
     type=click.IntRange(2),
     metavar="N",
     help="Number of counts to evaluate; by default up to 24, and for random orders of more "
@@ -72,8 +66,8 @@ if TYPE_CHECKING:
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="DIR",
     help="Write a checkpoint without some heads, which loads without interp, with a certificate. "
-        "The heads to remove are those of --heads, those that --by ranks below the first --keep, "
-        "or those that --gates closes.",
+        "The heads to remove are those of --heads, those that --method ranks below the first "
+        "--keep, or those that --gates closes.",
 )  # fmt: skip
 @click.option("--keep", type=click.IntRange(1), metavar="N",
               help="With --save: number of heads to keep.")  # fmt: skip

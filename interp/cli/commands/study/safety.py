@@ -57,7 +57,7 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
 @click.option("--kind", default="zero", show_default=True, type=click.Choice(KINDS),
               help="Replacement for the output of an ablated head.")  # fmt: skip
 @reference_option()
-@click.option("-k", "--heads", "k", default=6, show_default=True, type=click.IntRange(1),
+@click.option("-k", "--n-heads", "k", default=6, show_default=True, type=click.IntRange(1),
               help="Number of heads to ablate, one after another.")  # fmt: skip
 @click.option("--by", "ranking", type=click.Choice(["projection", "ships"]), show_default=True,
               default="projection", help="Score that ranks the heads.")  # fmt: skip
