@@ -19,7 +19,7 @@ def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
         return
     told = (
         f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --file "
-        f"and --max-length do not apply; use their options (interp metrics NAME)"
+        f"and --max-length do not apply; use their options (interp list metrics NAME)"
     )
     if len(own) == len(bounds):
         raise OptionError(told)

@@ -24,7 +24,7 @@ class Saving:
     Args:
         folder: the folder to write, which must not exist.
         keep: number of heads (or players) to keep.
-        gates: file that `interp gates` wrote.
+        gates: file that `interp importance gates` wrote.
         equal: keep equally many heads in every layer.
         form: form of the checkpoint.
         repair: steps of training after the removal; 0 for none.

@@ -57,5 +57,5 @@ def methods_option(default: str, more: str = "") -> Callable[[Callable], Callabl
         default=default,
         show_default=True,
         metavar="A,B:OPTION=VALUE,...",
-        help=f"Methods of `interp methods`.{more}",
+        help=f"Methods of `interp list methods`.{more}",
     )

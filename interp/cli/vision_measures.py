@@ -1,4 +1,4 @@
-"""Measures of `interp vision`, and its output on the screen."""
+"""Measures of `interp study vision`, and its output on the screen."""
 
 from __future__ import annotations
 

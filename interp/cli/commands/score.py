@@ -279,4 +279,4 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
     if not images:
         return said
     others = " and ".join(f"bundled:{name}" for name in images)
-    return f"{said}; {others} read images: interp vision bundled:{images[0]}"
+    return f"{said}; {others} read images: interp study vision bundled:{images[0]}"

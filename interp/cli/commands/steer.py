@@ -28,7 +28,7 @@ GROUP = "Change"
 @click.option(
     "--task", default="repeats", show_default=True, metavar="NAME|FILE",
     help="The task: 'repeats' (loss on the second copy of random tokens), a contrast task of "
-    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp ablate`.",
+    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp importance ablate`.",
 )  # fmt: skip
 @click.option(
     "--how", default="scale", show_default=True, type=click.Choice(["scale", "add"]),

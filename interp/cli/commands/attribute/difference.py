@@ -1,4 +1,4 @@
-"""Command `interp difference`: tokens behind the difference of two models or two prompts."""
+"""Command `interp attribute difference`: tokens behind the difference of two models or two prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
 
 
-@click.command(epilog="Example: interp difference texts.txt --model gpt2 --other tuned --by token")
+@click.command(
+    epilog="Example: interp attribute difference gpt2 --file texts.txt --other tuned --per token"
+)
 @model_argument
 @texts_option
 @click.option("--other", type=MODEL_NAME, metavar="MODEL",
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     "tab.")  # fmt: skip
 @click.option("-m", "--method", default="integrated_gradients", show_default=True,
     type=ATTRIBUTION_NAMES, metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`.")  # fmt: skip
+    help="A method of `interp list methods`.")  # fmt: skip
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`.")  # fmt: skip
 @click.option("--per", "by", default="token", show_default=True,

@@ -1,4 +1,4 @@
-"""Command `interp flow`: attention rollout and attention flow of chosen outputs."""
+"""Command `interp attribute flow`: attention rollout and attention flow of chosen outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from interp.attribution.target import Target
 
 
-@click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
+@click.command(
+    epilog="Example: interp attribute flow gpt2 --text 'The keys are on the' --output mean"
+)
 @model_argument
 @text_option
 @click.option(

@@ -1,4 +1,4 @@
-"""Command `interp lens`: what layers predict, through the logit lens or a tuned lens."""
+"""Command `interp attribute lens`: what layers predict, through the logit lens or a tuned lens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from interp.lens.logit import LogitLens
 
 
-@click.command(epilog="Example: interp lens 'The keys are on the' --model gpt2 --tune texts.txt")
+@click.command(
+    epilog="Example: interp attribute lens gpt2 --text 'The keys are on the' --tune texts.txt"
+)
 @model_argument
 @text_option
 @click.option("-t", "--target", metavar="WORD|OTHER",
@@ -58,7 +60,7 @@ def lens(
     layer. --tune adds a trained affine map per layer; its error is the KL divergence from the
     model's own distribution on held-out texts. --direct splits a logit into what heads, MLPs and
     the embedding add to it, with intervals and the same for random tokens. For the encoder of a
-    model that translates or writes from sound, see DecoderLens: `interp align` and `interp speech`
+    model that translates or writes from sound, see DecoderLens: `interp study align` and `interp study speech`
     with -m decoder-lens.
     """
     from interp.core.errors import OptionError

@@ -25,7 +25,7 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
 
 
 @click.command(
-    epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
+    epilog="Example: interp attribute gpt2 --text 'The keys are on the' -m occlusion -o a.html"
 )
 @model_argument
 @text_option
@@ -42,7 +42,7 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     type=ATTRIBUTION_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`, several separated by commas, or a .py file that declares "
+    help="A method of `interp list methods`, several separated by commas, or a .py file that declares "
     "one. Repeatable; "
     f"{' and '.join(DEFAULT)} by default.",
 )
@@ -79,7 +79,7 @@ def output(
 
     Scores in the target's unit are parts of it: a positive score means that the token increases the
     target. The difference of their sum from the target is printed, and flagged as incomplete if it
-    exceeds a tenth of the target. Compare methods with `interp faithfulness`.
+    exceeds a tenth of the target. Compare methods with `interp evaluate faithfulness`.
     """
     texts = asked_texts(text, file)
 

@@ -1,4 +1,4 @@
-"""Command `interp similarity`: the cosine of two sentences, split over pairs of tokens."""
+"""Command `interp attribute similarity`: the cosine of two sentences, split over pairs of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interp.core.errors import OptionError
 
 
 @click.command(
-    epilog="Example: interp similarity 'A cat sleeps.' 'The kitten naps.' --model MODEL -o pair.csv"
+    epilog="Example: interp attribute similarity MODEL --text 'A cat sleeps.' --text 'The kitten naps.' -o pair.csv"
 )
 @model_argument
 @click.option("--text", "texts", multiple=True, required=True, metavar="TEXT",

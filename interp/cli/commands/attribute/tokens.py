@@ -1,4 +1,4 @@
-"""Command `interp tokens`: measures of token importance, and how faithful each is."""
+"""Command `interp attribute tokens`: measures of token importance, and how faithful each is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVEL = 0.05
 
 
 @click.command(
-    epilog="Example: interp tokens 'The keys are on the' --model gpt2 --file texts.txt --choose 8"
+    epilog="Example: interp attribute tokens gpt2 --text 'The keys are on the' --file texts.txt --choose 8"
 )
 @model_argument
 @text_option
@@ -42,7 +42,7 @@ LEVEL = 0.05
     "methods",
     type=ATTRIBUTION_NAMES,
     metavar="A,B:OPTION=VALUE,...",
-    help="Methods of `interp methods`, or the group token_importance; by default this group and "
+    help="Methods of `interp list methods`, or the group token_importance; by default this group and "
     "four more measures of attention.",
 )
 @click.option(

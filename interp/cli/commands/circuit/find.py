@@ -54,7 +54,7 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-@click.command(epilog="Example: interp circuit induction bundled:induction -o out")
+@click.command(epilog="Example: interp circuit bundled:induction --task induction -o out")
 @models_argument
 @click.option("--task", default="induction", show_default=True, metavar="NAME|FILE",
     help="The task: a name of --list, or a .jsonl or .py file.")  # fmt: skip
@@ -149,7 +149,7 @@ def find(
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
     FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
     "answer": ..., "wrong": ...}; FILE.toml: templates with slots, see
-    `interp pairs`; FILE.py: a function task(model) that returns a Task with
+    `interp circuit pairs`; FILE.py: a function task(model) that returns a Task with
     corrupted prompts and a metric, or a ContrastTask. Tasks with several
     templates hold some of them out: a circuit is found on some and evaluated
     on the others; for a file, on other pairs of the file.

@@ -1,4 +1,4 @@
-"""Command `interp graph`: attribution graph of one prompt."""
+"""Command `interp circuit graph`: attribution graph of one prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from interp.cli.value_types import OUT_FOLDER
 SHARE = click.FloatRange(0, 1, min_open=True)
 
 
-@click.command(epilog="Example: interp graph MODEL 'Once upon a time there was a' -o results")
+@click.command(
+    epilog="Example: interp circuit graph MODEL --text 'Once upon a time there was a' -o results"
+)
 @model_argument
 @text_option
 @click.option("-t", "--target", "targets", multiple=True, metavar="TOKEN",

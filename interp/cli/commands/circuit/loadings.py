@@ -1,4 +1,4 @@
-"""Command `interp loadings`: what the output of a head is made of."""
+"""Command `interp circuit loadings`: what the output of a head is made of."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
 from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
 
 
-@click.command(epilog="Example: interp loadings MODEL L3H1 'When Mary and John went' -t ' Mary'")
+@click.command(
+    epilog="Example: interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John went' -t ' Mary'"
+)
 @model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
 @text_option

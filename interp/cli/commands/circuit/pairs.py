@@ -1,4 +1,4 @@
-"""Command `interp pairs`: contrast pairs from templates or a model's own completions."""
+"""Command `interp circuit pairs`: contrast pairs from templates or a model's own completions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ FORMATS = (".jsonl", ".csv", ".parquet", ".json", ".toml", ".html")
 SHOWN = 6
 
 
-@click.command(epilog="Example: interp pairs gpt2 gave.toml -n 64 --only preferred -o gave.jsonl")
+@click.command(
+    epilog="Example: interp circuit pairs gpt2 gave.toml -n 64 --only preferred -o gave.jsonl"
+)
 @model_argument
 @file_option("File that describes the pairs.", required=True)
 @click.option("-n", default=64, show_default=True, type=click.IntRange(6), help="Number of pairs.")

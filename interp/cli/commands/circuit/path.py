@@ -1,4 +1,4 @@
-"""Command `interp path`: effects of nodes on a task through named routes."""
+"""Command `interp circuit path`: effects of nodes on a task through named routes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from interp.cli.progress import Voice
 from interp.cli.shared_options import model_argument
 
 
-@click.command(epilog="Example: interp path induction bundled:induction --route '*>1.0.k'")
+@click.command(
+    epilog="Example: interp circuit path bundled:induction --task induction --route '*>1.0.k'"
+)
 @model_argument
 @click.option("--task", default="induction", show_default=True, metavar="NAME|FILE",
     help="The task: a name of `interp circuit --list`, or a .jsonl or .py file.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp qk-shares`: why a head attends, as shares of its score over upstream writers."""
+"""Command `interp circuit shares`: why a head attends, as shares of its score over upstream writers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from interp.circuits.why.shares import QKShares
 
 
-@click.command(epilog="Example: interp qk-shares bundled:induction L1H0 --at induction --check")
+@click.command(
+    epilog="Example: interp circuit shares bundled:induction --heads L1H0 --at induction --check"
+)
 @model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
 @text_option

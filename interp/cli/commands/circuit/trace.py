@@ -1,4 +1,4 @@
-"""Command `interp trace`: causal tracing of facts by noise and restored activations."""
+"""Command `interp circuit trace`: causal tracing of facts by noise and restored activations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 SITES = ("stream", "attention", "mlp")
 
 
-@click.command(epilog="Example: interp trace gpt2 facts.jsonl --site mlp --site attention")
+@click.command(
+    epilog="Example: interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention"
+)
 @model_argument
 @click.option("--file", "facts", type=PromptFile(), metavar="FILE", help="File of facts.")
 @click.option("--site", "sites", multiple=True, type=click.Choice(SITES),

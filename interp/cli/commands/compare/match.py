@@ -1,4 +1,4 @@
-"""Command `interp match`: heads of one model matched with those of another."""
+"""Command `interp compare match`: heads of one model matched with those of another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp.heads.between_models.matches import HeadMatches
 
 
-@click.command(epilog="Example: interp match seed-0 seed-1 --method patterns -o results")
+@click.command(epilog="Example: interp compare match seed-0 seed-1 --method patterns -o results")
 @click.argument("first", metavar="A", type=MODEL_NAME, callback=checked_source)
 @click.argument("second", metavar="B", type=MODEL_NAME, callback=checked_source)
 @click.option(

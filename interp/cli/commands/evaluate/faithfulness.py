@@ -1,4 +1,4 @@
-"""Command `interp faithfulness`: agreement of attributions with the effect of removing tokens."""
+"""Command `interp evaluate faithfulness`: agreement of attributions with the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
 
 @click.command(
-    epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
+    epilog="Example: interp evaluate faithfulness gpt2 --file texts.txt -m attn_lrp,rollout -o results"
 )
 @model_argument
 @texts_option

@@ -1,4 +1,4 @@
-"""Command `interp plausibility`: agreement of attributions with human rationales."""
+"""Command `interp evaluate plausibility`: agreement of attributions with human rationales."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TITLES = {
 }
 
 
-@click.command(epilog="Example: interp plausibility movies/val.jsonl --model MODEL -t class:1")
+@click.command(
+    epilog="Example: interp evaluate plausibility MODEL --file movies/val.jsonl -t class:1"
+)
 @model_argument
 @texts_option
 @methods_option(DEFAULT)
@@ -43,7 +45,7 @@ def plausibility(
     """Measure how well attributions agree with the rationales of FILE, in the layout of ERASER.
 
     FILE has one annotation per line; documents lie beside it, in the folder docs or in docs.jsonl.
-    Agreement with annotators is not faithfulness to the model: see `interp faithfulness`.
+    Agreement with annotators is not faithfulness to the model: see `interp evaluate faithfulness`.
     """
     from interp.attribution.evaluation.plausibility import plausibility as measure
     from interp.attribution.evaluation.rationales import read_rationales

@@ -1,4 +1,4 @@
-"""Command `interp sanity`: whether attributions depend on the weights, and their cost."""
+"""Command `interp evaluate sanity`: whether attributions depend on the weights, and their cost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TITLES = {
 }
 
 
-@click.command(epilog="Example: interp sanity texts.txt --model gpt2 -m attn_lrp,rollout")
+@click.command(epilog="Example: interp evaluate sanity gpt2 --file texts.txt -m attn_lrp,rollout")
 @model_argument
 @texts_option
 @methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
-    help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
+    help="Number to explain, as for `interp evaluate faithfulness`.")  # fmt: skip
 @click.option("--classes", "labels", type=PromptFile(), metavar="FILE",
     help="File with the class of each text: also refit a read-out after the top tokens are "
     "removed (ROAR without training the model again).")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp ablate`: effect of ablating each head on a task."""
+"""Command `interp importance ablate`: effect of ablating each head on a task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
+@click.command(
+    epilog="Example: interp importance ablate bundled:induction --kind mean-position -o results"
+)
 @models_argument
 @click.option(
     "--all-but-one",
@@ -39,7 +41,7 @@ def ablate(
     """Ablate each head of each MODEL and measure the exact effect on the task.
 
     The score is the change of the task when only this head is ablated, with its standard error over
-    prompts. It misses redundant heads; `interp shapley` does not.
+    prompts. It misses redundant heads; `interp importance shapley` does not.
     """
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:

@@ -1,4 +1,4 @@
-"""Command `interp gates`: learned gates on heads, kv groups, layers or MLPs."""
+"""Command `interp importance gates`: learned gates on heads, kv groups, layers or MLPs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp gates bundled:induction --method causal -o results")
+@click.command(
+    epilog="Example: interp importance gates bundled:induction --method causal -o results"
+)
 @models_argument
 @click.option(
     "--method", default="hard_concrete", show_default=True,

@@ -1,4 +1,4 @@
-"""Command `interp shapley`: Shapley and Banzhaf values of heads for a task."""
+"""Command `interp importance shapley`: Shapley and Banzhaf values of heads for a task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
+@click.command(
+    epilog="Example: interp importance shapley bundled:induction --evaluations 256 -o results"
+)
 @models_argument
 @click.option(
     "--method",

@@ -1,4 +1,4 @@
-"""Command `interp verify`: causal check of every score."""
+"""Command `interp importance verify`: causal check of every score."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
+@click.command(epilog="Example: interp importance verify bundled:induction -m induction --top 2")
 @models_argument
 @click.option(
     "-m",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`; greedy, which evaluates every "
-    "remaining head after each removal; gates, learned as in `interp gates`; or pairs, from the "
+    "remaining head after each removal; gates, learned as in `interp importance gates`; or pairs, from the "
     "effects of all pairs. Several are separated by commas; repeatable. With gates or pairs, all "
     "orders are found on half of the prompts and measured on the other.",
 )
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 @click.option("--keep", type=click.IntRange(1), metavar="N",
               help="With --save: number of heads to keep.")  # fmt: skip
 @click.option("--gates", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              metavar="FILE", help="With --save: gates.json of `interp gates`.")  # fmt: skip
+              metavar="FILE", help="With --save: gates.json of `interp importance gates`.")  # fmt: skip
 @click.option("--equal", is_flag=True, help="With --keep: equally many heads in every layer, and "
               "in every kv group that is kept, so that the form 'smaller' applies. Whole groups or "
               "single heads of every group go, whichever keeps the larger scores.")  # fmt: skip
@@ -118,7 +118,7 @@ def heads(
 
     With --save, a checkpoint without some heads is written instead. Heads are chosen on one half of
     the prompts, and the certificate states the task before and after on the other half, beside
-    random removals; `interp verify-certificate DIR` computes it again.
+    random removals; `interp prune verify DIR` computes it again.
     """
     from interp.causal.comparison.questions import require_methods
     from interp.cli.saving import Saving

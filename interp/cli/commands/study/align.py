@@ -1,4 +1,4 @@
-"""Command `interp align`: word alignments of cross attention, translation heads, DecoderLens."""
+"""Command `interp study align`: word alignments of cross attention, translation heads, DecoderLens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _pairs(path: str) -> list[SentencePair]:
     return read_sentence_pairs(path)
 
 
-@click.command(epilog="Example: interp align bundled:reorder --pair 0 --picture alignment.html")
+@click.command(
+    epilog="Example: interp study align bundled:reorder --pair 0 --picture alignment.html"
+)
 @model_argument
 @click.option("--file", "pairs", type=ItemFile(_pairs), metavar="FILE",
     help="File of pairs of source and target (.jsonl).")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp pictures`: heads of a model that reads pictures inside text, and its tokens."""
+"""Command `interp study pictures`: heads of a model that reads pictures inside text, and its tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANALYSES = ("sinks", "grounding", "dropping", "contrast")
 
 
 @click.command(
-    epilog="Example: interp pictures models/llava -m grounding --image a.png --image b.png "
+    epilog="Example: interp study pictures models/llava -m grounding --image a.png --image b.png"
     "--image c.png --image d.png --text 'The animal is a' --answer cat --answer dog ..."
 )
 @model_argument

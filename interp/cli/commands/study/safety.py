@@ -1,4 +1,4 @@
-"""Command `interp safety`: heads behind a model's refusals, and the cost of ablating them."""
+"""Command `interp study safety`: heads behind a model's refusals, and the cost of ablating them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
 
 
 @click.command(
-    epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
+    epilog="Example: interp study safety models/mine --harmful bad.txt --harmless fine.txt"
     "--template chat --refuses I -o results"
 )
 @click.argument(

@@ -1,4 +1,4 @@
-"""Command `interp speech`: times of spoken words from cross attention, with their error."""
+"""Command `interp study speech`: times of spoken words from cross attention, with their error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def _recordings(path: str) -> list[Utterance]:
     return read_recordings(path)
 
 
-@click.command(epilog="Example: interp speech openai/whisper-tiny --audio a.wav --text 'the cat'")
+@click.command(
+    epilog="Example: interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'"
+)
 @model_argument
 @click.option("--file", "listed", type=ItemFile(_recordings), metavar="FILE",
     help="File of recordings and their texts (.jsonl).")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp trees`: dependency trees from attention heads, with baselines."""
+"""Command `interp study trees`: dependency trees from attention heads, with baselines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ JOINS = ("sum", "mean", "first", "max")
 OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
 
-@click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
+@click.command(epilog="Example: interp study trees bert-base-cased --treebank en.conllu -o results")
 @models_argument
 @click.option(
     "--treebank",

@@ -1,4 +1,4 @@
-"""Command `interp vision`: heads of a vision transformer, on images."""
+"""Command `interp study vision`: heads of a vision transformer, on images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interp.cli.shared_options import model_argument
 from interp.cli.written import folder_for
 
 
-@click.command(epilog="Example: interp vision bundled:shapes-spurious --method cue")
+@click.command(epilog="Example: interp study vision bundled:shapes-spurious --method cue")
 @model_argument
 @click.option(
     "--images", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",

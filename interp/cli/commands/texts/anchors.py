@@ -1,4 +1,4 @@
-"""Command `interp anchors`: sentences of a text that later ones attend to and depend on."""
+"""Command `interp texts anchors`: sentences of a text that later ones attend to and depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp anchors MODEL trace.txt --answer ' 42' -o results")
+@click.command(
+    epilog="Example: interp texts anchors MODEL --file trace.txt --answer ' 42' -o results"
+)
 @model_argument
 @click.option("--file", "files", multiple=True, type=PromptFile("--file"), metavar="FILE",
     help="File of one long text; repeatable.")  # fmt: skip

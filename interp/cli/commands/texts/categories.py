@@ -1,4 +1,4 @@
-"""Command `interp categories`: attention of every head to the labels of a file."""
+"""Command `interp texts categories`: attention of every head to the labels of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 
 
-@click.command(epilog="Example: interp categories en.conllu gpt2 --labels NOUN,VERB -o scores.csv")
+@click.command(
+    epilog="Example: interp texts categories gpt2 --file en.conllu --labels NOUN,VERB -o scores.csv"
+)
 @models_argument
 @click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
     help="File of labelled words, in CoNLL-U or .jsonl.")  # fmt: skip

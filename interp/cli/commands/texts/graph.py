@@ -1,4 +1,4 @@
-"""Command `interp attention-graph`: the attention of one prompt as a graph."""
+"""Command `interp texts graph`: the attention of one prompt as a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp attention-graph MODEL 'Tom met Lily. Lily met Ben.'")
+@click.command(epilog="Example: interp texts graph MODEL --text 'Tom met Lily. Lily met Ben.'")
 @model_argument
 @text_option
 @click.option("--file", type=PromptFile("--file"), metavar="FILE",
@@ -57,7 +57,7 @@ def graph(
     if text is not None and file is not None:
         raise OptionError("give --text or --file, not both")
     if file is not None and (heads or over != "mean" or residual):
-        raise OptionError("--edges averages all heads; leave out --heads, --over and --residual")
+        raise OptionError("--file averages all heads; leave out --heads, --over and --residual")
     import_first(imports)
     voice = voice_of(quiet)
     with voice.bars(source) as tell:
@@ -100,7 +100,7 @@ def _of_edges(model: Model, given: GraphInput, threshold: str) -> AttentionGraph
     from interp.model.content import result_provenance
 
     matrix, chain = node_attention(model, given)
-    about = result_provenance(model, "interp attention-graph", Prompts((chain.ids,), "edges"))
+    about = result_provenance(model, "interp texts graph", Prompts((chain.ids,), "edges"))
     n = len(given.nodes)
     return graph_of(matrix.mean(0), given.nodes, threshold=threshold, seen=np.ones((n, n)),
                     kind="attention between mentions", provenance=about)  # fmt: skip

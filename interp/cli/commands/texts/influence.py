@@ -1,4 +1,4 @@
-"""Command `interp influence`: effect of a set of heads on the loss of texts."""
+"""Command `interp texts influence`: effect of a set of heads on the loss of texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
+    epilog="Example: interp texts influence bundled:induction --file texts.txt -m induction -o scores.jsonl"
 )
 @model_argument
 @texts_option

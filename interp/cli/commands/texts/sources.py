@@ -1,4 +1,4 @@
-"""Command `interp sources`: the sentences of a document that an answer rests on."""
+"""Command `interp texts sources`: the sentences of a document that an answer rests on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
 
 @click.command(
-    epilog="Example: interp sources MODEL notes.txt --question ' Who came?' --answer ' Tom'"
+    epilog="Example: interp texts sources MODEL --file notes.txt --question ' Who came?' --answer ' Tom'"
 )
 @model_argument
 @file_option("File of the document.")

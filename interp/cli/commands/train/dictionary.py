@@ -1,4 +1,4 @@
-"""Command `interp dictionary`: train a sparse dictionary of a layer, score it and its features."""
+"""Command `interp train dictionary`: train a sparse dictionary of a layer, score it and its features."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp dictionary bundled:induction --layer 1 --features -o dictionary"
+    epilog="Example: interp train dictionary bundled:induction --layer 1 --features -o dictionary"
 )
 @model_argument
 @click.option("--layer", type=click.IntRange(0), help="Layer; needed to train.")

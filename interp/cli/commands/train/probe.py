@@ -1,4 +1,4 @@
-"""Command `interp probe`: train a linear probe on heads, or apply a saved one."""
+"""Command `interp train probe`: train a linear probe on heads, or apply a saved one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from interp.cli.shared_options import model_argument
 from interp.core.errors import OptionError
 
 
-@click.command(epilog="Example: interp probe answers.jsonl gpt2 --features z -o probe.safetensors")
+@click.command(
+    epilog="Example: interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors"
+)
 @model_argument
 @click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
     help="File of labelled prompts (.jsonl).")  # fmt: skip
