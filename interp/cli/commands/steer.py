@@ -26,20 +26,27 @@ GROUP = "Change"
 @model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", help="Heads that are steered together.")
 @click.option(
-    "--task", default="repeats", show_default=True, metavar="NAME|FILE",
+    "--task",
+    default="repeats",
+    show_default=True,
+    metavar="NAME|FILE",
     help="The task: 'repeats' (loss on the second copy of random tokens), a contrast task of "
     "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp importance ablate`.",
-)  # fmt: skip
+)
 @click.option(
-    "--how", default="scale", show_default=True, type=click.Choice(["scale", "add"]),
+    "--how",
+    default="scale",
+    show_default=True,
+    type=click.Choice(["scale", "add"]),
     help="Multiply the heads' output by each factor, or add the factor times its mean difference "
     "between the task's prompts and its corrupted prompts.",
-)  # fmt: skip
+)
 @click.option(
-    "--factors", metavar="X,...",
+    "--factors",
+    metavar="X,...",
     help="The factors; by default -2,-1,0,0.5,1,1.5,2,3. With `scale`, 1 is the model itself; "
     "with `add`, 0 is.",
-)  # fmt: skip
+)
 @click.option("-n", "n", type=click.IntRange(4), default=32, show_default=True, metavar="N",
               help="Number of prompts of the task.")  # fmt: skip
 @click.option("--random", "n_random", default=4, show_default=True, type=click.IntRange(0),

@@ -15,10 +15,21 @@ from interp.core.errors import OptionError
     epilog="Example: interp attribute similarity MODEL --text 'A cat sleeps.' --text 'The kitten naps.' -o pair.csv"
 )
 @model_argument
-@click.option("--text", "texts", multiple=True, required=True, metavar="TEXT",
-              help="A sentence; give the option twice.")  # fmt: skip
-@click.option("--steps", default=20, show_default=True, type=click.IntRange(1),
-    help="Steps of the integral; more make the residual smaller.")  # fmt: skip
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    required=True,
+    metavar="TEXT",
+    help="A sentence; give the option twice.",
+)
+@click.option(
+    "--steps",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Steps of the integral; more make the residual smaller.",
+)
 @click.option("--baseline", default="auto", show_default=True, metavar="auto|pad|mask|mean|zero",
     help="Reference that replaces the words of each sentence.")  # fmt: skip
 @click.option("--pool", default="mean", show_default=True, type=click.Choice(["mean", "first"]),

@@ -19,10 +19,18 @@ from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
 @model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
 @text_option
-@click.option("--file", type=PromptFile(), metavar="FILE",
-              help="File with one text per line, all of one length in tokens.")  # fmt: skip
-@click.option("-t", "--target", metavar="TOKEN",
-              help="Token whose logit is explained; by default the top prediction.")  # fmt: skip
+@click.option(
+    "--file",
+    type=PromptFile(),
+    metavar="FILE",
+    help="File with one text per line, all of one length in tokens.",
+)
+@click.option(
+    "-t",
+    "--target",
+    metavar="TOKEN",
+    help="Token whose logit is explained; by default the top prediction.",
+)
 @click.option("--contrast", metavar="TOKEN",
               help="Token whose logit is subtracted; by default the mean of all.")  # fmt: skip
 @click.option("--position", default=-1, show_default=True, help="Position of the output.")

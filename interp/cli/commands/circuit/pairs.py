@@ -20,7 +20,7 @@ SHOWN = 6
 
 
 @click.command(
-    epilog="Example: interp circuit pairs gpt2 gave.toml -n 64 --only preferred -o gave.jsonl"
+    epilog="Example: interp circuit pairs gpt2 --file gave.toml -n 64 --only preferred -o gave.jsonl"
 )
 @model_argument
 @file_option("File that describes the pairs.", required=True)

@@ -71,8 +71,12 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--keep", type=click.IntRange(1), metavar="N",
               help="With --save: number of heads to keep.")  # fmt: skip
-@click.option("--gates", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              metavar="FILE", help="With --save: gates.json of `interp importance gates`.")  # fmt: skip
+@click.option(
+    "--gates",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --save: gates.json of `interp importance gates`.",
+)
 @click.option("--equal", is_flag=True, help="With --keep: equally many heads in every layer, and "
               "in every kv group that is kept, so that the form 'smaller' applies. Whole groups or "
               "single heads of every group go, whichever keeps the larger scores.")  # fmt: skip

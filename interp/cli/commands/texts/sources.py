@@ -29,10 +29,16 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 @model_argument
 @file_option("File of the document.")
 @click.option("--question", default="", metavar="TEXT", help="Text between document and answer.")
-@click.option("--answer", default="", metavar="TEXT",
-              help="The answer; often it begins with a space.")  # fmt: skip
-@click.option("--method", "ways", multiple=True, type=click.Choice(WAYS),
-              help="Way to score sentences; repeatable; all by default.")  # fmt: skip
+@click.option(
+    "--answer", default="", metavar="TEXT", help="The answer; often it begins with a space."
+)
+@click.option(
+    "--method",
+    "ways",
+    multiple=True,
+    type=click.Choice(WAYS),
+    help="Way to score sentences; repeatable; all by default.",
+)
 @click.option("--known", default="auto", show_default=True,
               type=click.Choice(["auto", "sentences", "ids", "none"]),
               help="Documents with known sources, on which heads are chosen and confidence is "
