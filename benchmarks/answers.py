@@ -1,4 +1,4 @@
-"""False claims of the answers of `interp compare` and `interp verify`, where the truth is known.
+"""False claims of the answers of `interp compare` and `interp importance verify`, where the truth is known.
 
     python benchmarks/answers.py [--pairs 20] [--sets 20] [--models 10]
 
@@ -110,15 +110,19 @@ def page(found: dict[str, Any]) -> str:
     """The figures in words and tables."""
     same, random = found["same"], found["random"]
     out = [
-        "# Answers of compare and verify: false claims", "",
+        "# Answers of compare and verify: false claims",
+        "",
         f"The same model on two draws of prompts, {same['pairs']} pairs: {same['roles']} claim a "
         f"role gained or lost, {same['heads']} a head that differs. Without the test of the "
         f"deciding score {same['naive']} would claim a role. Of {random['pairs']} pairs of random "
-        f"models {random['roles']} claim a role gained or lost.", "",
-        "Verdicts of `interp verify`. A random set is not chosen for what it does, so at most 5 % "
-        "should be called needed; random models and heads that are never read never.", "",
-        "| what was checked | verdicts |", "|---|---|",
-    ]  # fmt: skip
+        f"models {random['roles']} claim a role gained or lost.",
+        "",
+        "Verdicts of `interp importance verify`. A random set is not chosen for what it does, so at most 5 % "
+        "should be called needed; random models and heads that are never read never.",
+        "",
+        "| what was checked | verdicts |",
+        "|---|---|",
+    ]
     for name, told in found["verify"].items():
         out.append(f"| {name} | {', '.join(f'{v} {n}' for v, n in sorted(told.items()))} |")
     return "\n".join([*out, "", found["made"], ""])

@@ -50,7 +50,7 @@ SECTIONS = {
     "categories": (
         "Which kinds of token heads attend to",
         "`interp score MODEL -m NAME`, or `-m categories` for all of them; not by default. Each is "
-        "scored on labelled texts; for labels of your own see `interp categories`.",
+        "scored on labelled texts; for labels of your own see `interp texts categories`.",
     ),
     "cache": (
         "Heads and caches",
@@ -61,7 +61,7 @@ SECTIONS = {
     "cross": (
         "Where cross attention looks",
         "`interp score MODEL -m NAME`, or `-m cross` for all of them; not by default. For "
-        "encoder-decoder models. `interp align MODEL` measures alignments of words.",
+        "encoder-decoder models. `interp study align MODEL` measures alignments of words.",
     ),
     "segments": (
         "Between images, text and registers",
@@ -80,20 +80,20 @@ SECTIONS = {
     ),
     "attribution methods": (
         "Which tokens a number comes from",
-        "`interp attribute TEXT --model MODEL -m NAME`, `interp.attribute`. The null "
+        "`interp attribute MODEL --text TEXT -m NAME`, `interp.attribute`. The null "
         "of all is `random_scores`, and all are tested on `bundled:deceive`, a model trained "
         "to hide the decisive word from its attention.",
     ),
     "token_importance": (
         "Which tokens matter, by published rules",
-        "`interp tokens TEXT --model MODEL --file TEXTS`, `interp.attribution.compare_importance`; "
+        "`interp attribute tokens MODEL --text TEXT --file TEXTS`, `interp.attribution.compare_importance`; "
         "each also by `interp attribute -m NAME`. They explain no target: they are rules for "
-        "caches, quantisation and pooling, and `interp tokens` measures how well each predicts the "
+        "caches, quantisation and pooling, and `interp attribute tokens` measures how well each predicts the "
         "effect of hiding a token.",
     ),
     "importance": (
         "What a task loses without a head",
-        "`interp ablate`, `interp shapley`, `interp importance`; in Python "
+        "`interp importance ablate`, `interp importance shapley`, `interp importance`; in Python "
         "`from interp.causal import *`. They answer different questions, so their rankings differ. "
         "The unit is the task's.",
     ),
@@ -105,12 +105,12 @@ SECTIONS = {
     ),
     "circuit methods": (
         "Which circuit does a task",
-        "`interp circuit TASK MODEL --method NAME`, `interp.find_circuit`. Scores are measured "
+        "`interp circuit MODEL --task TASK --method NAME`, `interp.find_circuit`. Scores are measured "
         "again on held-out pairs of prompts, and compared with heads in random order.",
     ),
     "circuits": ("How good a circuit is", "Part of `interp circuit`."),
-    "syntax": ("Dependency trees", "`interp trees MODEL`; `interp.syntax`."),
-    "safety": ("The heads behind refusal", "`interp safety MODEL`; `interp.safety`."),
+    "syntax": ("Dependency trees", "`interp study trees MODEL`; `interp.syntax`."),
+    "safety": ("The heads behind refusal", "`interp study safety MODEL`; `interp.safety`."),
     "needle": (
         "Needles in haystacks",
         "`interp.heads.needle`; as metrics `retrieval`, `qr_retrieval`.",
@@ -122,37 +122,37 @@ SECTIONS = {
     "lens": ("Logits of the residual stream", "`interp.lens`."),
     "alignment": (
         "Cross attention of encoder-decoder models",
-        "`interp align MODEL PAIRS.jsonl`; `interp.heads.alignment`. Heads are chosen on some pairs"
+        "`interp study align MODEL --file PAIRS.jsonl`; `interp.heads.alignment`. Heads are chosen on some pairs"
         " of sentences, or recordings, and judged on the others.",
     ),
     "vision": (
         "Heads that look at images",
-        "`interp vision MODEL --images DIR`; `interp.heads.vision`. For vision transformers and the"
+        "`interp study vision MODEL --images DIR`; `interp.heads.vision`. For vision transformers and the"
         " image towers of CLIP and SigLIP. What is found on some images is judged on others.",
     ),
     "vision_language": (
         "Pictures inside text",
-        "`interp pictures MODEL`; `interp.heads.vision_language`. For models that read pictures "
+        "`interp study pictures MODEL`; `interp.heads.vision_language`. For models that read pictures "
         "inside text, such as LLaVA.",
     ),
     "chains": (
         "Sentences of a chain of thought",
-        "`interp anchors MODEL TEXT`; `interp.heads.chains`. Which sentences of a long text later "
+        "`interp texts anchors MODEL --file TEXT`; `interp.heads.chains`. Which sentences of a long text later "
         "ones attend to and depend on.",
     ),
     "context": (
         "Which sentences of a prompt an answer rests on",
-        "`interp sources MODEL TEXT`; `interp.heads.context`. Heads are chosen on some documents "
+        "`interp texts sources MODEL --file TEXT`; `interp.heads.context`. Heads are chosen on some documents "
         "and judged on the others.",
     ),
     "graphs": (
         "Attention as a graph",
-        "`interp attention-graph MODEL`; `interp.heads.graphs`. Graphs of one prompt or network, "
+        "`interp texts graph MODEL`; `interp.heads.graphs`. Graphs of one prompt or network, "
         "with their measures beside random graphs of equal degrees.",
     ),
     "probes": (
         "What heads carry: linear probes",
-        "`interp probe FILE MODEL`; `interp.probes`. Folds are of whole documents, and a probe is "
+        "`interp train probe MODEL --file FILE`; `interp.probes`. Folds are of whole documents, and a probe is "
         "compared with shuffled labels and a control task.",
     ),
 }

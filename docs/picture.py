@@ -26,7 +26,7 @@ def main() -> None:
     interp = [sys.executable, "-m", "interp"]
     with TemporaryDirectory() as folder:
         score = ["score", "bundled:induction", "-o", "results"]
-        ablate = ["ablate", "bundled:induction", "-o", "results"]
+        ablate = ["importance", "ablate", "bundled:induction", "-o", "results"]
         atlas = ["atlas", "results", "bundled:induction", "-o", "page.html"]
         for words in (score, ablate, atlas):
             subprocess.run([*interp, *words], cwd=folder, check=True, capture_output=True)

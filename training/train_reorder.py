@@ -175,7 +175,7 @@ repository) in {seconds:.0f} s on {threads} thread(s) of a busy CPU.
   {heads} heads, d_model {d_model}, vocabulary {vocab} words, {parameters:,} parameters, trained in
   float32 and stored in float16.
 - **Use**: a model whose word alignments are known, for the analyses of cross attention. Which head
-  carries them nobody put there: `interp align bundled:reorder` measures it.
+  carries them nobody put there: `interp study align bundled:reorder` measures it.
 - **Licence**: MIT, weights and data.
 
 ## Scores

@@ -46,7 +46,7 @@ def explain_difference(
     Args:
         model: the first model.
         prompts: one prompt per pair, for the first model.
-        method: a method of `interp methods`.
+        method: a method of `interp list methods`.
         target: one target for all pairs, or one per pair; a single default target is the first
             side's own first choice, and explains both sides.
         other_model: the second model, with the same tokens; the first one by default.

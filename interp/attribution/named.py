@@ -40,6 +40,6 @@ def choose_methods(given: Iterable[str | AttributionMethod | BoundMethod]) -> li
         raise OptionError(f"a method is asked for twice: {', '.join(twice)}; name each method once")
     if not found:
         raise OptionError(
-            "no attribution method is named; name at least one (`interp methods` lists them)"
+            "no attribution method is named; name at least one (`interp list methods` lists them)"
         )
     return found

@@ -37,7 +37,8 @@ _OPTIONS = (
         "`interp score`.",
     ),
     click.option(
-        "--keep",
+        "--resume",
+        "keep",
         type=OUT_FOLDER,
         default=Path("results"),
         show_default=True,

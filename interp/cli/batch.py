@@ -107,7 +107,7 @@ class ScoreRun:
         if twice:
             raise OptionError(f"a metric is given twice: {', '.join(twice)}; name each only once")
         if prompt_file is not None and not prompt_file.is_file():
-            raise OptionError(f"{prompt_file} is not a file; --prompt-file expects a text file")
+            raise OptionError(f"{prompt_file} is not a file; --file expects a text file")
         store = None if out is None else Store(out, prompt_values=prompt_values)
         if store is not None:
             store.prepare()
@@ -328,10 +328,10 @@ class ScoreRun:
         if self.context is None:
             return given
         if not isinstance(given, Prompts):
-            raise PromptError(f"{model.name} does not read tokens, so --context does not apply")
+            raise PromptError(f"{model.name} does not read tokens, so --max-length does not apply")
         if model.limit is not None and self.context > model.limit:
             raise PromptError(
-                f"{model.name} has positions for {model.limit} tokens, fewer than --context "
+                f"{model.name} has positions for {model.limit} tokens, fewer than --max-length "
                 f"{self.context}"
             )
         longest = (self.context - (bos_id(model) is not None)) // 2

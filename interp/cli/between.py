@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     click.option(
-        "--prompt-file",
+        "--file",
+        "prompt_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="File of prompts, one per line, which every model reads by its own tokenizer, or "

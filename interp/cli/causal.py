@@ -15,7 +15,7 @@ import click
 
 from interp.causal.task_rows import MEASURES, task_rows
 from interp.cli.causal_notes import explained_notes
-from interp.cli.context import COMMAND
+from interp.cli.context import COMMAND, command_name
 from interp.cli.each import each_model
 from interp.cli.loading import (
     Loading,
@@ -262,7 +262,7 @@ def causal_options(function: Callable) -> Callable:
         of_task = {k: options.pop(k) for k in ("task", "measure", "n", "longest", "seed")}
         shared = {k: options.pop(k) for k in ("loading", "out", "form", "reference")}
         shared["loading"].require_storable(shared["out"])
-        causal = Causal(str(context.info_name), voice=voice, game=game, **of_task, **shared)
+        causal = Causal(command_name(context), voice=voice, game=game, **of_task, **shared)
         return function(causal=causal, **options)
 
     for option in reversed(_OPTIONS):
@@ -291,8 +291,8 @@ _OPTIONS = (
     ),
     click.option("-n", "n", type=click.IntRange(1), help="Number of prompts; by default all of a "
         "file."),
-    click.option("--longest", type=click.IntRange(2), metavar="N", help="Maximum tokens per "
-        "prompt."),
+    click.option("--max-length", "longest", type=click.IntRange(2), metavar="N",
+        help="Maximum tokens per prompt."),
     click.option(
         "--kind", default="zero", show_default=True, type=click.Choice(KINDS),
         help="Replacement for the output of an ablated head.",

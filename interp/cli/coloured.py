@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.written import as_given, page_file
+from interp.cli.written import as_given
+from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
@@ -19,18 +20,32 @@ if TYPE_CHECKING:
 _NAME = click.Path(path_type=Path, dir_okay=False)
 
 
-def _page(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    return None if value is None else page_file(value, "attribution.html")
+ENDS = (".html", ".json", ".csv")
+
+
+def files_option(ends: Sequence[str]) -> Callable[[Callable], Callable]:
+    """Return the option --out of commands that write several files, each of its own format."""
+
+    def by_end(ctx: click.Context, parameter: click.Parameter, value: tuple[Path, ...]) -> Any:
+        found = {path.suffix.lower(): path for path in value}
+        for end, path in found.items():
+            if end not in ends:
+                raise OptionError(f"{path} has no known ending; known: {', '.join(ends)}")
+        if len(found) < len(value):
+            raise OptionError("--out names two files of one format; name one of each")
+        return found
+
+    kinds = ", ".join(ends)
+    return click.option(
+        "-o", "--out", multiple=True, type=_NAME, callback=by_end, metavar="FILE",
+        help=f"Write the result to this file, in the format of its ending: {kinds}. Repeatable.",
+    )  # fmt: skip
 
 
 def file_options(function: Callable) -> Callable:
-    """Add --html, --json, --csv, --top and --quiet."""
-    file: dict[str, Any] = {"type": _NAME, "metavar": "FILE"}
+    """Add --out, --top and --quiet."""
     options = (
-        click.option("--html", callback=_page, **file, help="Write a self-contained HTML page to "
-            "this file; .html is added to a name without it."),
-        click.option("--json", "json_file", **file, help="Write JSON to this file."),
-        click.option("--csv", **file, help="Write CSV with a row per token to this file."),
+        files_option(ENDS),
         click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
             help="Number of largest scores to print."),
         click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes."),
@@ -73,23 +88,21 @@ def print_attribution(one: Attribution, top: int) -> None:
 
 def write_attributions(
     found: Sequence[Attribution],
+    out: Mapping[str, Path],
     *,
-    html: Path | None,
-    json_file: Path | None,
-    csv: Path | None,
     title: str,
     warning: str,
 ) -> None:
     """Write the requested files, each atomically."""
-    if html is not None:
+    if html := out.get(".html"):
         from interp.report.tokens import attribution_page
 
         page = attribution_page(found, title=title, command=as_given(), warning=warning)
         write_atomically(html, page.encode())
-    if json_file is not None:
+    if json_file := out.get(".json"):
         whole: dict[str, Any] = {"warning": warning, "attributions": [f.to_dict() for f in found]}
         write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())
-    if csv is not None:
+    if csv := out.get(".csv"):
         import pandas as pd
 
         frames = [f.wide().assign(text=f.provenance.get("text", 0)) for f in found]

@@ -1,4 +1,15 @@
-"""Keys of shared values in `click.Context.meta`."""
+"""Keys of shared values in `click.Context.meta`, and the name of a command."""
+
+import click
 
 COMMAND = "interp.command"  # the arguments as given, for the provenance of a page
 DEBUG = "interp.debug"
+
+
+def command_name(context: click.Context) -> str:
+    """Return the name under which a command is known: a default command has that of its family."""
+    parent = context.parent
+    own = str(context.info_name)
+    if parent is not None and getattr(parent.command, "default", "") == own:
+        return str(parent.info_name)
+    return own

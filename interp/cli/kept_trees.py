@@ -22,7 +22,7 @@ _ROW = "result"
 
 
 class KeptTrees:
-    """Results of `interp trees` in a folder, one per key of `key_of`."""
+    """Results of `interp study trees` in a folder, one per key of `key_of`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Minimal pairs of `interp trees --pairs`: effect of ablating heads that follow relations."""
+"""Minimal pairs of `interp study trees --pairs`: effect of ablating heads that follow relations."""
 
 from __future__ import annotations
 

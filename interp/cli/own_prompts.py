@@ -18,8 +18,8 @@ def tell_own_prompts(bounds: Sequence[BoundAnalysis], voice: Voice) -> None:
     if not own:
         return
     told = (
-        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --prompt-file "
-        f"and --context do not apply; use their options (interp metrics NAME)"
+        f"{', '.join(own)} make{'s' if len(own) == 1 else ''} special prompts, so --file "
+        f"and --max-length do not apply; use their options (interp list metrics NAME)"
     )
     if len(own) == len(bounds):
         raise OptionError(told)

@@ -42,7 +42,7 @@ class PicturePrompts:
         """
         if not images and not audio:
             if text:
-                raise OptionError("--text needs --image or --audio; give texts by --prompt-file")
+                raise OptionError("--text needs --image or --audio; give texts by --file")
             return None
         if images and audio:
             raise OptionError("--image and --audio cannot be combined; a prompt has one of them")

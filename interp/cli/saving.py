@@ -24,7 +24,7 @@ class Saving:
     Args:
         folder: the folder to write, which must not exist.
         keep: number of heads (or players) to keep.
-        gates: file that `interp gates` wrote.
+        gates: file that `interp importance gates` wrote.
         equal: keep equally many heads in every layer.
         form: form of the checkpoint.
         repair: steps of training after the removal; 0 for none.
@@ -61,11 +61,11 @@ class Saving:
             raise OptionError("--save writes one checkpoint; give one MODEL")
         if sum([*asked, heads is not None]) != 1:
             raise OptionError(
-                "--save needs one of: --heads with the heads to remove, --keep N (with --by), or "
-                "--gates FILE"
+                "--save needs one of: --heads with the heads to remove, --keep N (with --method), "
+                "or --gates FILE"
             )
         if self.keep is not None and (len(by) != 1 or by[0] in ("greedy", *SEARCHED)):
-            raise OptionError("--keep needs one importance in --by, not a search")
+            raise OptionError("--keep needs one importance in --method, not a search")
         if self.rounds > 1 and (self.keep is None or self.equal or not self.repair):
             raise OptionError("--rounds needs --keep and --repair, and does not go with --equal")
         if self.rate is not None and not self.repair:

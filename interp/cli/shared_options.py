@@ -8,22 +8,32 @@ from pathlib import Path
 import click
 
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
-from interp.cli.wrong_models import checked_source
+from interp.cli.value_types import PromptFile
+from interp.cli.wrong_models import checked_source, checked_sources
 
 RESULT_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def model_option(what: str = "Model") -> Callable[[Callable], Callable]:
-    """Return the option --model of commands whose arguments are texts; they receive `source`."""
+model_argument = click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+models_argument = click.argument(
+    "sources",
+    nargs=-1,
+    required=True,
+    metavar="MODEL...",
+    type=MODEL_NAME,
+    callback=checked_sources,
+)
+text_option = click.option("--text", metavar="TEXT", help="Text to analyse.")
+
+
+def file_option(what: str, *, required: bool = False) -> Callable[[Callable], Callable]:
+    """Return the option --file of commands that read one file of text."""
     return click.option(
-        "--model",
-        "source",
-        type=MODEL_NAME,
-        callback=checked_source,
-        required=True,
-        metavar="MODEL",
-        help=f"{what} to load, as for `interp score`.",
+        "--file", type=PromptFile("--file"), required=required, metavar="FILE", help=what
     )
+
+
+texts_option = file_option("File with one text per line.", required=True)
 
 
 def result_option(what: str = "the result") -> Callable[[Callable], Callable]:
@@ -38,13 +48,14 @@ def result_option(what: str = "the result") -> Callable[[Callable], Callable]:
 
 
 def methods_option(default: str, more: str = "") -> Callable[[Callable], Callable]:
-    """Return the option --methods of commands that compare attribution methods."""
+    """Return the option --method of commands that compare attribution methods."""
     return click.option(
         "-m",
-        "--methods",
+        "--method",
+        "methods",
         type=ATTRIBUTION_NAMES,
         default=default,
         show_default=True,
         metavar="A,B:OPTION=VALUE,...",
-        help=f"Methods of `interp methods`.{more}",
+        help=f"Methods of `interp list methods`.{more}",
     )

@@ -15,9 +15,9 @@ def asked_texts(text: str | None, file: Path | None) -> list[str]:
         PromptError: the file contains no text.
     """
     if (text is None) == (file is None):
-        raise OptionError("give one TEXT, or --file with one text per line")
+        raise OptionError("give one --text, or --file with one text per line")
     if text is not None and not text.strip():
-        raise OptionError("TEXT is empty; give at least one word")
+        raise OptionError("the text is empty; give at least one word")
     from interp.attribution.evaluation.run import read_texts
 
     return read_texts([text] if text is not None else file)  # type: ignore[list-item]

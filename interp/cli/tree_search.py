@@ -1,4 +1,4 @@
-"""Run of `interp trees` over models: search or reuse stored results, print, write."""
+"""Run of `interp study trees` over models: search or reuse stored results, print, write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TREES, RELATIONS, WHOLE, PAGE = "trees.csv", "relations.csv", "trees.json", "tre
 
 @dataclass
 class TreeSearch:
-    """State of one `interp trees`: its request, and the results so far."""
+    """State of one `interp study trees`: its request, and the results so far."""
 
     treebank: Treebank
     train: Treebank | None

@@ -1,4 +1,4 @@
-"""Images of `interp vision`: a folder with labels, masks and cues, or drawn ones."""
+"""Images of `interp study vision`: a folder with labels, masks and cues, or drawn ones."""
 
 from __future__ import annotations
 

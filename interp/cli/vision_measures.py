@@ -1,4 +1,4 @@
-"""Measures of `interp vision`, and its output on the screen."""
+"""Measures of `interp study vision`, and its output on the screen."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def chosen_measures(only: str | None) -> tuple[str, ...] | None:
         if name not in MEASURES:
             raise UnknownName("measure", name, MEASURES)
     if not names:
-        raise OptionError(f"--only names no measure; known: {', '.join(MEASURES)}")
+        raise OptionError(f"--method names no measure; known: {', '.join(MEASURES)}")
     return names
 
 
@@ -100,7 +100,7 @@ def measures_of_images(
     for name in asked or ():
         there, what = needs.get(name, (True, ""))
         if not there:
-            raise OptionError(f"--only {name} needs {what}")
+            raise OptionError(f"--method {name} needs {what}")
     chosen = asked or tuple(
         m for m in MEASURES if m not in ON_REQUEST and needs.get(m, (True, ""))[0]
     )

@@ -297,14 +297,14 @@ def from_file(path: str | Path, model: TokenModel, *, context: int | None = None
         return replace(Prompts.of(read_prompt_file(path), model), design=f"lines of {path.name}")
     if path.suffix.lower() == ".jsonl":
         raise PromptError(
-            f"{path} holds separate prompts, which --context would join; give a text file, or "
-            "leave --context out"
+            f"{path} holds separate prompts, which --max-length would join; give a text file, or "
+            "leave --max-length out"
         )
     whole = Prompts.of([prompt_text(path)], model)
     if len(whole.ids[0]) < context:
         raise PromptError(
-            f"{path} has {len(whole.ids[0])} tokens, fewer than --context {context}; give a "
-            "smaller --context"
+            f"{path} has {len(whole.ids[0])} tokens, fewer than --max-length {context}; give a "
+            "smaller --max-length"
         )
     return Prompts((whole.ids[0][:context],), f"first {context} tokens of {path.name}")
 

@@ -93,7 +93,7 @@ def require_memory(
         raise PromptError(
             f"{model.name}: the statistics of one prompt of {length:,} tokens need at least "
             f"{readable(least)} per layer ({chosen}), and {readable(free)} are free; score fewer "
-            "metrics at a time, shorten the prompts (--context), or free memory"
+            "metrics at a time, shorten the prompts (--max-length), or free memory"
         )
 
 

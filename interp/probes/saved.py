@@ -16,7 +16,7 @@ from interp.core.files import read_bytes, write_atomically
 from interp.probes.features import HeadFeatures
 from interp.probes.linear import LinearProbe
 
-FORMAT = "interp probe 1"
+FORMAT = "interp train probe 1"
 _ARRAYS = ("mean", "scale", "weights", "calibration")
 
 

@@ -93,12 +93,12 @@ def test_what_does_not_correspond_is_refused(names_model) -> None:
 def test_the_command_prints_the_name_first(run, tmp_path) -> None:
     file = tmp_path / "pairs.txt"
     file.write_text("".join(f"{s.text}\t{swapped(s)}\n" for s in SAID[:4]))
-    done = run("difference", file, "--model", "bundled:deceive", "-t", "she|he")
+    done = run("attribute", "difference", "bundled:deceive", "--file", file, "-t", "she|he")
     assert done.exit_code == 0
     lines = done.output.splitlines()
     assert lines[0].startswith("difference of logit of 'she' minus 'he' at position -1: +")
     assert lines[2].split()[0] in {*WOMEN, *MEN}
     file.write_text("one text\n")
-    done = run("difference", file, "--model", "bundled:deceive")
+    done = run("attribute", "difference", "bundled:deceive", "--file", file)
     assert done.exit_code == 1
     assert "line 1 does not hold two prompts" in done.output

@@ -132,8 +132,18 @@ def test_nothing_or_everything_marked_is_refused(annotated) -> None:
 
 
 def test_the_command(annotated, run) -> None:
-    done = run("plausibility", annotated(), "--model", "bundled:deceive", "-m", "attn_lrp",
-               "-t", "token:{label}", "-q")  # fmt: skip
+    done = run(
+        "evaluate",
+        "plausibility",
+        "bundled:deceive",
+        "--file",
+        annotated(),
+        "-m",
+        "attn_lrp",
+        "-t",
+        "token:{label}",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output
     assert "token_f1: F1 over words" in done.output

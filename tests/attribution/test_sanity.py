@@ -130,9 +130,22 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file, labels = tmp_path / "texts.txt", tmp_path / "labels.txt"
     file.write_text("\n".join(TEXTS))
     labels.write_text("\n".join(s.right for s in SAID))
-    done = run("sanity", file, "--model", "bundled:deceive", "-t", "she|he", "-m",
-               "raw_attention,input_norm", "--labels", labels, "-o", tmp_path / "out",
-               "-q")  # fmt: skip
+    done = run(
+        "evaluate",
+        "sanity",
+        "bundled:deceive",
+        "--file",
+        file,
+        "-t",
+        "she|he",
+        "-m",
+        "raw_attention,input_norm",
+        "--classes",
+        labels,
+        "-o",
+        tmp_path / "out",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
         assert line in done.output
@@ -140,6 +153,20 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     assert names >= {"randomisation.json", "cost.json", "refit.json"}
     file.write_text("\n".join(TEXTS[:4]))
     labels.write_text("a\na\nb\nb\n")
-    done = run("faithfulness", file, "--model", "bundled:deceive", "-t", "she|he", "-m", "attn_lrp",
-               "--draws", 0, "--clusters", labels, "-q")  # fmt: skip
+    done = run(
+        "evaluate",
+        "faithfulness",
+        "bundled:deceive",
+        "--file",
+        file,
+        "-t",
+        "she|he",
+        "-m",
+        "attn_lrp",
+        "--draws",
+        0,
+        "--clusters",
+        labels,
+        "-q",
+    )
     assert done.exit_code == 0, done.output

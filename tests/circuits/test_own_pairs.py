@@ -54,8 +54,18 @@ def test_a_third_of_the_lines_is_held_out(lines, tmp_path) -> None:
 
 def test_a_circuit_of_ones_own_pairs(run, planted_induction, lines, tmp_path) -> None:
     file = write(tmp_path / "mine.jsonl", lines)
-    args = ("circuit", file, "planted:induction", "--method", "exact-patching", "--random", 2,
-            "--top", 3)  # fmt: skip
+    args = (
+        "circuit",
+        "planted:induction",
+        "--task",
+        file,
+        "--method",
+        "exact-patching",
+        "--random",
+        2,
+        "--top",
+        3,
+    )
     result = run(*args, "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
@@ -95,11 +105,11 @@ def test_what_a_file_may_not_hold(errors, lines, tmp_path) -> None:
     )
     for given, told in cases:
         file = write(tmp_path / "mine.jsonl", given)
-        code, said = errors("circuit", file, "planted:induction", "--random", 2)
+        code, said = errors("circuit", "planted:induction", "--task", file, "--random", 2)
         assert code == 1, told
         assert told in said[0]
         assert len(said) == 1
-    code, said = errors("circuit", tmp_path / "none.jsonl", "planted:induction")
+    code, said = errors("circuit", "planted:induction", "--task", tmp_path / "none.jsonl")
     assert (code, "cannot be read" in said[0]) == (1, True)
 
 

@@ -87,8 +87,22 @@ def test_the_page_shows_it_beside(run, tmp_path) -> None:
         "[roles]\nprevious_token = ['L0H3']\ninduction = ['L1H0']\n"
         "[[groups]]\nfrom = 'previous_token'\nto = 'induction'\ninputs = 'k'\n"
     )
-    result = run("circuit", "induction", "planted:induction", "-n", 4, "--random", 2, "--method",
-                 "exact-patching", "--truth", own, "-o", tmp_path)  # fmt: skip
+    result = run(
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--method",
+        "exact-patching",
+        "--truth",
+        own,
+        "-o",
+        tmp_path,
+    )
     assert result.exit_code == 0, result.stderr
     page = (tmp_path / "planted-induction" / "circuit.html").read_text()
     assert "Published: own" in page

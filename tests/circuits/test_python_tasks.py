@@ -37,7 +37,16 @@ def write(tmp_path):
 
 def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_path) -> None:
     file = write("return pairs.task")
-    args = ("circuit", file, "planted:induction", "--method", "exact-patching", "--random", 2)
+    args = (
+        "circuit",
+        "planted:induction",
+        "--task",
+        file,
+        "--method",
+        "exact-patching",
+        "--random",
+        2,
+    )
     result = run(*args, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout
@@ -127,7 +136,7 @@ def test_what_such_a_file_must_define(errors, planted_induction, write, tmp_path
         (tmp_path / "none.csv", "with the fields prompt, corrupted, answer, wrong"),
     )  # fmt: skip
     for file, told in cases:
-        code, said = errors("circuit", file, "planted:induction", "--random", 2)
+        code, said = errors("circuit", "planted:induction", "--task", file, "--random", 2)
         assert (code in (1, 2), len(said)) == (True, 1), told
         assert told in said[0]
     assert repeats_task(planted_induction).corrupted is None

@@ -1,4 +1,4 @@
-"""Command `interp align`: what it prints and writes, and what it refuses."""
+"""Command `interp study align`: what it prints and writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,20 @@ def pair_file(tmp_path):
 
 def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
     out, picture = tmp_path / "out", tmp_path / "pair.html"
-    done = run("align", MODEL, pair_file, "--pair", 2, "--picture", picture, "-o", out, "-q")
+    done = run(
+        "study",
+        "align",
+        MODEL,
+        "--file",
+        pair_file,
+        "--pair",
+        2,
+        "--picture",
+        picture,
+        "-o",
+        out,
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "chosen on 4 others: L1H" in done.stdout
     assert "alignment error rate 0.000" in done.stdout
@@ -44,11 +57,11 @@ def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
 
 def test_heads_and_lens(run, pair_file, tmp_path) -> None:
     out = tmp_path / "out"
-    done = run("align", MODEL, pair_file, "-m", "heads", "-o", out, "-q")
+    done = run("study", "align", MODEL, "--file", pair_file, "-m", "heads", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "Spearman" in done.stdout
     assert len(TranslationHeads.load(out / FOLDER / "translation_heads.json")) == 12
-    done = run("align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
+    done = run("study", "align", MODEL, "-n", 8, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "layer 1" in done.stdout
     assert len(DecoderLens.load(out / FOLDER / "decoder_lens.json")) == 3
@@ -59,7 +72,7 @@ def test_the_atlas_shows_what_was_measured(run, pair_file, tmp_path) -> None:
     out = tmp_path / "out"
     run("score", MODEL, "-m", "entropy", "--null", "none", "-o", out, "-q")
     for measure in ("words", "heads"):
-        run("align", MODEL, pair_file, "--measure", measure, "-o", out, "-q")
+        run("study", "align", MODEL, "--file", pair_file, "--method", measure, "-o", out, "-q")
     done = run("atlas", out, "-o", tmp_path / "atlas.html")
     assert done.exit_code == 0, done.output
     told = (tmp_path / "atlas.html").read_text(encoding="utf-8")
@@ -82,6 +95,6 @@ def test_it_refuses(errors, pair_file, tmp_path) -> None:
         ((MODEL, pair_file, "--pair", 9, "--picture", "x.html"), "there are 8 pairs"),
         ((MODEL, pair_file, "--pair", 1, "--picture", "x.png"), "is an .html file"),
     ):
-        code, told = errors("align", *args)
+        code, told = errors("study", "align", *args)
         assert code in (1, 2)
         assert message in told[0], told

@@ -1,4 +1,4 @@
-"""interp anchors, sources and attention-graph: what they print and write."""
+"""interp texts anchors, sources and attention-graph: what they print and write."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ MODEL = "planted:induction"
 
 
 def test_anchors_of_planted_chains(run, tmp_path) -> None:
-    done = run("anchors", MODEL, "--way", "suppression", "--heads", "2", "--top", "3",
-               "-o", tmp_path, "-q")  # fmt: skip
+    done = run(
+        "texts",
+        "anchors",
+        MODEL,
+        "--method",
+        "suppression",
+        "--n-heads",
+        "2",
+        "--top",
+        "3",
+        "-o",
+        tmp_path,
+        "-q",
+    )
     assert "Receiver heads of planted:induction on 3 texts" in done.stdout
     answer = done.stdout.partition("suppression_answer (nats):")[2].splitlines()[2:5]
     assert all(float(line.split()[3]) > 9 for line in answer)
@@ -25,23 +37,48 @@ def test_anchors_of_planted_chains(run, tmp_path) -> None:
 
 def test_sources_of_planted_documents(run) -> None:
     done = run(
-        "sources", MODEL, "--way", "heads", "--way", "leave_one_out", "--documents", "6", "-q"
+        "texts",
+        "sources",
+        MODEL,
+        "--method",
+        "heads",
+        "--method",
+        "leave_one_out",
+        "--documents",
+        "6",
+        "-q",
     )
     lines = [line.split() for line in done.stdout.splitlines()[1:]]
     precision = {words[0]: words[1] for words in lines}
     assert precision["heads"] == precision["leave_one_out"] == "1.00"
-    rows = run("sources", MODEL, "--way", "heads", "--documents", "4", "--json", "-q").stdout
+    rows = run(
+        "texts", "sources", MODEL, "--method", "heads", "--documents", "4", "--json", "-q"
+    ).stdout
     assert {r["metric"] for r in json.loads(rows)} == {"heads", "position"}
 
 
 def test_an_attention_graph_is_written(run, errors, tmp_path) -> None:
-    done = run("attention-graph", MODEL, "--heads", "L1H0", "--threshold", "row:1", "--draws", "5",
-               "--top", "2", "-o", tmp_path, "-q")  # fmt: skip
+    done = run(
+        "texts",
+        "graph",
+        MODEL,
+        "--heads",
+        "L1H0",
+        "--threshold",
+        "row:1",
+        "--random",
+        "5",
+        "--top",
+        "2",
+        "-o",
+        tmp_path,
+        "-q",
+    )
     assert "1 component" in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
     assert nx.read_graphml(folder / "graph.graphml").number_of_edges() == 47
-    code, [told] = errors("attention-graph", MODEL, "--threshold", "tea:1")
+    code, [told] = errors("texts", "graph", MODEL, "--threshold", "tea:1")
     assert code
     assert "threshold" in told
-    code, [told] = errors("anchors", MODEL, __file__)
+    code, [told] = errors("texts", "anchors", MODEL, "--file", __file__)
     assert "has no tokenizer" in told

@@ -43,8 +43,17 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
 
 def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> None:
     run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    run("atlas", tmp_path / "r", llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
-        "--keep", tmp_path / "k")  # fmt: skip
+    run(
+        "atlas",
+        tmp_path / "r",
+        llama_folder,
+        "-m",
+        "induction",
+        "-o",
+        tmp_path / "p.html",
+        "--resume",
+        tmp_path / "k",
+    )
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
@@ -68,8 +77,9 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     code, told = errors("atlas", tmp_path / "bad.csv")
     assert code == 1
     assert "bad.csv" in told[0]
-    code, told = errors("atlas", tmp_path / "absent", "-o", tmp_path / "p.html",
-                        "--keep", tmp_path / "k")  # fmt: skip
+    code, told = errors(
+        "atlas", tmp_path / "absent", "-o", tmp_path / "p.html", "--resume", tmp_path / "k"
+    )
     assert code == 1
     assert not (tmp_path / "p.html").exists()
 
@@ -83,8 +93,15 @@ def test_a_budget_that_cannot_be_kept(run, errors, tmp_path) -> None:
 
 def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama_folder) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("score", llama_folder, "-m", "induction,ov_copying,entropy", "--dry-run",
-                 "-o", tmp_path / "r")  # fmt: skip
+    result = run(
+        "score",
+        llama_folder,
+        "-m",
+        "induction,ov_copying,entropy",
+        "--dry-run",
+        "-o",
+        tmp_path / "r",
+    )
     assert result.exit_code == 0
     assert not list(tmp_path.iterdir())
     assert "3 metrics (2 of attention, 1 of weights, 0 experiments)" in result.stdout
@@ -215,7 +232,7 @@ def test_other_pages_get_their_ending_too(run, errors, tmp_path) -> None:
     shown = run("view", "bundled:induction", "--text", "the cat", "-o", tmp_path / "view", "-q")
     assert shown.stdout.strip() == str(tmp_path / "view.html")
     assert (tmp_path / "view.html").is_file()
-    args = ("attribute", "the cat", "--model", "bundled:induction", "-m", "gradient_norm", "-q")
+    args = ("attribute", "bundled:induction", "--text", "the cat", "-m", "gradient_norm", "-q")
     assert run(*args, "--html", tmp_path / "a").exit_code == 0
     assert (tmp_path / "a.html").is_file()
     assert errors(*args, "--html", tmp_path / "a.csv")[0] == 2

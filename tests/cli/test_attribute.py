@@ -41,7 +41,7 @@ class Reader(HTMLParser):
 
 
 def test_methods_are_listed_by_what_they_need(run) -> None:
-    lines = run("methods").stdout.splitlines()
+    lines = run("list", "methods").stdout.splitlines()
     for name, entry in ATTRIBUTION_METHODS.items():
         line = next(x for x in lines if x.split()[:1] == [name])
         assert entry.summary in line
@@ -49,17 +49,25 @@ def test_methods_are_listed_by_what_they_need(run) -> None:
 
 
 def test_a_method_is_explained(run, errors) -> None:
-    text = run("methods", "occlusion").stdout
+    text = run("list", "methods", "occlusion").stdout
     assert "how=delete" in text
     assert "Needs: forward" in text
     assert "Zeiler" in text
-    code, [line] = errors("methods", "oclusion")
+    code, [line] = errors("list", "methods", "oclusion")
     assert code == 2
     assert "did you mean occlusion" in line
 
 
 @pytest.mark.parametrize(
-    "args", ["methods", "methods rollout", "attribute --help", "flow --help", "faithfulness --help"]
+    "args",
+    [
+        "list",
+        "methods",
+        "methods rollout",
+        "attribute --help",
+        "flow --help",
+        "faithfulness --help",
+    ],
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     code = (
@@ -78,9 +86,22 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
 def test_attribute_prints_and_writes_the_same_numbers(run, tmp_path) -> None:
     page, data, rows = (tmp_path / f"a.{x}" for x in ("html", "json", "csv"))
     result = run(
-        "attribute", TEXT, *MODEL, "-m", "decompx,raw_attention", "-t", "she|he",
-        "--html", page, "--json", data, "--csv", rows, "--quiet",
-    )  # fmt: skip
+        "attribute",
+        *MODEL,
+        "--text",
+        TEXT,
+        "-m",
+        "decompx,raw_attention",
+        "-t",
+        "she|he",
+        "-o",
+        page,
+        "-o",
+        data,
+        "-o",
+        rows,
+        "--quiet",
+    )
     assert result.exit_code == 0, result.output
     whole = json.loads(data.read_text())
     one, two = whole["attributions"]
@@ -114,7 +135,7 @@ def test_attribute_prints_and_writes_the_same_numbers(run, tmp_path) -> None:
 
 
 def test_no_warning_where_no_method_reads_attention_alone(run) -> None:
-    result = run("attribute", TEXT, *MODEL, "-m", "attn_lrp", "-t", "she|he")
+    result = run("attribute", *MODEL, "--text", TEXT, "-m", "attn_lrp", "-t", "she|he")
     assert result.exit_code == 0
     assert "trained to hide" not in result.stderr
 
@@ -123,7 +144,7 @@ def test_tokens_of_strangers_stay_text(run, tmp_path) -> None:
     page = tmp_path / "a.html"
     text = "<img src=x onerror=alert(1)> & <b>x</b> \"quoted\" 'q'"
     result = run(
-        "attribute", text, "--model", "bundled:induction", "-m", "raw_attention", "--html", page
+        "attribute", "bundled:induction", "--text", text, "-m", "raw_attention", "-o", page
     )
     assert result.exit_code == 0, result.output
     read = Reader(page.read_text())
@@ -134,9 +155,7 @@ def test_tokens_of_strangers_stay_text(run, tmp_path) -> None:
 def test_several_texts_come_from_a_file_and_a_bad_one_costs_only_itself(run, tmp_path) -> None:
     file, data = tmp_path / "texts.txt", tmp_path / "a.json"
     file.write_text(f"{TEXT}\nso\nthe old dog sings and with Carl a child falls so\n")
-    result = run(
-        "attribute", "--file", file, *MODEL, "-m", "attn_lrp", "-t", "she|he", "--json", data
-    )
+    result = run("attribute", *MODEL, "--file", file, "-m", "attn_lrp", "-t", "she|he", "-o", data)
     assert result.exit_code == 1
     assert "text 2: 'so' has 1 token(s) that are not special" in result.stderr
     done = json.loads(data.read_text())["attributions"]
@@ -146,7 +165,9 @@ def test_several_texts_come_from_a_file_and_a_bad_one_costs_only_itself(run, tmp
 
 def test_flow_prints_the_saturated_share_of_chosen_outputs(run, tmp_path) -> None:
     data = tmp_path / "f.json"
-    result = run("flow", TEXT, *MODEL, "--output", "-1", "--output", "3", "--json", data)
+    result = run(
+        "attribute", "flow", *MODEL, "--text", TEXT, "--output", "-1", "--output", "3", "-o", data
+    )
     assert result.exit_code == 0, result.output
     assert "saturated share" in result.stdout
     found = json.loads(data.read_text())["attributions"]
@@ -160,8 +181,21 @@ def test_flow_prints_the_saturated_share_of_chosen_outputs(run, tmp_path) -> Non
 def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> None:
     file, out = tmp_path / "texts.txt", tmp_path / "out"
     file.write_text(f"{TEXT}\nand Carl falls by the river so\nthe old dog rests near Ida so\n")
-    args = ("faithfulness", file, *MODEL, "-m", "attn_lrp,rollout", "-t", "she|he",
-            "--draws", "1", "--out", out)  # fmt: skip
+    args = (
+        "evaluate",
+        "faithfulness",
+        *MODEL,
+        "--file",
+        file,
+        "-m",
+        "attn_lrp,rollout",
+        "-t",
+        "she|he",
+        "--draws",
+        "1",
+        "--out",
+        out,
+    )
     result = run(*args)
     assert result.exit_code == 0, result.output
     assert "spearman: rank correlation" in result.stdout
@@ -195,23 +229,51 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
 @pytest.mark.parametrize(
     ("args", "code", "line"),
     [
-        (("attribute", TEXT, *MODEL, "-m", "attn_lpr"), 2, "'attn_lpr'; did you mean attn_lrp"),
-        (("attribute", TEXT, *MODEL, "-m", "rollout:residal=1"), 2, "did you mean residual"),
-        (("attribute", TEXT, *MODEL, "-t", "hee"), 1, "'hee' is not a single token"),
-        (("attribute", TEXT, *MODEL, "-m", "attn_lrp", "-t", "class:1"), 2, "no logits of classes"),
-        (("attribute", TEXT, *MODEL, "-t", "similarity:x"), 2, "outputs logits, not states"),
-        (("attribute", "so", *MODEL, "-m", "rollout"), 1, "1 token(s) that are not special"),
-        (("attribute", "<s>", *MODEL, "-m", "rollout"), 1, "0 token(s) that are not special"),
-        (("attribute", " ", *MODEL), 2, "TEXT is empty"),
+        (
+            ("attribute", *MODEL, "--text", TEXT, "-m", "attn_lpr"),
+            2,
+            "'attn_lpr'; did you mean attn_lrp",
+        ),
+        (
+            ("attribute", *MODEL, "--text", TEXT, "-m", "rollout:residal=1"),
+            2,
+            "did you mean residual",
+        ),
+        (("attribute", *MODEL, "--text", TEXT, "-t", "hee"), 1, "'hee' is not a single token"),
+        (
+            ("attribute", *MODEL, "--text", TEXT, "-m", "attn_lrp", "-t", "class:1"),
+            2,
+            "no logits of classes",
+        ),
+        (
+            ("attribute", *MODEL, "--text", TEXT, "-t", "similarity:x"),
+            2,
+            "outputs logits, not states",
+        ),
+        (
+            ("attribute", *MODEL, "--text", "so", "-m", "rollout"),
+            1,
+            "1 token(s) that are not special",
+        ),
+        (
+            ("attribute", *MODEL, "--text", "<s>", "-m", "rollout"),
+            1,
+            "0 token(s) that are not special",
+        ),
+        (("attribute", *MODEL, "--text", " "), 2, "TEXT is empty"),
         (("attribute", *MODEL), 2, "give one TEXT, or --file"),
-        (("attribute", "--file", "none.txt", *MODEL), 1, "none.txt cannot be read"),
-        (("attribute", TEXT, *MODEL, "--position", "50"), 2, "position 50"),
-        (("attribute", TEXT, "--model", "bundled:decieve"), 2, "did you mean deceive"),
-        (("flow", TEXT, *MODEL, "--output", "x"), 2, "output 'x' is not a position"),
-        (("flow", TEXT, *MODEL, "--output", "40"), 2, "position 40"),
-        (("faithfulness", "none.txt", *MODEL), 1, "none.txt cannot be read"),
+        (("attribute", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
+        (("attribute", *MODEL, "--text", TEXT, "--position", "50"), 2, "position 50"),
+        (("attribute", "bundled:decieve", "--text", TEXT), 2, "did you mean deceive"),
+        (
+            ("attribute", "flow", *MODEL, "--text", TEXT, "--output", "x"),
+            2,
+            "output 'x' is not a position",
+        ),
+        (("attribute", "flow", *MODEL, "--text", TEXT, "--output", "40"), 2, "position 40"),
+        (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_line(errors, args, code: int, line: str) -> None:
     found, [told] = errors(*args)
     assert line in told
@@ -220,7 +282,7 @@ def test_bad_input_is_one_line(errors, args, code: int, line: str) -> None:
 
 def test_a_file_without_texts(errors, tmp_path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
-    for command in (("faithfulness",), ("attribute", "--file"), ("flow", "--file")):
+    for command in (("faithfulness",), ("attribute", "--file"), ("attribute", "flow", "--file")):
         code, [told] = errors(*command, tmp_path / "empty.txt", *MODEL)
         assert "holds no text" in told
         assert code == 1

@@ -39,7 +39,7 @@ def change_config(folder, **fields) -> None:
         (("-m", "local_window:width"), "write options as local_window:option=value"),
         (("-m", "entropy,entropy"), "a metric is given twice: entropy"),
         (("-m", "nowhere.py"), "nowhere.py does not exist"),
-        (("--prompt-file", "nowhere.txt"), "nowhere.txt is not a file"),
+        (("--file", "nowhere.txt"), "nowhere.txt is not a file"),
         (("--device", "quantum"), "device 'quantum' cannot be used"),
     ],
 )  # fmt: skip
@@ -201,22 +201,22 @@ def test_files_among_the_models_are_passed_over(run, errors, llama_folder, tmp_p
 def test_prompts_that_do_not_fit(errors, llama_copy, llama_folder, tmp_path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a b c\n")
-    code, [told, _] = errors("score", llama_folder, *QUICK, "--prompt-file", text)
+    code, [told, _] = errors("score", llama_folder, *QUICK, "--file", text)
     assert code == 1
     assert "has no tokenizer, so it takes token ids, not text" in told
     text.write_text("\n \n")
-    assert "holds no text" in errors("score", llama_folder, *QUICK, "--prompt-file", text)[1][0]
+    assert "holds no text" in errors("score", llama_folder, *QUICK, "--file", text)[1][0]
     text.write_bytes(b"\xff\xfe\xfa")
-    assert "is not UTF-8 text" in errors("score", llama_folder, *QUICK, "--prompt-file", text)[1][0]
+    assert "is not UTF-8 text" in errors("score", llama_folder, *QUICK, "--file", text)[1][0]
     table = tmp_path / "gpt2"
     zoo.FAMILIES["gpt2"].model("sdpa").save_pretrained(table)
-    code, [told, _] = errors("score", table, *QUICK, "--context", "65")
+    code, [told, _] = errors("score", table, *QUICK, "--max-length", "65")
     assert code == 1
-    assert "gpt2 has positions for 64 tokens, fewer than --context 65" in told
+    assert "gpt2 has positions for 64 tokens, fewer than --max-length 65" in told
 
 
 def test_a_context_beyond_the_config_is_said_and_a_long_run_announced(run, llama_folder) -> None:
-    result = run("score", llama_folder, *QUICK, "--context", "2300", "--json")
+    result = run("score", llama_folder, *QUICK, "--max-length", "2300", "--json")
     assert result.exit_code == 0
     # a first run on a machine compiles, which lasts until progress is told
     first, second, *progress = result.stderr.splitlines()
@@ -379,7 +379,7 @@ def test_an_interrupt_still_prints_the_finished_models(
         return each(model, *args, **options)
 
     monkeypatch.setattr(batch, "score_each", interrupted)
-    result = run("score", llama_folder, llama_copy("second"), *QUICK, form)
+    result = run("score", llama_folder, llama_copy("second"), form, *QUICK)
     assert result.exit_code == 130
     if form == "--csv":  # plain numbers: how they were made stands in no CSV
         models = set(pd.read_csv(io.StringIO(result.stdout))["model"])

@@ -31,19 +31,41 @@ def test_compare_prints_and_writes(run, tmp_path) -> None:
 
 def test_match_prints_every_head(run, tmp_path) -> None:
     earlier = str(bundled.checkpoints("induction")[800])
-    shown = run("match", "bundled:induction", earlier, "--null-splits", "19", "--draws", "20",
-                "-o", tmp_path)  # fmt: skip
+    shown = run(
+        "compare",
+        "match",
+        "bundled:induction",
+        earlier,
+        "--random",
+        "19",
+        "--bootstraps",
+        "20",
+        "-o",
+        tmp_path,
+    )
     assert shown.stdout.count("\n  L") == 16
     assert "whole assignment: p =" in shown.stdout
     assert list(tmp_path.glob("*/matches.html"))
-    few = run("match", "bundled:induction", earlier, "--null-splits", "0", "--draws", "0", "--top",
-              "2")  # fmt: skip
+    few = run(
+        "compare",
+        "match",
+        "bundled:induction",
+        earlier,
+        "--random",
+        "0",
+        "--bootstraps",
+        "0",
+        "--top",
+        "2",
+    )
     assert few.stdout.count("\n  L") == 2
     assert "14 further heads; --top 16 prints all" in few.stdout
 
 
 def test_curves_over_checkpoints_from_both_commands(run, tmp_path) -> None:
-    shown = run("emergence", "bundled:induction", "-m", "induction", "-o", tmp_path / "one")
+    shown = run(
+        "compare", "checkpoints", "bundled:induction", "-m", "induction", "-o", tmp_path / "one"
+    )
     assert "change after" in shown.stdout
     [table] = (tmp_path / "one").glob("*/emergence.parquet")
     assert sorted(set(pd.read_parquet(table)["step"])) == [600, 700, 750, 800, 3000]
@@ -60,10 +82,10 @@ def test_curves_over_checkpoints_from_both_commands(run, tmp_path) -> None:
     [
         (("compare", "bundled:induction", "bundled:one-layer"), "compared one by one only between"),
         (("compare", "bundled:induction", "bundled:deceive"), "different vocabularies"),
-        (("match", "bundled:induction", "bundled:one-layer"), "within='model'"),
-        (("emergence", "bundled:one-layer"), "comes without checkpoints"),
-        (("emergence", "no-such-folder"), "is neither a folder nor a model"),
-        (("compare", "bundled:induction", "bundled:induction", "--prompt-file", "no"), "cannot be"),
+        (("compare", "match", "bundled:induction", "bundled:one-layer"), "within='model'"),
+        (("compare", "checkpoints", "bundled:one-layer"), "comes without checkpoints"),
+        (("compare", "checkpoints", "no-such-folder"), "is neither a folder nor a model"),
+        (("compare", "bundled:induction", "bundled:induction", "--file", "no"), "cannot be"),
     ],
 )
 def test_bad_input_is_one_line(errors, words, line) -> None:

@@ -54,7 +54,7 @@ def test_bad_input(run, tmp_path) -> None:
         (("--budget", "50%", "--max-loss", "1"), "give one of --budget and --max-loss"),
         (("--sources", "--budget", "50%"), "--sources makes no plan"),
         (("--level", "0.5"), "--level is for the bound of a plan"),
-        (("--budget", "50%", "--prompt-file", three), "or a lower level (--level)"),
+        (("--budget", "50%", "--file", three), "or a lower level (--level)"),
         (("--export", tmp_path, "--format", "kvpress"), "layout duo only"),
         (("--budget", "50%", "--export", tmp_path / "file" / "x"), "file"),
         (("--published", tmp_path / "nowhere", "--task", "ids"), "nowhere"),

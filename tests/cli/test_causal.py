@@ -14,13 +14,13 @@ from interp.causal import Game, leave_one_out, loss, pruning_curve, repeats_task
 from interp.core.table import HeadTable
 
 MODEL = "planted:bystander"
-SHORT = ("-n", "3", "--longest", "8")
+SHORT = ("-n", "3", "--max-length", "8")
 
 
 def test_ablate_gives_the_numbers_of_the_python_call(
     run, planted_bystander, bystander_repeats, tmp_path
 ):
-    result = run("ablate", MODEL, *SHORT, "--json", "--quiet", "--out", tmp_path)
+    result = run("importance", "ablate", MODEL, *SHORT, "--json", "--quiet", "--out", tmp_path)
     assert result.exit_code == 0
     rows = pd.DataFrame(json.loads(result.stdout)["rows"])
     want = leave_one_out(planted_bystander, bystander_repeats).table.to_pandas()
@@ -32,7 +32,7 @@ def test_ablate_gives_the_numbers_of_the_python_call(
 
 
 def test_ablate_prints_the_heads_the_task_needs_most(run, planted_bystander, bystander_repeats):
-    result = run("ablate", MODEL, *SHORT, "--top", 2, "--null", "none")
+    result = run("importance", "ablate", MODEL, *SHORT, "--top", 2, "--null", "none")
     lines = result.stdout.splitlines()
     best = leave_one_out(planted_bystander, bystander_repeats, null="none").top(2)
     assert lines[0] == MODEL
@@ -43,7 +43,7 @@ def test_ablate_prints_the_heads_the_task_needs_most(run, planted_bystander, bys
 
 
 def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch, tmp_path):
-    first = run("ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
+    first = run("importance", "ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
 
     def never(self, number, pack, table):
         raise AssertionError("ran a coalition that was finished")
@@ -58,7 +58,7 @@ def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch
         return evaluate(self, number, pack, table)
 
     monkeypatch.setattr(Game, "evaluate", counted)
-    second = run("ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
+    second = run("importance", "ablate", MODEL, *SHORT, "--csv", "--out", tmp_path)
     assert second.exit_code == 0
     assert second.stdout == first.stdout
     assert check[0]
@@ -66,7 +66,7 @@ def test_a_second_run_takes_finished_coalitions_from_the_ledger(run, monkeypatch
 
 def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
     (tmp_path / "empty").mkdir()
-    result = run("ablate", tmp_path / "empty", MODEL, *SHORT, "--quiet")
+    result = run("importance", "ablate", tmp_path / "empty", MODEL, *SHORT, "--quiet")
     assert result.exit_code == 1
     assert MODEL in result.stdout
     assert "1 of 2 models failed: empty" in result.stderr
@@ -74,9 +74,16 @@ def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
 
 def test_importances_side_by_side(run, tmp_path):
     result = run(
-        "importance", MODEL, *SHORT, "-m", "ablation,gate_gradient", "-m",
-        "aumann_shapley:steps=4", "--out", tmp_path,
-    )  # fmt: skip
+        "importance",
+        MODEL,
+        *SHORT,
+        "-m",
+        "ablation,gate_gradient",
+        "-m",
+        "aumann_shapley:steps=4",
+        "--out",
+        tmp_path,
+    )
     assert result.exit_code == 0
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
     assert len(pairs) == 3
@@ -88,9 +95,18 @@ def test_importances_side_by_side(run, tmp_path):
 
 def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
     result = run(
-        "prune", MODEL, *SHORT, "--by", "ablation,greedy", "--random", 3, "--csv", "--out",
-        tmp_path, "--quiet",
-    )  # fmt: skip
+        "prune",
+        MODEL,
+        *SHORT,
+        "--method",
+        "ablation,greedy",
+        "--random",
+        3,
+        "--csv",
+        "--out",
+        tmp_path,
+        "--quiet",
+    )
     assert result.exit_code == 0
     frame = pd.read_csv(io.StringIO(result.stdout))
     ranking = leave_one_out(planted_bystander, bystander_repeats, null="none")
@@ -106,9 +122,20 @@ def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
 def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     backup = "planted:backup"
     shown = run(
-        "shapley", backup, "-n", 2, "--longest", 6, "--heads", "L0H3,L1H0,L1H1,L2H0",
-        "--interactions", 2, "--out", tmp_path,
-    )  # fmt: skip
+        "importance",
+        "shapley",
+        backup,
+        "-n",
+        2,
+        "--max-length",
+        6,
+        "--heads",
+        "L0H3,L1H0,L1H1,L2H0",
+        "--interactions",
+        2,
+        "--out",
+        tmp_path,
+    )
     assert shown.exit_code == 0
     frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
     value = {f"L{r['layer']}H{r['head']}": r["score"] for r in frame.to_dict("records")}
@@ -128,9 +155,9 @@ def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
 
 
 def test_other_values_by_their_names(run):
-    args = ("--heads", "L0H3,L1H0,L1H2", "-n", 2, "--longest", 6, "--csv", "--quiet")
+    args = ("--heads", "L0H3,L1H0,L1H2", "-n", 2, "--max-length", 6, "--csv", "--quiet")
     for value, name in (("per-layer", "shapley_per_layer"), ("banzhaf", "banzhaf")):
-        shown = run("shapley", MODEL, "--value", value, *args)
+        shown = run("importance", "shapley", MODEL, "--value", value, *args)
         assert f'"{name}:' in shown.stdout
 
 
@@ -141,15 +168,34 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
         {"id": "once", "text": "the quick brown fox jumps over a lazy dog near my old house."},
     ]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = ("influence", "bundled:induction", texts, "--heads", "L0H3", "--quiet")
+    args = (
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "--heads",
+        "L0H3",
+        "--quiet",
+    )
     shown = run(*args, "--json", "--random", 2)
     scored = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [s["id"] for s in scored] == ["twice", "once"]
     assert scored[0]["relative"] > scored[1]["relative"]
     by_metric = run(
-        "influence", "bundled:induction", texts, "-m", "previous_token", "--top", 1, "--random", 0,
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "-m",
+        "previous_token",
+        "--top",
+        1,
+        "--random",
+        0,
         "--json",
-    )  # fmt: skip
+    )
     assert "masked: L0H3" in by_metric.stderr
     assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
 
@@ -157,7 +203,16 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
 def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("one blue cat and one blue dog. one blue cat.\nx\n")
-    args = ("influence", "bundled:induction", texts, "--heads", "L0H3", "--quiet")
+    args = (
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        texts,
+        "--heads",
+        "L0H3",
+        "--quiet",
+    )
     lines = run(*args, "--random", 3).stdout.splitlines()
     frame = pd.DataFrame(map(json.loads, run(*args, "--random", 3, "--json").stdout.splitlines()))
     assert lines[0] == (
@@ -182,8 +237,23 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     two.write_text("zzz zzz zzz\n")
     model = interp.load("bundled:induction")
     task = repeats_task(model, n=2, longest=8)
-    args = ("ablate", "bundled:induction", "-n", 2, "--longest", 8, "--heads", "L0H3,L1H0",
-            "--null", "none", "--json", "--quiet", "--out", tmp_path / "r")  # fmt: skip
+    args = (
+        "importance",
+        "ablate",
+        "bundled:induction",
+        "-n",
+        2,
+        "--max-length",
+        8,
+        "--heads",
+        "L0H3,L1H0",
+        "--null",
+        "none",
+        "--json",
+        "--quiet",
+        "--out",
+        tmp_path / "r",
+    )
     scores = []
     for path in (one, two, one):
         shown = run(*args, "--kind", "mean-dataset", "--reference", path)
@@ -212,7 +282,7 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
 def test_the_null_of_shapley_values(run, errors, planted_bystander, bystander_repeats):
     from interp.causal import shapley
 
-    args = ("shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
+    args = ("importance", "shapley", MODEL, *SHORT, "--heads", "L0H1,L1H0,L1H1", "--csv", "--quiet")
     shown = run(*args, "--null", "random-init")
     frame = pd.read_csv(io.StringIO(shown.stdout))
     heads = ["L0H1", "L1H0", "L1H1"]
@@ -249,7 +319,7 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
     rows = [{"prompt": [0, 40, 41, 42, 40], "answer": 41, "wrong": 42}] * 2
     path = tmp_path / "task.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    result = run("ablate", MODEL, "--task", path, "--null", "none", "--json")
+    result = run("importance", "ablate", MODEL, "--task", path, "--null", "none", "--json")
     [row, *_] = json.loads(result.stdout)["rows"]
     assert row["unit"] == "logits (+ helps)"
     assert "task=logit_difference" in row["metric"]
@@ -259,7 +329,7 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
         "from interp.causal import loss\n\n\ndef task(model):\n"
         "    return loss(model, [[0, 40, 41, 42, 40, 41]], name='mine')\n"
     )
-    result = run("ablate", MODEL, "--task", own, "--null", "none", "--json")
+    result = run("importance", "ablate", MODEL, "--task", own, "--null", "none", "--json")
     assert "task=mine" in json.loads(result.stdout)["rows"][0]["metric"]
     assert not (tmp_path / "__pycache__").exists()
     assert not sys.dont_write_bytecode
@@ -285,7 +355,7 @@ def test_a_task_from_a_file(run, tmp_path, monkeypatch):
 def test_a_damaged_task_file_is_one_line(errors, tmp_path, lines, told):
     path = tmp_path / "task.jsonl"
     path.write_text("".join(line + "\n" for line in lines))
-    code, found = errors("ablate", MODEL, "--task", path)
+    code, found = errors("importance", "ablate", MODEL, "--task", path)
     assert code == 1
     assert len(found) == 1
     assert told in found[0]
@@ -311,7 +381,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
     path.write_text(body)
     monkeypatch.chdir(tmp_path)
     for given in (path, "own.py"):
-        code, [found] = errors("ablate", MODEL, "--task", given)
+        code, [found] = errors("importance", "ablate", MODEL, "--task", given)
         assert code == 1
         assert told in found
         assert str(given) in found or "nowhere" in told
@@ -320,20 +390,23 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("ablate", MODEL, "--task", "nothing.txt"), "does not exist"),
-        (("ablate", MODEL, "--task", "ioi"), "'repeats' or a .jsonl"),
-        (("ablate", MODEL, "--heads", "L9H9"), "L9H9"),
-        (("ablate", MODEL, "--without", "one"), "cannot read 'one' as a head"),
-        (("ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
+        (("importance", "ablate", MODEL, "--task", "nothing.txt"), "does not exist"),
+        (("importance", "ablate", MODEL, "--task", "ioi"), "'repeats' or a .jsonl"),
+        (("importance", "ablate", MODEL, "--heads", "L9H9"), "L9H9"),
+        (("importance", "ablate", MODEL, "--without", "one"), "cannot read 'one' as a head"),
+        (("importance", "ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),
         (("importance", MODEL, "-m", "ablatoin"), "ablation"),
         (("importance", MODEL, "-m", "aumann_shapley:step=3"), "steps"),
         (("importance", MODEL, "-m", "ablation,ablation"), "given twice"),
-        (("shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
-        (("shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
-        (("shapley", "bundled:induction", "--evaluations", "3"), "3"),
-        (("prune", MODEL, "--by", "magic"), "magic"),
-        (("influence", MODEL, __file__), "--heads"),
-        (("influence", MODEL, "nothing.txt", "--heads", "L0H1"), "nothing.txt is not a file"),
+        (("importance", "shapley", MODEL, "--value", "per-layer", "--sem", "0.1"), "exact"),
+        (("importance", "shapley", MODEL, "--value", "banzhaf", "--method", "exact"), "--method"),
+        (("importance", "shapley", "bundled:induction", "--evaluations", "3"), "3"),
+        (("prune", MODEL, "--method", "magic"), "magic"),
+        (("texts", "influence", MODEL, "--file", __file__), "--heads"),
+        (
+            ("texts", "influence", MODEL, "--file", "nothing.txt", "--heads", "L0H1"),
+            "nothing.txt is not a file",
+        ),
     ],
 )
 def test_a_wrong_command_is_one_line(errors, args, told):

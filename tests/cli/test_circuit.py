@@ -27,8 +27,19 @@ FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=1
 
 def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
     reference = tmp_path / "mine.txt"
-    args = ("circuit", "induction", "bundled:induction", "-n", 4, "--random", 2, "--method",
-            "attribution_patching", "--ablation")  # fmt: skip
+    args = (
+        "circuit",
+        "bundled:induction",
+        "--task",
+        "induction",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--method",
+        "attribution_patching",
+        "--ablation",
+    )
     shown = []
     for text in ("once upon a time", "two small dogs ran to a tree"):
         reference.write_text(text + "\n")
@@ -47,7 +58,17 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
 
 
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
-    args = ("circuit", "induction", "planted:bystander", *FAST, "--level", "edge", "-o", tmp_path)
+    args = (
+        "circuit",
+        "planted:bystander",
+        "--task",
+        "induction",
+        *FAST,
+        "--units",
+        "edge",
+        "-o",
+        tmp_path,
+    )
     result = run(*args)
     assert result.exit_code == 0
     assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
@@ -95,7 +116,7 @@ def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
 
 
 def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
-    args = ("circuit", "induction", "planted:bystander", *FAST)
+    args = ("circuit", "planted:bystander", "--task", "induction", *FAST)
     first = run(*args, "-o", tmp_path).stdout
     for name in ("circuit.toml", "circuit.json"):
         again = run(*args, "--circuit", tmp_path / "planted-bystander" / name)
@@ -122,9 +143,9 @@ def test_planted_tasks_are_measured_against_what_was_built_in(run, errors, name,
     args = ("-n", 6, "--method", "exact_patching", "--random", 2)
     assert (
         f"built in {heads}: AUROC 1.000 [1.000, 1.000]"
-        in run("circuit", model, model, *args).stdout
+        in run("circuit", model, "--task", model, *args).stdout
     )
-    code, lines = errors("circuit", model, "planted:noise", *args)
+    code, lines = errors("circuit", "planted:noise", "--task", model, *args)
     assert code == 1
     assert f"the task {model} is for the model {model}" in lines[0]
 
@@ -132,8 +153,20 @@ def test_planted_tasks_are_measured_against_what_was_built_in(run, errors, name,
 def test_templates_are_held_out(run, tmp_path) -> None:
     folder = tmp_path / "words"
     _model_of_words(folder)
-    args = ("circuit", "subject_verb", folder, "-n", 12, "--method", "attribution_patching",
-            "--random", 3, "-o", tmp_path)  # fmt: skip
+    args = (
+        "circuit",
+        folder,
+        "--task",
+        "subject_verb",
+        "-n",
+        12,
+        "--method",
+        "attribution_patching",
+        "--random",
+        3,
+        "-o",
+        tmp_path,
+    )
     told = run(*args).stdout
     assert "on 12 pairs of 1 held-out of 3 templates (The {S} {L} the {D}), others" in told
     made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
@@ -180,7 +213,7 @@ def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:
         'granularity = "head"\nsource = "it was built so"\n'
         "[roles]\nprevious_token = ['L0H3']\ninduction = ['L1H0']\n"
     )
-    args = ("circuit", "induction", "planted:bystander", *FAST, "--truth")
+    args = ("circuit", "planted:bystander", "--task", "induction", *FAST, "--truth")
     result = run(*args, own)
     assert "own.toml: AUROC" in result.stdout
     assert "of its 2 heads among the top 2" in result.stdout
@@ -202,16 +235,30 @@ def test_what_is_wrong_with_a_command(errors) -> None:
 
 
 def test_a_model_that_does_not_do_the_task(errors) -> None:
-    code, lines = errors("circuit", "induction", "planted:noise", *FAST)
+    code, lines = errors("circuit", "planted:noise", "--task", "induction", *FAST)
     assert code == 1
     assert "does not do induction" in lines[0]
-    code, lines = errors("circuit", "ioi", "bundled:induction", *FAST)
+    code, lines = errors("circuit", "bundled:induction", "--task", "ioi", *FAST)
     assert "24 of 24 names" in lines[0]
 
 
 def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
-    args = ("circuit", "induction", "planted:induction", "--method", "exact-patching", "--level",
-            "edge", "-n", 4, "--random", 2, "-o", tmp_path)  # fmt: skip
+    args = (
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "--method",
+        "exact-patching",
+        "--units",
+        "edge",
+        "-n",
+        4,
+        "--random",
+        2,
+        "-o",
+        tmp_path,
+    )
     told = run(*args).stdout
     assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
     assert "\n    built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads\n" in told
@@ -225,8 +272,24 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
 
 def test_edges_are_listed_and_written(run, tmp_path) -> None:
     """What is called edges are edges: on the screen, the largest first, and in a file."""
-    args = ("circuit", "planted:induction", "planted:induction", "--method", "exact-patching",
-            "--level", "edge", "-n", 4, "--random", 2, "--top", 3, "-o", tmp_path)  # fmt: skip
+    args = (
+        "circuit",
+        "planted:induction",
+        "--task",
+        "planted:induction",
+        "--method",
+        "exact-patching",
+        "--units",
+        "edge",
+        "-n",
+        4,
+        "--random",
+        2,
+        "--top",
+        3,
+        "-o",
+        tmp_path,
+    )
     shown = run(*args).stdout.splitlines()
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
@@ -253,7 +316,20 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     run, errors, tmp_path
 ) -> None:
     model = "planted:induction"
-    args = ("circuit", model, model, "-n", 6, "--random", 2, "--map", "attention", "-o", tmp_path)
+    args = (
+        "circuit",
+        model,
+        "--task",
+        model,
+        "-n",
+        6,
+        "--random",
+        2,
+        "--map",
+        "attention",
+        "-o",
+        tmp_path,
+    )
     shown = run(*args).stdout
     assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
     assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
@@ -281,7 +357,20 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
 def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> None:
     """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""
     model, name = interp.load("bundled:induction"), "bundled:induction"
-    args = ("circuit", "induction", name, "-n", 6, "--level", level, "--random", 2, "-o", tmp_path)
+    args = (
+        "circuit",
+        name,
+        "--task",
+        "induction",
+        "-n",
+        6,
+        "--units",
+        level,
+        "--random",
+        2,
+        "-o",
+        tmp_path,
+    )
     screen = run(*args).stdout
     chosen = find_circuit(model, make_contrast(model, "induction", n=6), level=level).chosen
     folder = tmp_path / "bundled-induction"
@@ -320,7 +409,7 @@ def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, t
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interp.circuits.set_evaluation.evaluate_set", stopped)
-    args = ("circuit", "induction", "planted:bystander", "-n", 6, "--random", 2)
+    args = ("circuit", "planted:bystander", "--task", "induction", "-n", 6, "--random", 2)
     for out in ((), ("-o", tmp_path)):
         result = run(*args, *out)
         assert result.exit_code == 130
@@ -340,7 +429,7 @@ def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, t
 def test_controls_of_codes_are_on_the_screen(run) -> None:
     """Where the help says to read them: per head, over all heads, and as a ranking."""
     assert "controls, printed below the scores" in " ".join(run("circuit", "--help").stdout.split())
-    shown = run("circuit", "induction", "planted:bystander", *FAST).stdout
+    shown = run("circuit", "planted:bystander", "--task", "induction", *FAST).stdout
     assert "control: heads ranked alike by trained and untrained codes (Spearman): " in shown
     assert "control: heads with a p value below 0.05 over all heads: 0" in shown
     assert "control: AUROC of the same recipe: codes " in shown
@@ -348,8 +437,18 @@ def test_controls_of_codes_are_on_the_screen(run) -> None:
     row = next(line for line in shown.splitlines() if line.startswith("    L0H3"))
     assert "not patched; untrained " in row
     assert ", over all heads " in row
-    traced = run("circuit", "induction", "planted:bystander", "-n", 6, "--random", 2,
-                 "--method", "svd_trace").stdout  # fmt: skip
+    traced = run(
+        "circuit",
+        "planted:bystander",
+        "--task",
+        "induction",
+        "-n",
+        6,
+        "--random",
+        2,
+        "--method",
+        "svd_trace",
+    ).stdout
     assert "control: median number of slices in a signal, of " in traced
     assert "note: heads fire from a weight of 0.5" in traced
     assert "note: checked by patching: of the 2 heads and MLPs of most credit" in traced
@@ -357,8 +456,18 @@ def test_controls_of_codes_are_on_the_screen(run) -> None:
 
 def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tmp_path) -> None:
     """Though the seed of the second command makes the very pairs of the first."""
-    args = ("circuit", "induction", "planted:induction", "-n", 6, "--random", 2, "--method",
-            "attribution_patching")  # fmt: skip
+    args = (
+        "circuit",
+        "planted:induction",
+        "--task",
+        "induction",
+        "-n",
+        6,
+        "--random",
+        2,
+        "--method",
+        "attribution_patching",
+    )
     first = run(*args, "--seed", 1, "-o", tmp_path).stdout
     assert "on 6 other pairs" in first
     assert "(0 is best; 0." in first

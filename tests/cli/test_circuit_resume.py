@@ -21,10 +21,32 @@ from interp.circuits.result import Circuit
 from interp.model.model import Model
 
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
-PATHS = ("circuit", "induction", "bundled:induction", "--method", "exact-patching", "--level",
-         "edge", "-n", "34", "--random", "2")  # fmt: skip
-QUICK = ("circuit", "induction", "planted:induction", "--method", "exact_patching", "-n", 6,
-         "--random", 2)  # fmt: skip
+PATHS = (
+    "circuit",
+    "bundled:induction",
+    "--task",
+    "induction",
+    "--method",
+    "exact-patching",
+    "--units",
+    "edge",
+    "-n",
+    "34",
+    "--random",
+    "2",
+)
+QUICK = (
+    "circuit",
+    "planted:induction",
+    "--task",
+    "induction",
+    "--method",
+    "exact_patching",
+    "-n",
+    6,
+    "--random",
+    2,
+)
 
 
 def counting(run, *args: object) -> tuple[str, int]:

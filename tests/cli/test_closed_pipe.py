@@ -31,7 +31,7 @@ def test_a_listing_without_a_reader_ends_quietly(args) -> None:
 
 
 def test_an_error_without_a_reader_ends_quietly() -> None:
-    assert ended("metrics", "no_such", closes="stderr") == (EXIT_CODE, "", "")
+    assert ended("list", "metrics", "no_such", closes="stderr") == (EXIT_CODE, "", "")
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_the_bundled_models_that_are_not_scored_are_named_at_once(run, monkeypat
     said = run("score").stderr.splitlines()[0]
     for name in bundled.names("all"):
         assert name in said
-    assert "read images: interp vision" in said
+    assert "read images: interp study vision" in said
     assert run("score", "-q").stderr == ""
 
 
@@ -77,7 +77,7 @@ def test_the_kernel_is_compiled_while_models_load_if_prompts_are_long(
     order: list[str] = []
     monkeypatch.setattr(compiling, "compile_ahead", lambda: order.append("compile"))
     monkeypatch.setattr(batch_module.ScoreRun, "score_model", lambda *_: order.append("load"))
-    run("score", "planted:induction", "-m", "entropy", "--context", str(context))
+    run("score", "planted:induction", "-m", "entropy", "--max-length", str(context))
     assert order == ["compile", "load"][not ahead :]
 
 

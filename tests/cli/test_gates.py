@@ -1,4 +1,4 @@
-"""`interp gates` over checkpoints, and `interp prune --save` with gates and repair."""
+"""`interp importance gates` over checkpoints, and `interp prune --save` with gates and repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 from interp.heads.checkpoints.gates import emergence_of_gates
 from interp.heads.checkpoints.result import Emergence
 
-TASK = ("-n", "4", "--longest", "6")
+TASK = ("-n", "4", "--max-length", "6")
 QUICK = ("--restarts", "2", "--steps", "4", "--random", "2", *TASK)
 
 
@@ -30,7 +30,7 @@ def steps(tmp_path_factory):
 
 
 def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
-    result = run("gates", *steps, *QUICK, "-o", tmp_path)
+    result = run("importance", "gates", *steps, *QUICK, "-o", tmp_path)
     assert result.exit_code == 0
     assert "curves of gates over 3 checkpoints" in result.stderr
     assert (tmp_path / "gates_emergence.html").exists()
@@ -56,29 +56,51 @@ def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
 def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_path):
     out = tmp_path / "small"
     result = run(
-        "prune", steps[0], "--by", "ablation", "--keep", "9", "--rounds", "2", "--repair", "2",
-        *TASK, "--save", out,
-    )  # fmt: skip
+        "prune",
+        steps[0],
+        "--method",
+        "ablation",
+        "--keep",
+        "9",
+        "--rounds",
+        "2",
+        "--repair",
+        "2",
+        *TASK,
+        "--save",
+        out,
+    )
     assert result.exit_code == 0
     assert "repair: 2 x 2 steps" in result.stdout
     told = json.loads((out / "certificate.json").read_text())
     assert len(told["removed"]) == 9
     assert told["chosen"] == {"by": "ablation", "keep": 9, "equal": False}
     assert np.isfinite(told["tasks"][0]["unrepaired"]["value"])
-    again = run("verify-certificate", out)
+    again = run("prune", "verify", out)
     assert again.exit_code == 0
     assert "holds" in again.stdout
     lost = run(
-        "prune", steps[0], "--heads", "L0H1", "--repair", "9", "--repair-rate", "50", *TASK,
-        "--save", tmp_path / "lost",
-    )  # fmt: skip
+        "prune",
+        steps[0],
+        "--heads",
+        "L0H1",
+        "--repair",
+        "9",
+        "--repair-rate",
+        "50",
+        *TASK,
+        "--save",
+        tmp_path / "lost",
+    )
     assert lost.exit_code == 1
     assert "diverges" in lost.stderr
     assert not (tmp_path / "lost").exists()
 
 
 def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps, tmp_path):
-    run("gates", steps[0], *QUICK, "--mlps", "only", "--penalty", "50", "-o", tmp_path)
+    run(
+        "importance", "gates", steps[0], *QUICK, "--mlps", "only", "--penalty", "50", "-o", tmp_path
+    )
     file = tmp_path / "checkpoint-1" / "gates.json"
     gates = LearnedGates.load(file)
     object.__setattr__(gates, "gate", np.array([[0.0, 1.0, 0.0]] * 2))

@@ -15,11 +15,40 @@ from core.kept import rows, unfinished
 PAIRS = [(a, b) for a in ("dog", "cat", "man") for b in ("cat", "dog") * 30]
 TEXTS = "".join(f"the {a} saw a {b} .\n" for a, b in PAIRS)
 COMMANDS = {
-    "ablate": ("ablate", "bundled:induction", "-n", "48", "--max-tokens", "64", "--null", "none"),
-    "influence": ("influence", "bundled:induction", "{texts}", "--heads", "L0H1", "--random", "2",
-                  "--max-tokens", "64"),
-    "faithfulness": ("faithfulness", "{few}", "--model", "bundled:induction", "-m", "rollout"),
-}  # fmt: skip
+    "ablate": (
+        "importance",
+        "ablate",
+        "bundled:induction",
+        "-n",
+        "48",
+        "--max-tokens",
+        "64",
+        "--null",
+        "none",
+    ),
+    "influence": (
+        "texts",
+        "influence",
+        "bundled:induction",
+        "--file",
+        "{texts}",
+        "--heads",
+        "L0H1",
+        "--random",
+        "2",
+        "--max-tokens",
+        "64",
+    ),
+    "faithfulness": (
+        "evaluate",
+        "faithfulness",
+        "bundled:induction",
+        "--file",
+        "{few}",
+        "-m",
+        "rollout",
+    ),
+}
 
 
 def ended(args: list[str], kept: Path, patience: float | None) -> subprocess.Popen:

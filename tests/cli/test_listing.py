@@ -32,7 +32,7 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
 
 
 def test_every_metric_is_listed_with_its_sentence(run) -> None:
-    lines = run("metrics").stdout.splitlines()
+    lines = run("list", "metrics").stdout.splitlines()
     for name, entry in METRICS.items():
         line = next(x for x in lines if x.split()[:1] == [name])
         assert entry.summary in line
@@ -41,7 +41,7 @@ def test_every_metric_is_listed_with_its_sentence(run) -> None:
 
 @pytest.mark.parametrize("name", sorted(METRICS))
 def test_a_metric_is_explained(run, name: str) -> None:
-    entry, text = METRICS[name], run("metrics", name).stdout
+    entry, text = METRICS[name], run("list", "metrics", name).stdout
     assert entry.summary in text
     assert f"Unit: {entry.unit}" in text
     for option, (default, _) in entry.options.items():
@@ -52,11 +52,11 @@ def test_a_metric_is_explained(run, name: str) -> None:
 
 
 def test_the_explanation_of_induction_is_what_its_file_says(run) -> None:
-    text = run("metrics", "induction").stdout
+    text = run("list", "metrics", "induction").stdout
     assert "Rows: the score is the attention on the targets" in text
     assert "rows without a visible target are left out" in text
-    assert "Rows: averaged over all query rows" in run("metrics", "entropy").stdout
-    assert "Rows:" not in run("metrics", "ov_copying").stdout
+    assert "Rows: averaged over all query rows" in run("list", "metrics", "entropy").stdout
+    assert "Rows:" not in run("list", "metrics", "ov_copying").stdout
     assert 'Source: Olsson et al. 2022, "In-context Learning and Induction Heads".' in text
     assert "Range: 0 to 1" in text
     assert text.endswith(". . . .\na . # . . .\nb . . # . .\n")
@@ -64,7 +64,7 @@ def test_the_explanation_of_induction_is_what_its_file_says(run) -> None:
 
 def test_a_metric_of_ones_own_is_explained_too(run, tmp_path) -> None:
     (tmp_path / "odd.py").write_text(OWN)
-    text = run("metrics", tmp_path / "odd.py").stdout
+    text = run("list", "metrics", tmp_path / "odd.py").stdout
     assert "Attends to odd positions" in text
     assert "  step=2 (int)  how far apart." in text
 
@@ -84,7 +84,7 @@ def odd(query, key, *, step: int = 2):
 
 
 def test_every_model_is_listed(run) -> None:
-    text = run("models").stdout
+    text = run("list", "models").stdout
     for name, summary in planted.PLANTED.items():
         assert f"{name} " in text
         assert summary in text
@@ -94,7 +94,7 @@ def test_every_model_is_listed(run) -> None:
 
 
 def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:
-    code, [line] = errors("metrics", "inducton")
+    code, [line] = errors("list", "metrics", "inducton")
     assert code == 2
     assert line.startswith("unknown metric 'inducton'; did you mean induction")
 
@@ -108,11 +108,11 @@ def test_the_version_is_told(run) -> None:
     [
         ("score", "planted:induction", "-m", "nosuch"),
         ("score", "planted:induction", "-m", "local_window:widht=3"),
-        ("verify", "planted:induction", "-m", "nosuch"),
+        ("importance", "verify", "planted:induction", "-m", "nosuch"),
         ("importance", "planted:induction", "-m", "nosuch"),
-        ("prune", "planted:induction", "--by", "greedy,nosuch"),
-        ("circuit", "induction", "planted:induction", "--method", "nosuch"),
-        ("attribute", "text", "--model", "planted:induction", "-m", "nosuch"),
+        ("prune", "planted:induction", "--method", "greedy,nosuch"),
+        ("circuit", "planted:induction", "--task", "induction", "--method", "nosuch"),
+        ("attribute", "planted:induction", "--text", "text", "-m", "nosuch"),
     ],
 )
 def test_a_wrong_name_is_reported_without_importing_torch(args) -> None:

@@ -110,29 +110,29 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
 
 
 def test_causal_tables_hold_what_two_commands_found(run, models, tmp_path) -> None:
-    out, few = tmp_path / "out", ("-n", 2, "--longest", 10, "--null", "none", "-o")
+    out, few = tmp_path / "out", ("-n", 2, "--max-length", 10, "--null", "none", "-o")
     for model in ("planted:induction", *models):
-        result = run("ablate", model, *few, out)
+        result = run("importance", "ablate", model, out, *few)
     assert "called model; they are shown as model@" in result.stderr
     names = table(out, "ablate").models
     assert [name.partition("@")[0] for name in names] == ["model", "model", "planted:induction"]
-    result = run("ablate", "planted:induction", *few, out, "--kind", "mean-batch")
+    result = run("importance", "ablate", "planted:induction", out, *few, "--kind", "mean-batch")
     labels = table(out, "ablate").where(model="planted:induction").metrics
     assert len(labels) == 2 or "its latest settings" in result.stderr
     assert table(out, "ablate").models[0] == "planted:induction"
     (out / "ablate.parquet").write_bytes(b"")
-    result = run("ablate", "planted:induction", *few, out)
+    result = run("importance", "ablate", "planted:induction", out, *few)
     assert "ablate.parquet is damaged" in result.stderr
     assert (out / "ablate.parquet.damaged").exists()
 
 
 def test_checks_of_two_commands_stand_in_one_file(run, models, tmp_path) -> None:
     out = tmp_path / "out"
-    few = ("--top", 1, "--random", 2, "-n", 2, "--longest", 10, "-o", out)
-    run("verify", "planted:induction", "-m", "induction", *few)
-    run("verify", "planted:induction", "-m", "previous_token", *few)
+    few = ("--top", 1, "--random", 2, "-n", 2, "--max-length", 10, "-o", out)
+    run("importance", "verify", "planted:induction", "-m", "induction", *few)
+    run("importance", "verify", "planted:induction", "-m", "previous_token", *few)
     for model in models:
-        run("verify", model, "-m", "previous_token", *few)
+        run("importance", "verify", model, "-m", "previous_token", *few)
     frame = pd.read_csv(out / "verify.csv")
     documents = json.loads((out / "verify.json").read_text())
     rows = [row for d in documents for row in d["checks"]]
@@ -159,7 +159,7 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
         ("b", "gim_patching"),
         ("a", "gim_patching"),
     ):
-        run("circuit", "induction", tmp_path / at / "model", "--method", method, *few)
+        run("circuit", tmp_path / at / "model", "--task", "induction", "--method", method, *few)
     folders = sorted(path.parent.name for path in out.glob("*/circuit.json"))
     hashes = [interp.load(tmp_path / at / "model").content_hash[:8] for at in "ab"]
     assert folders == sorted([
@@ -170,12 +170,12 @@ def test_circuits_of_two_tasks_and_models_of_one_name_have_folders_of_their_own(
     assert sorted(methods) == ["exact_patching", "gim_patching", "gim_patching"]
 
 
-FEW = ("-n", 2, "--longest", 10, "-q")
+FEW = ("-n", 2, "--max-length", 10, "-q")
 
 
 def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None:
     out = tmp_path / "out"
-    prune = ("prune", "planted:induction", *FEW, "--random", 2, "--steps", 3, "-o")
+    prune = ("prune", "planted:induction", *FEW, "--random", 2, "--counts", 3, "-o")
     for name in ("ablation", "gate_gradient"):
         assert run(*prune, out, "--by", name).exit_code == 0
     assert run(*prune, tmp_path / "once", "--by", "gate_gradient,ablation").exit_code == 0
@@ -194,9 +194,9 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
 @pytest.mark.parametrize(
     ("command", "file"),
     [
-        (("prune", "--by", "ablation", "--random", 2, "--steps", 3), "pruning.csv"),
+        (("prune", "--method", "ablation", "--random", 2, "--counts", 3), "pruning.csv"),
         (("importance", "-m", "ablation,gate_gradient"), "agreement.csv"),
-        (("shapley", "--method", "exact", "--interactions", 2), "interactions.csv"),
+        (("importance", "shapley", "--method", "exact", "--interactions", 2), "interactions.csv"),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )
@@ -207,14 +207,14 @@ def test_files_of_other_settings_and_models_of_one_name_stay(
     heads = ("--heads", "L0H0,L0H1,L0H2")
     asked = [(models[0], heads), (models[1], heads), (models[0], (*heads, "--kind", "mean-batch"))]
     for model, options in [*asked, asked[0]]:
-        result = run(name, model, *rest, *options, "-n", 2, "--longest", 10, "-o", out)
+        result = run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", out)
         assert result.exit_code == 0, result.stderr
     folders = sorted(path.parent for path in out.glob(f"*/{file}"))
     assert [folder.name.partition("-")[0] for folder in folders] == ["model"] * 3
     assert folders[0] == out / "model"
     for (model, options), folder in zip(asked, [folders[0], None, None], strict=True):
         alone = tmp_path / "alone"
-        run(name, model, *rest, *options, "-n", 2, "--longest", 10, "-o", alone)
+        run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", alone)
         want = (alone / "model" / file).read_bytes()
         shutil.rmtree(alone)
         found = [f for f in folders if (f / file).read_bytes() == want]

@@ -77,8 +77,19 @@ def test_the_best_copier_and_the_most_negative_head_are_both_printed(run) -> Non
     heads = re.findall(r"L\dH\d", printed)
     assert heads == [f"L{x['layer']}H{x['head']}" for x in (best, worst)]
     assert "the lowest" in printed
-    lowest = run("score", "bundled:induction", "-m", "ov_copying", "--top", "1", "--by", "lowest",
-                 "--null", "none", "--quiet").stdout  # fmt: skip
+    lowest = run(
+        "score",
+        "bundled:induction",
+        "-m",
+        "ov_copying",
+        "--top",
+        "1",
+        "--by",
+        "lowest",
+        "--null",
+        "none",
+        "--quiet",
+    ).stdout
     assert re.findall(r"L\dH\d", lowest.partition("\n\n")[2]) == heads[1:]
 
 

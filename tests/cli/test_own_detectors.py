@@ -58,6 +58,6 @@ def test_a_file_of_several_detectors_is_refused_in_one_line(errors, tmp_path) ->
 def test_a_file_is_explained_whatever_way_it_declares(run, tmp_path) -> None:
     own = tmp_path / "mine.py"
     own.write_text("mine = lambda query, key, *, back=1: key == query - back\n")
-    told = run("metrics", own).stdout
+    told = run("list", "metrics", own).stdout
     for words in ("mine (detector)", "back=1", "Unit: attention mass", "Range: 0 to 1"):
         assert words in told

@@ -51,7 +51,16 @@ def test_view_shows_a_picture_inside_text(run, llava_folder, picture_files, tmp_
 
 @pytest.mark.parametrize("method", ["sinks", "grounding", "dropping", "contrast"])
 def test_each_analysis_prints_and_writes(run, llava_folder, picture_files, tmp_path, method):
-    command = ["pictures", str(llava_folder), "-m", method, *given(picture_files), "--text", "w5"]
+    command = [
+        "study",
+        "pictures",
+        str(llava_folder),
+        "-m",
+        method,
+        *given(picture_files),
+        "--text",
+        "w5",
+    ]
     command += [] if method == "sinks" else ["--answer", "w9"] * 4
     command += ["--tau", "3"] if method == "sinks" else []
     command += ["--layer", "1"] if method == "dropping" else []

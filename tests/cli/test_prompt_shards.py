@@ -33,7 +33,7 @@ def repeating_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def asked(llama_folder, repeating_file) -> tuple:
-    return ("score", llama_folder, *METRICS, "--prompt-file", repeating_file, "--batch-size", 4)
+    return ("score", llama_folder, *METRICS, "--file", repeating_file, "--batch-size", 4)
 
 
 def test_the_prompts_of_few_models_are_divided_before_the_metrics() -> None:

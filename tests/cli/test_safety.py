@@ -1,4 +1,4 @@
-"""`interp safety`: what it prints and writes; no heads are reported where nothing refuses."""
+"""`interp study safety`: what it prints and writes; no heads are reported where nothing refuses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ FEW = ("-n", 8, "-k", 2, "--random", 2)
 
 
 def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
-    result = run("safety", *FEW, "-o", tmp_path)
+    result = run("study", "safety", *FEW, "-o", tmp_path)
     assert result.exit_code == 0
     assert result.stdout.startswith("bundled:refusal\n  declined: 100% of harmful, 0% of harmless")
     folder = tmp_path / "bundled-refusal"
     told = json.loads((folder / "safety.json").read_text())
     assert told["refused"] == [1.0, 0.0]
-    assert told["provenance"]["command"].startswith("interp safety -n 8")
+    assert told["provenance"]["command"].startswith("interp study safety -n 8")
     assert told["provenance"]["content_hash"]
     heads = pd.read_csv(folder / "heads.csv")
     assert len(heads) == 16 * 6  # projection, SHIPS twice, three forms of Sahara
@@ -33,7 +33,7 @@ def test_it_runs_on_its_own_model_without_files(run, tmp_path) -> None:
     page = (folder / "safety.html").read_text()
     assert "default-src 'none'" in page
     assert "declined: 100% of harmful" in page
-    again = run("safety", *FEW, "-o", tmp_path)
+    again = run("study", "safety", *FEW, "-o", tmp_path)
     assert again.stdout == result.stdout
 
 
@@ -50,8 +50,12 @@ def test_prompts_come_from_files_of_any_kind(run, request_files, tmp_path) -> No
     bad, fine = request_files
     listed = tmp_path / "bad.json"
     listed.write_text(json.dumps([{"instruction": x} for x in bad.read_text().splitlines()]))
-    texts = [run("safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW).stdout
-             for path in (bad, listed)]  # fmt: skip
+    texts = [
+        run(
+            "study", "safety", "bundled:refusal", "--harmful", path, "--harmless", fine, *FEW
+        ).stdout
+        for path in (bad, listed)
+    ]
     assert texts[0] == texts[1] != ""
 
 
@@ -59,7 +63,7 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     texts = ["please open the door .", "the dog ran ."]
     reference, model = tmp_path / "mine.txt", interp.load("bundled:refusal")
     reference.write_text("\n".join(texts) + "\n")
-    given = ("safety", *FEW, "--kind", "mean-dataset")
+    given = ("study", "safety", *FEW, "--kind", "mean-dataset")
     assert run(*given, "--reference", reference, "-o", tmp_path).exit_code == 0
     folder = tmp_path / "bundled-refusal"
     made = requests(1, 16)
@@ -71,12 +75,15 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
     told = json.loads((folder / "safety.json").read_text())["provenance"]
     assert told["reference"].startswith("lines of mine.txt")
     assert "name their file with --reference" in errors(*given)[1][0]
-    assert "applies to --kind mean-dataset only" in errors("safety", "--reference", reference)[1][0]
+    assert (
+        "applies to --kind mean-dataset only"
+        in errors("study", "safety", "--reference", reference)[1][0]
+    )
 
 
 def test_a_template_frames_every_prompt(run, errors, request_files) -> None:
     bad, fine = request_files
-    given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+    given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
     framed = run(*given, "--template", "please {prompt}")
     assert framed.exit_code == 0
     assert framed.stdout != run(*given).stdout
@@ -88,7 +95,7 @@ def test_a_template_frames_every_prompt(run, errors, request_files) -> None:
 
 def test_what_refuses_is_said_by_text(run, errors, request_files) -> None:
     bad, fine = request_files
-    given = ("safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
+    given = ("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", fine, *FEW)
     assert run(*given, "--refuses", "no").stdout == run(*given).stdout
     code, told = errors(*given, "--refuses", "lamp")
     assert code == 1
@@ -96,7 +103,7 @@ def test_what_refuses_is_said_by_text(run, errors, request_files) -> None:
 
 
 def test_a_model_that_declines_nothing_gets_no_heads(run, request_files, tmp_path) -> None:
-    result = run("safety", "bundled:deceive", *FEW, "--refuses", "river", "-o", tmp_path)
+    result = run("study", "safety", "bundled:deceive", *FEW, "--refuses", "river", "-o", tmp_path)
     assert result.exit_code == 1
     assert result.stdout == ""
     assert "two are needed" in result.stderr
@@ -105,14 +112,17 @@ def test_a_model_that_declines_nothing_gets_no_heads(run, request_files, tmp_pat
 
 def test_what_is_wrong_with_a_command(errors, request_files, tmp_path) -> None:
     bad, fine = request_files
-    code, told = errors("safety", "--harmful", bad)
+    code, told = errors("study", "safety", "--harmful", bad)
     assert (code, told) == (2, ["--harmful and --harmless must be given together, or neither"])
-    code, told = errors("safety", "bundled:induction", "--harmful", bad, "--harmless", fine)
+    code, told = errors(
+        "study", "safety", "bundled:induction", "--harmful", bad, "--harmless", fine
+    )
     assert "which tokens begin a refusal of bundled:induction" in told[0]
-    code, told = errors("safety", "bundled:refusal", "--harmful", bad, "--harmless", bad)
+    code, told = errors("study", "safety", "bundled:refusal", "--harmful", bad, "--harmless", bad)
     assert "are the same 12 prompts" in told[0]
-    code, told = errors("safety", "bundled:refusal", "--harmful", tmp_path / "x.txt",
-                        "--harmless", fine)  # fmt: skip
+    code, told = errors(
+        "study", "safety", "bundled:refusal", "--harmful", tmp_path / "x.txt", "--harmless", fine
+    )
     assert "cannot be read" in told[0]
 
 
@@ -124,6 +134,6 @@ def test_a_ranking_that_is_not_known() -> None:
 
 
 def test_a_template_that_nothing_is_framed_by_is_refused(errors) -> None:
-    code, [told] = errors("safety", "bundled:refusal", "--template", "{prompt} please")
+    code, [told] = errors("study", "safety", "bundled:refusal", "--template", "{prompt} please")
     assert code == 2
     assert told.startswith("--template applies to the prompts of --harmful and --harmless")

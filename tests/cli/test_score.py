@@ -200,7 +200,7 @@ main(sys.argv[1:])
     [
         ("induction", ("--null", "none")),
         ("induction", ("--dtype", "float64")),
-        ("induction", ("--context", "20")),
+        ("induction", ("--max-length", "20")),
         ("induction", ("--attention", "eager")),
         ("induction", ("--engine", "streamed")),
         ("ov_norm", ("--seed", "1")),  # of the null's weights; here there are no prompts
@@ -291,10 +291,10 @@ def test_an_experiment_that_a_model_has_no_room_for_is_left_out(run, errors, tmp
 def test_prompts_that_experiments_do_not_take_are_told(run, errors, tmp_path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("1 2 3\n")
-    code, told = errors("score", "planted:zoo", "-m", "echo", "--prompt-file", text)
+    code, told = errors("score", "planted:zoo", "-m", "echo", "--file", text)
     assert code == 2
-    assert told[0].startswith("echo makes special prompts, so --prompt-file and --context")
-    result = run("score", "planted:zoo", "-m", "echo,entropy", "--context", 20, "--null", "none")
+    assert told[0].startswith("echo makes special prompts, so --file and --max-length")
+    result = run("score", "planted:zoo", "-m", "echo,entropy", "--max-length", 20, "--null", "none")
     assert result.exit_code == 0
     assert "echo makes special prompts" in result.stderr
     assert "echo" in result.stdout

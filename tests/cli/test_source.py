@@ -81,8 +81,11 @@ def test_the_choices_are_the_sources_there_are() -> None:
 
 def test_a_remote_model_is_scored_and_ablated_from_the_command_line(run) -> None:
     installed("nnsight")
-    task = ("-n", "2", "--longest", "6", "--null", "none", "--json", "-q")
-    for command in (("score", "-m", "induction,entropy", "--json", "-q"), ("ablate", *task)):
+    task = ("-n", "2", "--max-length", "6", "--null", "none", "--json", "-q")
+    for command in (
+        ("score", "-m", "induction,entropy", "--json", "-q"),
+        ("importance", "ablate", *task),
+    ):
         name, *options = command
         plain = run(name, "bundled:induction", *options)
         got = run(name, "bundled:induction", *options, "--remote", "local")

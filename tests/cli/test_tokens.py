@@ -1,4 +1,4 @@
-"""Command `interp tokens`: ranks of tokens and the faithfulness of the measures."""
+"""Command `interp attribute tokens`: ranks of tokens and the faithfulness of the measures."""
 
 from __future__ import annotations
 
@@ -16,9 +16,20 @@ def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
     (tmp_path / "t.txt").write_text("\n".join(texts))
     data, table = tmp_path / "a.json", tmp_path / "a.csv"
     told = run(
-        "tokens", *MODEL, "--file", tmp_path / "t.txt", "-m", "ditto,token_pooling", "--choose", 2,
-        "--json", data, "--csv", table,
-    )  # fmt: skip
+        "attribute",
+        "tokens",
+        *MODEL,
+        "--file",
+        tmp_path / "t.txt",
+        "-m",
+        "ditto,token_pooling",
+        "--choose",
+        2,
+        "-o",
+        data,
+        "-o",
+        table,
+    )
     assert told.exit_code == 0, told.output
     assert "3 text(s)" in told.stdout
     assert "too few texts for a significant difference" in told.stdout
@@ -34,18 +45,18 @@ def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
 
 def test_one_text_has_no_interval(run) -> None:
     text = "with Anna the red bird sings so"
-    told = run("tokens", text, *MODEL, "-m", "rsq")
+    told = run("attribute", "tokens", *MODEL, "--text", text, "-m", "rsq")
     assert told.exit_code == 0, told.output
     assert "no interval" in told.stderr
     assert "[" not in told.stdout.partition("rank of each token")[0]
 
 
 def test_bad_input(errors) -> None:
-    code, [line] = errors("tokens", *MODEL)
+    code, [line] = errors("attribute", "tokens", *MODEL)
     assert code == 2
     assert "give a TEXT, or --file" in line
-    code, [line] = errors("tokens", "so", *MODEL, "-m", "rsq")
+    code, [line] = errors("attribute", "tokens", *MODEL, "--text", "so", "-m", "rsq")
     assert "needs at least 3" in line
-    code, [line] = errors("tokens", "a b c", *MODEL, "-m", "rsx")
+    code, [line] = errors("attribute", "tokens", *MODEL, "--text", "a b c", "-m", "rsx")
     assert code == 2
     assert "rsq" in line

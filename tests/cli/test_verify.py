@@ -1,4 +1,4 @@
-"""`interp verify`: top heads against random heads of their layers, printed, written, continued."""
+"""`interp importance verify`: top heads against random heads of their layers, printed, written, continued."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interp.causal.game.game import Game
 from interp.cli.commands.verify import with_others
 from interp.core.errors import DamagedKept
 
-QUICK = ("-n", "3", "--longest", "8")
+QUICK = ("-n", "3", "--max-length", "8")
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,7 @@ def test_several_metrics_in_one_command(
 ) -> None:
     out = tmp_path / "out"
     args = (
+        "importance",
         "verify",
         bystander_folder,
         "-m",
@@ -64,7 +65,7 @@ def test_several_metrics_in_one_command(
     assert "<script" not in page
     assert "by<stander" not in page
     assert "by&lt;stander" in page
-    assert "interp verify" in page
+    assert "interp importance verify" in page
     assert html.escape(sentence, quote=False) in page
 
     ran = []
@@ -76,13 +77,37 @@ def test_several_metrics_in_one_command(
 
 
 def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander) -> None:
-    result = run("verify", bystander_folder, "-m", "induction", "--top", "2", "--task", "repeats",
-                 *QUICK, "--csv", "-q")  # fmt: skip
+    result = run(
+        "importance",
+        "verify",
+        bystander_folder,
+        "-m",
+        "induction",
+        "--top",
+        "2",
+        "--task",
+        "repeats",
+        *QUICK,
+        "--csv",
+        "-q",
+    )
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [r["purpose"] for r in rows] == ["given", "plain"]
     assert rows[0]["k"] == "2"
-    result = run("verify", bystander_folder, "-m", "entropy", "--top", "1", "--by", "lowest",
-                 *QUICK, "--json", "-q")  # fmt: skip
+    result = run(
+        "importance",
+        "verify",
+        bystander_folder,
+        "-m",
+        "entropy",
+        "--top",
+        "1",
+        "--by",
+        "lowest",
+        *QUICK,
+        "--json",
+        "-q",
+    )
     [row] = json.loads(result.stdout)
     assert row["purpose"] == "plain"
 
@@ -98,14 +123,14 @@ def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander)
     ],
 )  # fmt: skip
 def test_one_line_for_bad_input(errors, bystander_folder, args, code, line) -> None:
-    got, told = errors("verify", bystander_folder, *args, *QUICK, "-q")
+    got, told = errors("importance", "verify", bystander_folder, *args, *QUICK, "-q")
     assert got == code
     assert line in told[0]
 
 
 @pytest.mark.parametrize("name", ["bundled:refusal", "bundled:deceive"])
 def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name) -> None:
-    result = run("verify", name, "-m", "induction", "--top", "1", "-n", "3", "-q")
+    result = run("importance", "verify", name, "-m", "induction", "--top", "1", "-n", "3", "-q")
     assert result.exit_code == 0, result.stderr
     assert "plain_loss" in result.stdout
     assert "The model does not do this task" in result.stdout
@@ -113,8 +138,19 @@ def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name)
 
 
 def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> None:
-    args = ("verify", "bundled:one-layer", "-m", "qr_retrieval:needles=2,lengths=1,depths=2",
-            "--top", "1", "-n", "3", "--random", "2")  # fmt: skip
+    args = (
+        "importance",
+        "verify",
+        "bundled:one-layer",
+        "-m",
+        "qr_retrieval:needles=2,lengths=1,depths=2",
+        "--top",
+        "1",
+        "-n",
+        "3",
+        "--random",
+        "2",
+    )
     result = run(*args, "-q", "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]
@@ -126,7 +162,9 @@ def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> N
 
 
 def test_clean_and_ablated_values_lead(run, bystander_folder) -> None:
-    result = run("verify", bystander_folder, "-m", "induction", "--top", "1", *QUICK, "-q")
+    result = run(
+        "importance", "verify", bystander_folder, "-m", "induction", "--top", "1", *QUICK, "-q"
+    )
     lines = result.stdout.splitlines()
     assert "with all heads" in lines[2]
     assert "without these" in lines[2]
@@ -135,7 +173,7 @@ def test_clean_and_ablated_values_lead(run, bystander_folder) -> None:
 
 
 def test_a_metric_is_needed(run, bystander_folder) -> None:
-    result = run("verify", bystander_folder)
+    result = run("importance", "verify", bystander_folder)
     assert result.exit_code == 2
     assert "Missing option '-m'" in result.stderr
 

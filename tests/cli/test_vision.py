@@ -1,4 +1,4 @@
-"""`interp vision`: on drawn images, on folders, and what it refuses."""
+"""`interp study vision`: on drawn images, on folders, and what it refuses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def written(folder: Path, number: int = 24) -> Path:
 
 def test_drawn_images_and_the_planted_head(run, tmp_path) -> None:
     out = tmp_path / "out"
-    done = run("vision", SPURIOUS, "-n", "80", "--only", "direct,cue", "-o", str(out), "-q")
+    done = run(
+        "study", "vision", SPURIOUS, "-n", "80", "--method", "direct,cue", "-o", str(out), "-q"
+    )
     assert "spurious_votes" in done.stdout
     assert "L2H1  spurious" in done.stdout
     assert "spurious heads: L2H1" in done.stdout
@@ -57,10 +59,12 @@ def test_a_folder_of_images(run, tmp_path) -> None:
     made = written(tmp_path)
     args = ("--images", str(made / "images"), "--masks", str(made / "masks"))
     cues = ("--cues", str(made / "cues.csv"))
-    done = run("vision", SPURIOUS, *args, *cues, "--only", "agreement,distance", "--json", "-q")
+    done = run(
+        "study", "vision", SPURIOUS, *args, *cues, "--method", "agreement,distance", "--json", "-q"
+    )
     rows = json.loads(done.stdout.partition("]\n")[0] + "]")
     assert {row["metric"] for row in rows} == {"attention_iou", "pointing_game"}
-    text = run("vision", SPURIOUS, *args, *cues, "--only", "cue", "-q").stdout
+    text = run("study", "vision", SPURIOUS, *args, *cues, "--method", "cue", "-q").stdout
     assert "images whose cue conflicts" in text
     assert "24 images" not in text.splitlines()[1]
 
@@ -69,7 +73,7 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
     with_neuron().module.save_pretrained(tmp_path / "vit")
     out = tmp_path / "out"
     args = (str(tmp_path / "vit"), "-n", "24", "--only", "registers,pruning", "-o", str(out), "-q")
-    text = run("vision", *args, "--images", str(written(tmp_path, 24) / "images")).stdout
+    text = run("study", "vision", *args, "--images", str(written(tmp_path, 24) / "images")).stdout
     assert re.search(r"register_neuron +L0N64", text)
     assert re.search(r"register_norm +layer 0, with register", text)
     assert re.search(r"pruned_accuracy +keep", text)
@@ -89,14 +93,14 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
 )
 def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, lines = errors("vision", *args, "-q")
+    code, lines = errors("study", "vision", *args, "-q")
     assert code == 2
     assert said in " ".join(lines)
 
 
 def test_cues_that_do_not_fit(errors, tmp_path) -> None:
     made = written(tmp_path, 8)
-    given = ("vision", SPURIOUS, "--images", str(made / "images"), "--cues")
+    given = ("study", "vision", SPURIOUS, "--images", str(made / "images"), "--cues")
     (tmp_path / "short.csv").write_text("rows/00.png,plain\n")
     code, [line] = errors(*given, str(tmp_path / "short.csv"), "-q")
     assert code == 2
@@ -106,16 +110,16 @@ def test_cues_that_do_not_fit(errors, tmp_path) -> None:
 def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
     image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
     image.new("RGB", (30, 20)).save(tmp_path / "one.png")
-    code, [line] = errors("vision", "bundled:induction", "-q")
+    code, [line] = errors("study", "vision", "bundled:induction", "-q")
     assert code
     assert "reads no images" in line
-    code, [line] = errors("vision", SPURIOUS, "--only", "registers", "-n", "8", "-q")
+    code, [line] = errors("study", "vision", SPURIOUS, "--method", "registers", "-n", "8", "-q")
     assert code
     assert "after any layer" in line
     pooling = ("--map", "pooling", "--only", "distance", "-n", "4", "-o", str(tmp_path / "out"))
-    code, lines = errors("vision", SPURIOUS, *pooling, "-q")
+    code, lines = errors("study", "vision", SPURIOUS, *pooling, "-q")
     assert code
     assert "0 pooling attentions" in lines[-1]
-    code, [line] = errors("vision", SPURIOUS, "--images", str(tmp_path), "-q")
+    code, [line] = errors("study", "vision", SPURIOUS, "--images", str(tmp_path), "-q")
     assert code
     assert "asks for 24 x 24: resize it" in line

@@ -1,4 +1,4 @@
-"""interp qk-shares, loadings and graph: what they print and write; the card in the atlas."""
+"""interp circuit shares, loadings and graph: what they print and write; the card in the atlas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,22 @@ MODEL = "bundled:induction"
 
 
 def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None:
-    done = run("qk-shares", MODEL, "L1H0", "--at", "induction", "-n", "4", "--top", "2",
-               "-o", str(tmp_path), "-q")  # fmt: skip
+    done = run(
+        "circuit",
+        "shares",
+        MODEL,
+        "--heads",
+        "L1H0",
+        "--at",
+        "induction",
+        "-n",
+        "4",
+        "--top",
+        "2",
+        "-o",
+        str(tmp_path),
+        "-q",
+    )
     assert done.stdout.splitlines()[2].split()[:2] == ["L0H2", "L0H3"]
     assert "the terms sum to it within" in done.stdout
 
@@ -24,7 +38,7 @@ def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None
 
 
 def test_a_graph_is_written_for_the_front_end(run, tmp_path) -> None:
-    done = run("graph", MODEL, "--top", "3", "-o", str(tmp_path), "-q")
+    done = run("circuit", "graph", MODEL, "--top", "3", "-o", str(tmp_path), "-q")
     assert "AttributionGraph" in done.stdout
     [folder] = [p for p in tmp_path.iterdir() if p.is_dir()]
     document = json.loads((folder / "graph.json").read_text())
@@ -36,7 +50,9 @@ def test_a_graph_is_written_for_the_front_end(run, tmp_path) -> None:
 
 
 def test_loadings_are_printed_by_writer(run) -> None:
-    done = run("loadings", MODEL, "L1H0", "--by", "writer", "--top", "2", "-q")
+    done = run(
+        "circuit", "loadings", MODEL, "--heads", "L1H0", "--per", "writer", "--top", "2", "-q"
+    )
     lines = done.stdout.splitlines()
     assert lines[0].startswith("L1H0 of bundled:induction on the logit of top prediction")
     assert len(lines) == 4

@@ -35,7 +35,7 @@ score planted:nosuch ./nowhere                | 2 of 2 models failed
 compare planted:nosuch {MODEL}                  | unknown planted model 'nosuch'
 match {MODEL} planted:nosuch                    | unknown planted model 'nosuch'
 emergence planted:nosuch                        | unknown planted model 'nosuch'
-record planted:nosuch --prompt-file texts.txt -o x | unknown planted model 'nosuch'
+record planted:nosuch --file texts.txt -o x | unknown planted model 'nosuch'
 score {MODEL} -m inducton                     | unknown metric 'inducton'
 score {MODEL} -m local_window:width=x         | width='x' is not a whole number
 score {MODEL} -m local_window:widht=3         | option of local_window 'widht'
@@ -50,13 +50,13 @@ score {MODEL} --dtype float3                  | '--dtype'
 score {MODEL} --device quantum                | device 'quantum' cannot be used
 score {MODEL} --device cuda:x                 | device 'cuda:x' cannot be used
 score {MODEL} --import nowhere.py             | --import nowhere.py: there is no such file
-score {MODEL} --prompt-file nowhere.txt       | nowhere.txt is not a file
-score {MODEL} --prompt-file bytes.txt         | bytes.txt is not UTF-8 text
-score {MODEL} --prompt-file empty.txt         | empty.txt holds no text
+score {MODEL} --file nowhere.txt       | nowhere.txt is not a file
+score {MODEL} --file bytes.txt         | bytes.txt is not UTF-8 text
+score {MODEL} --file empty.txt         | empty.txt holds no text
 score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
 score {MODEL} --text a                        | --text needs --image or --audio
 score {MODEL} --image afile --audio afile     | cannot be combined
-score {MODEL} --image afile --context 9       | exclude --prompt-file and --context
+score {MODEL} --image afile --context 9       | exclude --file and --context
 score {MODEL} --config nowhere.toml           | --config: nowhere.toml cannot be read: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
@@ -194,7 +194,7 @@ vision bundled:shapes --only nosuch           | unknown measure 'nosuch'
 vision bundled:shapes --images nowhere        | 'nowhere' does not exist
 vision bundled:shapes --map rolout            | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
-view {MODEL} --prompt-file nowhere.txt        | nowhere.txt cannot be read
+view {MODEL} --file nowhere.txt        | nowhere.txt cannot be read
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --show nosuch           | '--show'
 methods nosuch                                | 'nosuch'

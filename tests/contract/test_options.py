@@ -27,7 +27,7 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("match", "--null-splits"): ([], ["--null-splits", "0"]),
     ("match", "--draws"): ([], ["--draws", "0"]),
     ("match", "--top"): ([], ["--top", "3"]),
-    ("match", "--prompt-file"): ([], ["--prompt-file", "{texts}"]),
+    ("match", "--file"): ([], ["--file", "{texts}"]),
     ("verify", "--metric"): ([], ["-m", "previous_token"]),
     ("verify", "--random"): ([], ["--random", "7"]),
     ("verify", "--top"): ([], ["--top", "3"]),
@@ -45,7 +45,7 @@ for _name in ("verify", "ablate"):
         (_name, "--task"): ([], ["--task", "{texts}"]),
         (_name, "--measure"): (["--task", "{texts}"], ["--measure", "accuracy"]),
         (_name, "-n"): ([], ["-n", "5"]),
-        (_name, "--longest"): ([], ["--longest", "12"]),
+        (_name, "--max-length"): ([], ["--max-length", "12"]),
         (_name, "--kind"): ([], ["--kind", "uniform-attention"]),
         (_name, "--reference"): (
             ["--kind", "mean-dataset", "--reference", "{texts}"],

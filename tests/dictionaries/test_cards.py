@@ -240,13 +240,33 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
 
 
 def test_the_command_writes_a_page(run, tmp_path) -> None:
-    quick = ("-n", "20", "--longest", "10", "--size", "16", "-k", "2", "--steps", "2", "-q")
-    done = run("dictionary", "bundled:induction", "--layer", "1", "--cards", "2", *quick, "-o",
-               tmp_path / "made")  # fmt: skip
+    quick = ("-n", "20", "--max-length", "10", "--size", "16", "-k", "2", "--steps", "2", "-q")
+    done = run(
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--cards",
+        "2",
+        *quick,
+        "-o",
+        tmp_path / "made",
+    )
     assert done.exit_code == 0, done.output
     assert "Cards of 2 features of layer 1" in done.stdout
     assert json.loads((tmp_path / "made" / "cards.json").read_text())["type"] == "FeatureCards"
     assert (tmp_path / "made" / "cards.html").read_text(encoding="utf-8").count("<h2>Feature ") == 2
-    bad = run("dictionary", "bundled:induction", "--layer", "1", "--lorsa", "--cards", "2", *quick)
+    bad = run(
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--lorsa",
+        "--cards",
+        "2",
+        *quick,
+    )
     assert bad.exit_code != 0
     assert "--architecture and --cards" in bad.output

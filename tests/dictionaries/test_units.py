@@ -170,23 +170,51 @@ def test_features_of_streams_have_no_map(bundled_induction) -> None:
 
 
 def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
-    quick = ("-n", "20", "--longest", "12", "-q")
+    quick = ("-n", "20", "--max-length", "12", "-q")
     out = tmp_path / "made"
-    done = run("dictionary", "bundled:induction", "--layer", "1", "--size", "24", "-k", "2",
-               "--steps", "3", "--features", *quick, "-o", out)  # fmt: skip
+    done = run(
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--n-features",
+        "24",
+        "-k",
+        "2",
+        "--steps",
+        "3",
+        "--features",
+        *quick,
+        "-o",
+        out,
+    )
     assert done.exit_code == 0, done.output
     assert "loss_recovered: trained" in done.stdout
     assert "Monosemanticity" in done.stdout
     assert load_dictionary(out, "bundled:induction").d_sae == 24
     assert json.loads((out / "scores.json").read_text())
-    again = run("dictionary", "bundled:induction", "--load", out, *quick)
+    again = run("train", "dictionary", "bundled:induction", "--load", out, *quick)
     assert again.exit_code == 0, again.output
-    lorsa = run("dictionary", "bundled:induction", "--layer", "1", "--lorsa", "--size", "8", "-k",
-                "2", "--steps", "2", *quick)  # fmt: skip
+    lorsa = run(
+        "train",
+        "dictionary",
+        "bundled:induction",
+        "--layer",
+        "1",
+        "--lorsa",
+        "--n-features",
+        "8",
+        "-k",
+        "2",
+        "--steps",
+        "2",
+        *quick,
+    )
     assert lorsa.exit_code == 0, lorsa.output
     mixed = ("--layer", "0", "--lorsa", "--site", "attn_out")
     for wrong, told in (((), "--layer to train"), (("--layer", "9"), "9"), (mixed, "leave out")):
-        bad = run("dictionary", "bundled:induction", *wrong, *quick)
+        bad = run("train", "dictionary", "bundled:induction", *wrong, *quick)
         assert bad.exit_code != 0
         assert told in bad.output
     assert not math.isnan(float(load_dictionary(out).W_dec.sum()))

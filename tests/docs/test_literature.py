@@ -220,14 +220,14 @@ def counted(rows: list[str], status: str) -> int:
 def test_papers_are_found_by_a_part_of_their_title(run, errors) -> None:
     assert [p.title[:4] for p in find_papers("LOKI")] == ["Loki"]
     assert [p.title[:4] for p in find_papers("nystrom")] == ["Nyst"]
-    shown = run("metrics", "--paper", "loki").stdout
+    shown = run("list", "metrics", "--paper", "loki").stdout
     assert "Command: interp score MODEL -m key_rank" in shown
-    assert run("methods", "--paper", "loki").stdout == shown
+    assert run("list", "methods", "--paper", "loki").stdout == shown
     for given, told in (
         (("--paper", "lookbak lens"), "did you mean 'Lookback Lens"),
         (("--paper", "xyzzy"), "the list has 175 papers"),
         (("echo", "--paper", "loki"), "not both"),
     ):
-        code, [line] = errors("metrics", *given)
+        code, [line] = errors("list", "metrics", *given)
         assert code == 2
         assert told in line

@@ -20,7 +20,7 @@ from pathlib import Path
 from interp.cli.main import main
 
 def score(context):
-    run = [sys.argv[1], "--prompt-file", sys.argv[2], "--context", context, "--null", "none"]
+    run = [sys.argv[1], "--file", sys.argv[2], "--max-length", context, "--null", "none"]
     metrics = "induction,previous_token,entropy,first_token,attention_distance"
     main(["score", *run, "-m", metrics, *sys.argv[4:]], standalone_mode=False)
 

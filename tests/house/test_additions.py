@@ -98,7 +98,7 @@ def test_there_is_an_example_of_each() -> None:
 def test_each_is_listed_helped_and_completed_without_heavy_imports(package_copy) -> None:
     told, heavy = outputs(
         package_copy,
-        ["--help"], ["metrics"], ["methods"], ["circuit", "x", "y", "--list"],
+        ["--help"], ["metrics"], ["methods"], ["circuit", "y", "--task", "x", "--list"],
         ["metrics", "next_to_last"], ["methods", "last_token"], ["heads", "--help"],
         ["score", "--help"],
         ["complete", "heads"], ["complete", "score", "-m", "next"],
@@ -123,13 +123,33 @@ def test_each_runs(package_copy) -> None:
     told, _ = outputs(
         package_copy,
         ["score", "planted:positional", "-m", "next_to_last:back=1", "--top", "1", "-q"],
-        ["attribute", "with Anna the red bird sings so", "--model", "bundled:deceive",
-         "-m", "last_token", "-q"],
+        [
+            "attribute",
+            "bundled:deceive",
+            "--text",
+            "with Anna the red bird sings so",
+            "-m",
+            "last_token",
+            "-q",
+        ],
         ["heads", "bundled:induction"],
         ["check", "planted:positional", "--source", "boxes"],
-        ["circuit", "planted:bystander", "planted:bystander", "--method", "by_layer", "-n", "4",
-         "--random", "2", "--top", "1", "-q"],
-    )  # fmt: skip
+        [
+            "circuit",
+            "planted:bystander",
+            "--task",
+            "planted:bystander",
+            "--method",
+            "by_layer",
+            "-n",
+            "4",
+            "--random",
+            "2",
+            "--top",
+            "1",
+            "-q",
+        ],
+    )
     assert "1.000" in told[0]
     assert "last_token" in told[1]
     assert "layer 0: " in told[2]

@@ -99,7 +99,7 @@ def test_its_user_gets_the_emergence_curves_without_the_checkpoints(
             line, env=env, cwd=tmp_path, capture_output=True, text=True, check=False
         )
 
-    refused = interp("emergence", "bundled:induction")
+    refused = interp("compare", "checkpoints", "bundled:induction")
     assert refused.returncode == 2
     said = " ".join(refused.stderr.split())
     told = re.search(r"interp (atlas \S+ -o emergence.html)", said)

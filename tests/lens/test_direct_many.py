@@ -111,12 +111,13 @@ def test_the_command_prints_intervals_and_nulls(run, tmp_path) -> None:
     file = tmp_path / "texts.txt"
     file.write_text("".join(f"{s.text}\t{s.right}|{s.wrong}\n" for s in sentences(60_000, 6)))
     for split, name in (("part", "MLP 0"), ("source", "from ")):
-        done = run("lens", "--model", "bundled:deceive", "--direct", file, "--split", split,
-                   "--top", 40)  # fmt: skip
+        done = run(
+            "attribute", "lens", "bundled:deceive", "--direct", file, "--split", split, "--top", 40
+        )
         assert done.exit_code == 0, done.output
         assert name in done.output
         assert "null " in done.output
     file.write_text("the bird sings\n")
-    done = run("lens", "--model", "bundled:deceive", "--direct", file)
+    done = run("attribute", "lens", "bundled:deceive", "--direct", file)
     assert done.exit_code == 2
     assert "line 1 has no target" in done.output

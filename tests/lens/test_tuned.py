@@ -149,12 +149,24 @@ def test_the_command_tunes_and_reads(run, tmp_path) -> None:
     file, out = tmp_path / "texts.txt", tmp_path / "lens.json"
     file.write_text("".join(s.text + "\n" for s in sentences(60_000, 12)))
     text = sentences(60_001, 1)[0].text
-    done = run("lens", text, "--model", "bundled:deceive", "--tune", file, "-t", "she", "-o", out)
+    done = run(
+        "attribute",
+        "lens",
+        "bundled:deceive",
+        "--text",
+        text,
+        "--tune",
+        file,
+        "-t",
+        "she",
+        "-o",
+        out,
+    )
     assert done.exit_code == 0, done.output
     assert "held-out texts" in done.output
     assert "tuned lens after" in done.output
     assert "she: rank" in done.output
     assert out.exists()
-    done = run("lens", "--model", "bundled:deceive")
+    done = run("attribute", "lens", "bundled:deceive")
     assert done.exit_code == 2
     assert "give a TEXT" in done.output

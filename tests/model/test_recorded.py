@@ -232,7 +232,7 @@ def test_two_recordings_at_once_are_refused(bundled_induction, corpus_prompts, t
 def test_the_command_records_and_continues(run, errors, tmp_path) -> None:
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("the dog saw a cat .\n" * 20)
-    args = ("record", "bundled:induction", "--prompt-file", corpus, "-o", tmp_path / "out")
+    args = ("record", "bundled:induction", "--file", corpus, "-o", tmp_path / "out")
     result = run(*args, "--names", "z,resid_post", "--layers", "0-1")
     assert result.exit_code == 0, result.output
     assert "20 prompts" in result.stderr
@@ -245,6 +245,6 @@ def test_the_command_records_and_continues(run, errors, tmp_path) -> None:
     code, said = errors(*args, "--layers", "2-0")
     assert code != 0
     assert "the range '2-0' is empty" in said[0]
-    code, said = errors("record", "bundled:induction", "--prompt-file", tmp_path / "no", "-o", "x")
+    code, said = errors("record", "bundled:induction", "--file", tmp_path / "no", "-o", "x")
     assert code != 0
     assert "there is no such file" in said[0]

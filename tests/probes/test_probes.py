@@ -198,7 +198,7 @@ def test_command(tmp_path) -> None:
     ]  # fmt: skip
     path, out = tmp_path / "items.jsonl", tmp_path / "probe.safetensors"
     path.write_text("\n".join(lines))
-    given = ["probe", str(path), "bundled:one-layer", "--folds", "3"]
+    given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--folds", "3"]
     told = CliRunner().invoke(main, [*given, "--permutations", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
@@ -206,10 +206,14 @@ def test_command(tmp_path) -> None:
     assert again.about["items"] == 24
     assert again.probe.places == HeadProbe.load(out).places
     assert again.compare(again).to_pandas()["score"].abs().max() == 0
-    told = CliRunner().invoke(main, ["probe", str(path), "bundled:one-layer", "--apply", str(out)])
+    told = CliRunner().invoke(
+        main, ["train", "probe", "bundled:one-layer", "--file", str(path), "--apply", str(out)]
+    )
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout.splitlines()[0]).keys() == {"document", "p(1)"}
-    told = CliRunner().invoke(main, ["probe", str(path), "bundled:induction", "--apply", str(out)])
+    told = CliRunner().invoke(
+        main, ["train", "probe", "bundled:induction", "--file", str(path), "--apply", str(out)]
+    )
     assert told.exit_code != 0
     assert "the probe reads" in told.stderr
     path.write_text('{"prompt": " ", "label": 1}')

@@ -110,7 +110,7 @@ def dependency_trees(path: Path) -> None:
         trees=(trees(), *(trees(f"way {i}", uuas=0.4 + i / 100) for i in range(12))),
         by_head={"encoder": rng().random((LAYERS, HEADS)).tolist()}, drawn=drawn,
     )  # fmt: skip
-    path.write_text(tree_page([found], command="interp trees large", beside=["trees.json"]))
+    path.write_text(tree_page([found], command="interp study trees large", beside=["trees.json"]))
 
 
 def verification(path: Path) -> None:
@@ -127,7 +127,7 @@ def verification(path: Path) -> None:
         row | {"metric": f"metric_{i}", "out": 0.1 + i / 40, "doubts": "few sets" * (i % 7 == 0)}
         for i in range(40)
     ]
-    path.write_text(checks.check_page(pd.DataFrame(rows), [MADE], "interp verify large"))
+    path.write_text(checks.check_page(pd.DataFrame(rows), [MADE], "interp importance verify large"))
 
 
 def circuit_found(edges: int = 2_000) -> Circuit:
@@ -217,7 +217,7 @@ def safety(path: Path) -> None:
         model="large", table=table(metrics=4), curves=curves, made=MADE, sahara=(), spread={},
         search=SimpleNamespace(to_pandas=lambda: directions, refused=()),
     )  # fmt: skip
-    write_safety(found, path.parent, "interp safety large")  # type: ignore[arg-type]
+    write_safety(found, path.parent, "interp study safety large")  # type: ignore[arg-type]
     path.parent.joinpath("safety.html").replace(path)
 
 

@@ -102,7 +102,9 @@ def checks_page() -> str:
         "n_any_possible": 400, "n_prompts": 16, "n_clusters": 11, "doubts": HOSTILE,
         "verdict": "redundant", "conclusion": f"Redundant: {HOSTILE}",
     }  # fmt: skip
-    return checks.check_page(pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp verify x")
+    return checks.check_page(
+        pd.DataFrame([row, row]), [{"model_id": HOSTILE}], "interp importance verify x"
+    )
 
 
 def test_the_page_of_checks_can_fetch_and_run_nothing() -> None:

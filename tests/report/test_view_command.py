@@ -42,16 +42,14 @@ def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> No
     text = tmp_path / "t.txt"
     text.write_text("the cat sat on the mat. " * 80, encoding="utf-8")
     out = tmp_path / "v.html"
-    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "--tile", "L1H0:400-420,0-20",
+    done = run_view(MODEL, "--file", text, "--max-length", 600, "--tile", "L1H0:400-420,0-20",
                "-o", out)  # fmt: skip
     assert done.exit_code == 0, done.output
     data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
     assert (data["block"], data["tiles"][0]["name"]) == (16, "L1H0:400-420,0-20")
-    done = run_view(MODEL, "--prompt-file", text, "--context", 600, "-o", out)
+    done = run_view(MODEL, "--file", text, "--max-length", 600, "-o", out)
     assert "600 tokens are more than 512: shown in blocks" in done.stderr
-    done = run_view(
-        MODEL, "--prompt-file", text, "--context", 600, "--show", "tokens", "-o", out, "-q"
-    )
+    done = run_view(MODEL, "--file", text, "--max-length", 600, "--show", "tokens", "-o", out, "-q")
     assert done.stderr == ""
     assert reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]["block"] == 1
 
@@ -102,18 +100,21 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        ((), "give exactly one of --text, --prompt-file and --image"),
-        (("--text", "a", "--prompt-file", __file__), "give exactly one of"),
+        ((), "give exactly one of --text, --file and --image"),
+        (("--text", "a", "--file", __file__), "give exactly one of"),
         (("--text", " "), "the text is empty"),
         (("--text", "a b", "--heads", "L9H0"), "no head L9H0; it has L0H0 to L1H7"),
         (("--text", "a b", "--heads", "nine"), "cannot read 'nine' as a head"),
         (("--text", "a b", "--stack", "cross"), "no stack 'cross'"),
-        (("--text", "a b", "--context", "900"), "fewer than --context 900"),
+        (("--text", "a b", "--max-length", "900"), "fewer than --max-length 900"),
         (
             ("--text", "a", "--text-b", "b", "--show", "blocks"),
             "cannot be combined with --show blocks",
         ),
-        (("--text", "a", "--text-b", "b", "--context", "2"), "cannot be combined with --context"),
+        (
+            ("--text", "a", "--text-b", "b", "--max-length", "2"),
+            "cannot be combined with --max-length",
+        ),
         (
             ("--text", "a", "--text-b", "b", "--tile", "L0H0:0-1,0-1"),
             "cannot be combined with --text-b",
@@ -129,7 +130,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             "cannot be combined with --block and --tile",
         ),
         (("--image", "x.png"), "of kind causal; it does not read images alone"),
-        (("--prompt-file", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--file", "nowhere.txt"), "nowhere.txt cannot be read"),
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],
 )

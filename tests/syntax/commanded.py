@@ -1,4 +1,4 @@
-"""What tests of `interp trees` share."""
+"""What tests of `interp study trees` share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`interp trees`: the numbers of the Python call, kept and continued, one line per error."""
+"""`interp study trees`: the numbers of the Python call, kept and continued, one line per error."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_files_are_written_and_say_the_same(
     trees = pd.read_csv(tmp_path / "out" / "trees.csv")
     assert trees["uuas"].tolist() == [t.uuas for t in bert_trees.trees]
     page = (tmp_path / "out" / "trees.html").read_text()
-    assert f"interp trees {bert_folder} -n 24" in page
+    assert f"interp study trees {bert_folder} -n 24" in page
     assert page.count('class="arcs"') == len(bert_trees.drawn)
     assert "trees.json, relations.csv, trees.csv, trees.html" in result.stderr
     assert errors(result) == []

@@ -1,4 +1,4 @@
-"""`interp trees --pairs`: what a model loses on minimal pairs without its heads."""
+"""`interp study trees --pairs`: what a model loses on minimal pairs without its heads."""
 
 from __future__ import annotations
 

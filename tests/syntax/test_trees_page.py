@@ -151,11 +151,16 @@ def test_bars_lines_and_cells_are_where_the_numbers_say() -> None:
 
 
 def test_counts_notes_and_how_it_was_made_are_said() -> None:
-    page = trees_page([scores()], command="interp trees 'a b'", beside=["trees.json"])
+    page = trees_page([scores()], command="interp study trees 'a b'", beside=["trees.json"])
     for told in (
-        "1,501", "too long", "longer than the model&#39;s context: skipped",
-        "interp: 0.1.0", "interp trees &#39;a b&#39;", 'href="./trees.json"', "2 of 3 gold edges",
-    ):  # fmt: skip
+        "1,501",
+        "too long",
+        "longer than the model&#39;s context: skipped",
+        "interp: 0.1.0",
+        "interp study trees &#39;a b&#39;",
+        'href="./trees.json"',
+        "2 of 3 gold edges",
+    ):
         assert told in page
     assert page.index("<footer>") > page.index('class="arcs"')
     assert trees_page([scores()]) == trees_page([TreeScores.from_dict(scores().to_dict())])

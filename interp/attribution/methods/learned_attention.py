@@ -13,7 +13,7 @@ from interp.core.errors import OptionError
 def learned_attention(example: Example, *, weights: str = "") -> Scores:
     """Sum the attention of all heads to a token, with a learned weight per head.
 
-    The weights are those of a file written by `interp head-weights -o FILE`, learned by
+    The weights are those of a file written by `interp attribute head-weights -o FILE`, learned by
     `interp.attribution.learn_head_weights` from ablations on other texts. Attention is taken from
     the target's output position. Without a file all heads have the same weight.
 

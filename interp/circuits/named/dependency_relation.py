@@ -27,7 +27,7 @@ def dependency_relation(
     Null: the fixed distance that finds most dependents in the choosing sentences; a head above it
     reads more than positions.
 
-    Not for: all relations at once, trees and their controls; those are `interp trees`.
+    Not for: all relations at once, trees and their controls; those are `interp study trees`.
 
     Options:
         file: `treebank`, or a file of CoNLL-U sentences.

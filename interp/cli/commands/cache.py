@@ -15,8 +15,7 @@ from interp.cli.between import (
     write_files,
 )
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_source
+from interp.cli.shared_options import model_argument
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ GROUP = "Measure"
 
 
 @click.command(epilog="Example: interp cache bundled:induction --budget 60% --export patterns")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option(
     "--budget",
     metavar="SIZE",
@@ -43,7 +42,8 @@ GROUP = "Measure"
     "without a plan, the bound of each head's budget (0.01 by default).",
 )
 @click.option(
-    "--level",
+    "--confidence",
+    "level",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="With a plan: probability with which the bound holds for a new prompt (default 0.95); a "
     "higher one needs more prompts.",
@@ -91,7 +91,11 @@ GROUP = "Measure"
     "--task", default="auto", show_default=True, help="Needles, as in the metric retrieval."
 )
 @click.option(
-    "--longest", default=48, show_default=True, help="Tokens of the longest needle prompt."
+    "--max-length",
+    "longest",
+    default=48,
+    show_default=True,
+    help="Tokens of the longest needle prompt.",
 )
 @comparison_options(top=5)
 @loading_options
@@ -157,7 +161,7 @@ def _planned(
     if budget is not None and (cards or max_loss is not None):
         raise OptionError("give one of --budget and --max-loss, and --cards only with --max-loss")
     if options["level"] is not None and not planned:
-        raise OptionError("--level is for the bound of a plan; give --budget or --max-loss")
+        raise OptionError("--confidence is for the bound of a plan; give --budget or --max-loss")
     if sources and (planned or cards or options["export"]):
         raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
     if options["export"] is not None and not planned and options["layout"] != "duo":

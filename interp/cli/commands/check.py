@@ -16,8 +16,7 @@ from interp.cli.loading import (
     source_option,
     tp_plan_option,
 )
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.errors import InterpError
 
 if TYPE_CHECKING:
@@ -27,14 +26,7 @@ GROUP = "Models and shell"
 
 
 @click.command(epilog="Example: interp check models/mine")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @source_option
 @device_map_option
 @remote_option

@@ -7,9 +7,8 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.wrong_models import checked_source
+from interp.cli.shared_options import model_argument
 from interp.core.errors import OptionError
 
 _MIB = 1 << 20
@@ -18,11 +17,12 @@ GROUP = "Results"
 
 
 @click.command(
-    epilog="Example: interp record gpt2 --prompt-file corpus.txt --names z --layers 3-5 -o acts"
+    epilog="Example: interp record gpt2 --file corpus.txt --activations z --layers 3-5 -o acts"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option(
-    "--prompt-file",
+    "--file",
+    "prompt_file",
     type=click.Path(path_type=Path),
     required=True,
     metavar="FILE",
@@ -37,7 +37,8 @@ GROUP = "Results"
     help="Folder for the shards and their index. The same command continues what is there.",
 )
 @click.option(
-    "--names",
+    "--activations",
+    "names",
     default="z",
     show_default=True,
     metavar="NAME,...",
@@ -100,7 +101,7 @@ def record(
 
     chosen_layers, chosen_heads = _numbers("--layers", layers), _numbers("--heads", heads)
     if not prompt_file.is_file():
-        raise OptionError(f"--prompt-file {prompt_file}: there is no such file")
+        raise OptionError(f"--file {prompt_file}: there is no such file")
     voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     from interp.model.recorded.recording import record_activations

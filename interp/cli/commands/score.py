@@ -69,18 +69,20 @@ GROUP = "Measure"
     help="Name of a model in the results, in place of its folder's; one for each MODEL, in order.",
 )
 @click.option(
-    "--prompt-file",
-    type=PromptFile("--prompt-file"),
+    "--file",
+    "prompt_file",
+    type=PromptFile("--file"),
     metavar="FILE",
     help='File of prompts, one per line, or .jsonl with {"prompt": ..., "cluster": ...} per line '
-    "(errors are over clusters); with --context, the beginning of the file is one prompt.",
+    "(errors are over clusters); with --max-length, the beginning of the file is one prompt.",
 )
 @picture_options
 @click.option(
-    "--context",
+    "--max-length",
+    "context",
     type=click.IntRange(2),
     metavar="N",
-    help="Number of tokens: the first N of --prompt-file, or up to N per random prompt.",
+    help="Number of tokens: the first N of --file, or up to N per random prompt.",
 )
 @click.option(
     "--null",
@@ -221,7 +223,7 @@ def score(
 
     MODEL is a folder, a hub id, bundled:, planted: or variant:NAME; without it, all bundled models
     that read text.
-    Prompts are random tokens repeated twice unless --prompt-file, --image or --audio is given. What
+    Prompts are random tokens repeated twice unless --file, --image or --audio is given. What
     was found and what was not is printed in at most ten lines per model: the roles of heads, with
     intervals and nulls.
     A model that fails is reported and skipped; plain files among the arguments are ignored, so that
@@ -235,7 +237,7 @@ def score(
     given = (options.pop(name) for name in ("images", "audio", "text"))
     options["pictures"] = PicturePrompts.asked(*given)
     if options["pictures"] and (options["prompt_file"] or options["context"]):
-        raise OptionError("--image and --audio exclude --prompt-file and --context")
+        raise OptionError("--image and --audio exclude --file and --max-length")
     loading: Loading = options.pop("loading")
     if not sources:
         from interp import bundled
@@ -277,4 +279,4 @@ def _bundled_note(texts: list[str], images: list[str]) -> str:
     if not images:
         return said
     others = " and ".join(f"bundled:{name}" for name in images)
-    return f"{said}; {others} read images: interp vision bundled:{images[0]}"
+    return f"{said}; {others} read images: interp study vision bundled:{images[0]}"

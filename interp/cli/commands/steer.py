@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import model_folder
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,23 +23,30 @@ GROUP = "Change"
 
 
 @click.command(epilog="Example: interp steer bundled:induction --heads L1H0,L1H1 -o results")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", help="Heads that are steered together.")
 @click.option(
-    "--task", default="repeats", show_default=True, metavar="NAME|FILE",
+    "--task",
+    default="repeats",
+    show_default=True,
+    metavar="NAME|FILE",
     help="The task: 'repeats' (loss on the second copy of random tokens), a contrast task of "
-    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp ablate`.",
-)  # fmt: skip
+    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp importance ablate`.",
+)
 @click.option(
-    "--how", default="scale", show_default=True, type=click.Choice(["scale", "add"]),
+    "--how",
+    default="scale",
+    show_default=True,
+    type=click.Choice(["scale", "add"]),
     help="Multiply the heads' output by each factor, or add the factor times its mean difference "
     "between the task's prompts and its corrupted prompts.",
-)  # fmt: skip
+)
 @click.option(
-    "--factors", metavar="X,...",
+    "--factors",
+    metavar="X,...",
     help="The factors; by default -2,-1,0,0.5,1,1.5,2,3. With `scale`, 1 is the model itself; "
     "with `add`, 0 is.",
-)  # fmt: skip
+)
 @click.option("-n", "n", type=click.IntRange(4), default=32, show_default=True, metavar="N",
               help="Number of prompts of the task.")  # fmt: skip
 @click.option("--random", "n_random", default=4, show_default=True, type=click.IntRange(0),

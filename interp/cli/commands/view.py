@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.value_types import PromptFile
 from interp.cli.written import page_file
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError, PromptError
 from interp.core.text_file import read_text
 
@@ -29,16 +28,18 @@ GROUP = "Look"
 @click.command(
     epilog="Example: interp view gpt2 --text 'The keys are on the table' --heads L5H1 -o view.html"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.option("--text", help="Text to show attention over.")
+@model_argument
 @click.option(
-    "--text-b",
+    "--text",
+    "texts",
+    multiple=True,
     metavar="TEXT",
-    help="A second sentence, to show attention within and between the two; for an "
-    "encoder-decoder, the decoder input.",
+    help="Text to show attention over. Given twice: two sentences, with the attention within and "
+    "between them; for an encoder-decoder, its input and that of the decoder.",
 )
 @click.option(
-    "--prompt-file",
+    "--file",
+    "prompt_file",
     type=PromptFile(),
     metavar="FILE",
     help="File whose text is used in place of --text.",
@@ -51,7 +52,8 @@ GROUP = "Look"
     "text; needs pillow.",
 )
 @click.option(
-    "--context",
+    "--max-length",
+    "context",
     type=click.IntRange(1),
     metavar="N",
     help="Use only the first N tokens; an error if there are fewer.",
@@ -107,8 +109,7 @@ GROUP = "Look"
 @loading_options
 def view(
     source: str,
-    text: str | None,
-    text_b: str | None,
+    texts: tuple[str, ...],
     prompt_file: Path | None,
     image: Path | None,
     context: int | None,
@@ -132,6 +133,9 @@ def view(
     from interp.core.head import Head
 
     out = page_file(out, "view.html")
+    if len(texts) > 2:
+        raise OptionError(f"give --text once, or twice for a pair; {len(texts)} given")
+    text, text_b = (*texts, None, None)[:2]
     named = [Head.parse(name) for name in split_names(heads)] if heads else []
     in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
     given = _text(text, prompt_file) if image is None else None
@@ -139,14 +143,14 @@ def view(
         _require_alone(text_b, prompt_file, context, any(in_blocks.values()))
     for option, is_given in in_blocks.items():
         if is_given and (show == "tokens" or text_b is not None):
-            other = "--text-b" if text_b is not None else "--show tokens"
+            other = "a second --text" if text_b is not None else "--show tokens"
             raise OptionError(
                 f"{option} applies to a block map; it cannot be combined with {other}"
             )
     if text_b is not None and (show == "blocks" or context is not None):
-        other = "--show blocks" if show == "blocks" else "--context"
+        other = "--show blocks" if show == "blocks" else "--max-length"
         raise OptionError(
-            f"--text-b cannot be combined with {other}; give one long text, or a short pair"
+            f"a second --text cannot be combined with {other}; give one long text, or a short pair"
         )
     voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
@@ -185,7 +189,7 @@ def _require_alone(
     in_blocks: bool,
 ) -> None:
     """Raise OptionError for options that apply to a text but not to an image."""
-    given = {"--text-b": text_b, "--prompt-file": prompt_file, "--context": context}
+    given = {"a second --text": text_b, "--file": prompt_file, "--max-length": context}
     wrong = [name for name, value in given.items() if value is not None]
     if in_blocks:
         wrong.append("--block and --tile")
@@ -201,7 +205,7 @@ def _text(text: str | None, prompt_file: Path | None) -> str:
         PromptError: the text is empty, or the file cannot be read.
     """
     if (text is None) == (prompt_file is None):
-        raise OptionError("give exactly one of --text, --prompt-file and --image")
+        raise OptionError("give exactly one of --text, --file and --image")
     if prompt_file is not None:
         text = read_text(prompt_file)
     if not text or not text.strip():
@@ -230,7 +234,7 @@ def _of_one(
     ids = Prompts.of(text, model).ids[0]
     if context is not None:
         if len(ids) < context:
-            raise PromptError(f"the text has {len(ids)} tokens, fewer than --context {context}")
+            raise PromptError(f"the text has {len(ids)} tokens, fewer than --max-length {context}")
         ids = ids[:context]
     blocks = show == "blocks" or needs_blocks or (show == "auto" and len(ids) > LONG)
     if not blocks:

@@ -13,7 +13,7 @@ from interp.core.prompts import Prompts
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-_TEXTS = "give texts (prompts=[...], --prompt-file FILE), which each model reads by its tokenizer"
+_TEXTS = "give texts (prompts=[...], --file FILE), which each model reads by its tokenizer"
 
 
 @dataclass

@@ -6,7 +6,7 @@
     chains.receiver_heads(model, [chain]).top(20)     # heads that attend to few sentences
     chains.thought_anchors(model, [chain])            # attention, suppression and resampling
 
-The command is `interp anchors`. Importing this package does not load torch.
+The command is `interp texts anchors`. Importing this package does not load torch.
 """
 
 import lazy_loader

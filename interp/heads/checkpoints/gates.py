@@ -46,7 +46,7 @@ def emergence_of_gates(gates: Mapping[int, LearnedGates]) -> Emergence:
     about = {
         "model": first.provenance.get("model_id"), "checkpoints": made, "method": first.method,
         "task": first.provenance.get("task"), "prompts_hash": first.provenance.get("prompts_hash"),
-        "values": "one per restart", "versions": versions(), "made_by": "interp gates",
+        "values": "one per restart", "versions": versions(), "made_by": "interp importance gates",
     }  # fmt: skip
     return curves_of(steps, found, about)
 

@@ -6,7 +6,7 @@
     judged = context.judge_sources(model, chains.linked_chains(model, chains=12))
     context.answer_sources(model, document, judged=judged).top(3)
 
-The command is `interp sources`. Importing this package does not load torch.
+The command is `interp texts sources`. Importing this package does not load torch.
 """
 
 import lazy_loader

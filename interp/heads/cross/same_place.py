@@ -11,7 +11,7 @@ def same_place(query, key):
     source, both counted from 0.
 
     Not for: sources with tokens in front of their words, or translations in another order: use
-    gold alignments (`interp align`).
+    gold alignments (`interp study align`).
 
     >>> picture(same_place, "a b c")
       a b c

@@ -6,7 +6,7 @@
     graph.centrality(), graph.motifs(), graph.to_networkx()
     graphs.graph_of(pattern, names).against(adjacency)
 
-The command is `interp attention-graph`. Importing this package does not load torch.
+The command is `interp texts graph`. Importing this package does not load torch.
 """
 
 import lazy_loader

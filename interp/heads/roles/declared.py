@@ -105,7 +105,7 @@ ROLES: tuple[Role, ...] = (
         slot=7,
         note="Or the best head for a dependency relation of a treebank, if it beats the best fixed "
         "distance by at least 10 percentage points on sentences that did not choose it, with p < "
-        "0.05, corrected over the relations. Needs the results of `interp trees`.",
+        "0.05, corrected over the relations. Needs the results of `interp study trees`.",
     ),
     Role(
         "refusal",

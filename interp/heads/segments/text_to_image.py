@@ -12,7 +12,7 @@ def text_to_image(query, key, segments):
     whose images have other numbers of tokens have another share.
 
     Not for: showing that a head uses the image: it can attend there and write nothing that is read.
-    `interp pictures MODEL -m grounding` ablates.
+    `interp study pictures MODEL -m grounding` ablates.
 
     >>> picture(text_to_image, "special image image a b")
       special image image a b

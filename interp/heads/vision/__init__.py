@@ -7,7 +7,7 @@
     vision.image_direct_effects("bundled:shapes", images, images.labels)
     vision.map_agreement("bundled:shapes", images, images.masks)
 
-The command is `interp vision`. Importing this package does not load torch.
+The command is `interp study vision`. Importing this package does not load torch.
 """
 
 import lazy_loader

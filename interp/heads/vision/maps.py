@@ -104,7 +104,7 @@ def image_maps(
     "class_attention" is the attention of the class token, averaged over heads and layers (of all
     queries in a model without one): the importance of tokens as an ensemble over layers. "pooling"
     is the attention of SigLIP's learned query, averaged over its heads. A head such as L2H1 gives
-    its own attention. Every attribution method of `interp methods` that needs
+    its own attention. Every attribution method of `interp list methods` that needs
     patterns or their gradients can be named, such as rollout and chefer; their scores of class
     token and registers are not drawn.
 

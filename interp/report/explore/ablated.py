@@ -34,7 +34,7 @@ TOP = 10  # tokens of either run
 LOGITS = 1 << 29  # bytes of the logits of one run
 _PER_POSITION = (
     "mean-position averages over prompts at each position, so it changes nothing for one prompt; "
-    "use mean-batch or mean-dataset, or `interp ablate` with several prompts"
+    "use mean-batch or mean-dataset, or `interp importance ablate` with several prompts"
 )
 
 

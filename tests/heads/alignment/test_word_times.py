@@ -238,7 +238,7 @@ def test_gold_words_may_be_left_out() -> None:
 
 def test_the_command(spoken, run, errors, tmp_path) -> None:
     listed, out = spoken / "recordings.jsonl", tmp_path / "out"
-    done = run("speech", spoken, listed, "--choose", 1, "--save", out, "-q")
+    done = run("study", "speech", spoken, "--file", listed, "--choose", 1, "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert "in seconds, 3 judged recordings" in done.stdout
     assert "chosen heads together: L1H2" in done.stdout
@@ -251,11 +251,21 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
     page = (folder / "word_times.html").read_text(encoding="utf-8")
     assert page.count("spectrogram") >= 1
     assert "attention of cross.L1H2" in page
-    done = run("speech", spoken, "--audio", spoken / "0.wav", "--text", "one <b> three",
-               "--heads", "L1H2,L1H0", "-q")  # fmt: skip
+    done = run(
+        "study",
+        "speech",
+        spoken,
+        "--audio",
+        spoken / "0.wav",
+        "--text",
+        "one <b> three",
+        "--heads",
+        "L1H2,L1H0",
+        "-q",
+    )
     assert done.exit_code == 0, done.output
     assert "by L1H2, L1H0; error: jackknife over the heads" in done.stdout
-    done = run("speech", spoken, listed, "-m", "decoder-lens", "-o", out, "-q")
+    done = run("study", "speech", spoken, "--file", listed, "-m", "decoder-lens", "-o", out, "-q")
     assert done.exit_code == 0, done.output
     assert len(DecoderLens.load(folder / "decoder_lens.json")) == 3
     for args, message in (
@@ -265,6 +275,6 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
         ((spoken, listed, "--heads", "x"), "'x'"),
         (("bundled:reorder", listed), "reads no sound"),
     ):
-        code, told = errors("speech", *args)
+        code, told = errors("study", "speech", *args)
         assert code in (1, 2)
         assert message in told[0], told

@@ -182,7 +182,7 @@ def test_the_conclusion_is_the_same_everywhere(bundled_induction, tmp_path) -> N
     again = confirmation_of(json.loads(found.to_json()))
     assert again.equals(found)
     assert verify_text(found).splitlines()[-1].strip() == sentence
-    page = check_page(found.wide(), [dict(found.provenance)], "interp verify")
+    page = check_page(found.wide(), [dict(found.provenance)], "interp importance verify")
     assert html.unescape(page).count(sentence) == 1
     (part,) = check_parts(found)
     assert part.part["text"] == f"induction: {sentence}"

@@ -93,8 +93,16 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
 
 
 def test_the_command(run, made: Path) -> None:
-    given = ("vision", str(made / "clip"), "--images", str(made / "images"), "--texts",
-             str(made / "classes.txt"), "-q")  # fmt: skip
+    given = (
+        "study",
+        "vision",
+        str(made / "clip"),
+        "--images",
+        str(made / "images"),
+        "--texts",
+        str(made / "classes.txt"),
+        "-q",
+    )
     bank, cues = ("--bank", str(made / "words.txt")), ("--cues", str(made / "cues.csv"))
     text = run(*given, *bank, "--only", "texts").stdout
     assert re.search(rf"explained_variance +L1H1 +1\.000 .*{PLANTED}, then", text)
@@ -170,7 +178,7 @@ def test_what_does_not_fit(clip: interp.Model, made: Path, tmp_path: Path, error
         vision.read_images(clip, made / "images", texts=["a red dog", "a red cat", "green"])
     with pytest.raises(PromptError, match="has no tokenizer"):
         vision.text_embeddings(interp.load(clip.module), CLASSES)
-    given = ("vision", str(made / "clip"), "--images", str(made / "images"), "-q")
+    given = ("study", "vision", str(made / "clip"), "--images", str(made / "images"), "-q")
     code, [line] = errors(*given, "--only", "direct")
     assert code
     assert "--only direct needs --texts" in line

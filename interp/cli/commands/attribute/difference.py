@@ -1,4 +1,4 @@
-"""Command `interp difference`: tokens behind the difference of two models or two prompts."""
+"""Command `interp attribute difference`: tokens behind the difference of two models or two prompts."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
-from interp.cli.shared_options import model_option, result_option
-from interp.cli.value_types import PromptFile
+from interp.cli.shared_options import model_argument, result_option, texts_option
 
 if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
 
 
-@click.command(epilog="Example: interp difference texts.txt --model gpt2 --other tuned --by token")
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@click.command(
+    epilog="Example: interp attribute difference gpt2 --file texts.txt --other tuned --per token"
+)
+@model_argument
+@texts_option
 @click.option("--other", type=MODEL_NAME, metavar="MODEL",
     help="Second model; without it each line of FILE holds two prompts, separated by a "
     "tab.")  # fmt: skip
 @click.option("-m", "--method", default="integrated_gradients", show_default=True,
     type=ATTRIBUTION_NAMES, metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`.")  # fmt: skip
+    help="A method of `interp list methods`.")  # fmt: skip
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`.")  # fmt: skip
-@click.option("--by", default="token", show_default=True, type=click.Choice(["token", "position"]),
+@click.option("--per", "by", default="token", show_default=True,
+    type=click.Choice(["token", "position"]),
     help="A row per token, or per position of prompts of one length.")  # fmt: skip
 @click.option("--position", default=-1, show_default=True, type=int,
     help="Output position of the target; negative counts from the end.")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp flow`: attention rollout and attention flow of chosen outputs."""
+"""Command `interp attribute flow`: attention rollout and attention flow of chosen outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interp.cli.coloured import (
 )
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import model_option
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
 from interp.core.errors import OptionError
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from interp.attribution.target import Target
 
 
-@click.command(epilog="Example: interp flow 'The keys are on the' --model gpt2 --output mean")
-@click.argument("text", required=False)
-@model_option()
+@click.command(
+    epilog="Example: interp attribute flow gpt2 --text 'The keys are on the' --output mean"
+)
+@model_argument
+@text_option
 @click.option(
     "--file",
     type=PromptFile(),
     metavar="FILE",
-    help="File with one text per line, in place of TEXT.",
+    help="File with one text per line, in place of --text.",
 )
 @click.option(
     "--output",
@@ -75,15 +77,13 @@ def flow(
     start_layer: int,
     backend: str,
     stack: str,
-    html: Path | None,
-    json_file: Path | None,
-    csv: Path | None,
+    out: dict[str, Path],
     top: int,
     quiet: bool,
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Compute attention rollout and attention flow from outputs of MODEL to the tokens of TEXT.
+    """Compute attention rollout and attention flow from outputs of MODEL to the tokens of a text.
 
     Both use attention alone: they show possible paths of information, not effects on the output.
     The share of saturated flows is the part of the flow that only reflects the attention of the
@@ -113,7 +113,7 @@ def flow(
     if warning:
         voice.note(warning)
     title = f"{model.name}: rollout and attention flow"
-    write_attributions(found, html=html, json_file=json_file, csv=csv, title=title, warning=warning)
+    write_attributions(found, out, title=title, warning=warning)
 
 
 def _position(text: str) -> int | None:

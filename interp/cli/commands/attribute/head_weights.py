@@ -1,4 +1,4 @@
-"""Command `interp head-weights`: heads whose attention predicts the effect of removing tokens."""
+"""Command `interp attribute head-weights`: heads whose attention predicts the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import RESULT_FILE, model_option
-from interp.cli.value_types import PromptFile
+from interp.cli.shared_options import RESULT_FILE, model_argument, texts_option
 
 
 @click.command(
     "head-weights",
-    epilog="Example: interp head-weights texts.txt --model gpt2 -o weights.json",
+    epilog="Example: interp attribute head-weights gpt2 --file texts.txt -o weights.json",
 )
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@model_argument
+@texts_option
 @click.option("-t", "--target", metavar="TARGET",
-    help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
+    help="Number to explain, as for `interp evaluate faithfulness`.")  # fmt: skip
 @click.option("--ablations", default=32, show_default=True, type=click.IntRange(4),
     help="Random sets of spans that are removed from each text.")  # fmt: skip
 @click.option("--span", default=1, show_default=True, type=click.IntRange(1),

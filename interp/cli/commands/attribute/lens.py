@@ -1,4 +1,4 @@
-"""Command `interp lens`: what layers predict, through the logit lens or a tuned lens."""
+"""Command `interp attribute lens`: what layers predict, through the logit lens or a tuned lens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.shared_options import model_option, result_option
+from interp.cli.shared_options import model_argument, result_option, text_option
 from interp.cli.value_types import PromptFile
 
 if TYPE_CHECKING:
@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from interp.lens.logit import LogitLens
 
 
-@click.command(epilog="Example: interp lens 'The keys are on the' --model gpt2 --tune texts.txt")
-@click.argument("text", required=False)
-@model_option()
+@click.command(
+    epilog="Example: interp attribute lens gpt2 --text 'The keys are on the' --tune texts.txt"
+)
+@model_argument
+@text_option
 @click.option("-t", "--target", metavar="WORD|OTHER",
     help="Token whose rank is printed at every depth; with --direct the logit that is split, minus "
     "that of OTHER.")  # fmt: skip
 @click.option("--tune", type=PromptFile(), metavar="FILE",
     help="Train a tuned lens on the texts of FILE (one per line), print its error on held-out "
-    "texts, and read TEXT through it.")  # fmt: skip
+    "texts, and read the text through it.")  # fmt: skip
 @click.option("--direct", type=PromptFile(), metavar="FILE",
     help="Split the logit of the target over heads, MLPs and the embedding, as means over the "
     "texts of FILE; a line may give its own target after a tab.")  # fmt: skip
@@ -52,19 +54,19 @@ def lens(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Print what every layer of MODEL predicts after TEXT.
+    """Print what every layer of MODEL predicts after a text.
 
     The logit lens applies the final norm and the unembedding to the residual stream after every
     layer. --tune adds a trained affine map per layer; its error is the KL divergence from the
     model's own distribution on held-out texts. --direct splits a logit into what heads, MLPs and
     the embedding add to it, with intervals and the same for random tokens. For the encoder of a
-    model that translates or writes from sound, see DecoderLens: `interp align` and `interp speech`
+    model that translates or writes from sound, see DecoderLens: `interp study align` and `interp study speech`
     with -m decoder-lens.
     """
     from interp.core.errors import OptionError
 
     if text is None and tune is None and direct is None:
-        raise OptionError("give a TEXT, or --tune FILE, or --direct FILE")
+        raise OptionError("give --text, or --tune FILE, or --direct FILE")
     model = loaded(source, loading, imports)
     tuned = found = None
     if tune is not None:

@@ -16,7 +16,7 @@ from interp.cli.coloured import (
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.progress import Voice
-from interp.cli.shared_options import model_option
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
 from interp.core.errors import InterpError
@@ -25,15 +25,15 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
 
 
 @click.command(
-    epilog="Example: interp attribute 'The keys are on the' --model gpt2 -m occlusion --html a.html"
+    epilog="Example: interp attribute gpt2 --text 'The keys are on the' -m occlusion -o a.html"
 )
-@click.argument("text", required=False)
-@model_option()
+@model_argument
+@text_option
 @click.option(
     "--file",
     type=PromptFile(),
     metavar="FILE",
-    help="File with one text per line, in place of TEXT.",
+    help="File with one text per line, in place of --text.",
 )
 @click.option(
     "-m",
@@ -42,7 +42,7 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     type=ATTRIBUTION_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp methods`, several separated by commas, or a .py file that declares "
+    help="A method of `interp list methods`, several separated by commas, or a .py file that declares "
     "one. Repeatable; "
     f"{' and '.join(DEFAULT)} by default.",
 )
@@ -69,19 +69,17 @@ def output(
     methods: tuple[str, ...],
     target: str | None,
     position: int,
-    html: Path | None,
-    json_file: Path | None,
-    csv: Path | None,
+    out: dict[str, Path],
     top: int,
     quiet: bool,
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Attribute an output of MODEL to the tokens of TEXT.
+    """Attribute an output of MODEL to the tokens of a text.
 
     Scores in the target's unit are parts of it: a positive score means that the token increases the
     target. The difference of their sum from the target is printed, and flagged as incomplete if it
-    exceeds a tenth of the target. Compare methods with `interp faithfulness`.
+    exceeds a tenth of the target. Compare methods with `interp evaluate faithfulness`.
     """
     texts = asked_texts(text, file)
 
@@ -119,8 +117,6 @@ def output(
         voice.note(warning)
     if found:
         title = f"{model.name}: attribution of the output"
-        write_attributions(
-            found, html=html, json_file=json_file, csv=csv, title=title, warning=warning
-        )
+        write_attributions(found, out, title=title, warning=warning)
     if failed:
         click.get_current_context().exit(1)

@@ -1,4 +1,4 @@
-"""Command `interp similarity`: the cosine of two sentences, split over pairs of tokens."""
+"""Command `interp attribute similarity`: the cosine of two sentences, split over pairs of tokens."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.shared_options import model_option, result_option
+from interp.cli.shared_options import model_argument, result_option
+from interp.core.errors import OptionError
 
 
 @click.command(
-    epilog="Example: interp similarity 'A cat sleeps.' 'The kitten naps.' --model MODEL -o pair.csv"
+    epilog="Example: interp attribute similarity MODEL --text 'A cat sleeps.' --text 'The kitten naps.' -o pair.csv"
 )
-@click.argument("first")
-@click.argument("second")
-@model_option("Sentence encoder")
-@click.option("--steps", default=20, show_default=True, type=click.IntRange(1),
-    help="Steps of the integral; more make the residual smaller.")  # fmt: skip
+@model_argument
+@click.option(
+    "--text",
+    "texts",
+    multiple=True,
+    required=True,
+    metavar="TEXT",
+    help="A sentence; give the option twice.",
+)
+@click.option(
+    "--steps",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Steps of the integral; more make the residual smaller.",
+)
 @click.option("--baseline", default="auto", show_default=True, metavar="auto|pad|mask|mean|zero",
     help="Reference that replaces the words of each sentence.")  # fmt: skip
 @click.option("--pool", default="mean", show_default=True, type=click.Choice(["mean", "first"]),
@@ -30,9 +42,8 @@ from interp.cli.shared_options import model_option, result_option
 @result_option()
 @loading_options
 def similarity(
-    first: str,
-    second: str,
     source: str,
+    texts: tuple[str, ...],
     steps: int,
     baseline: str,
     pool: str,
@@ -42,18 +53,19 @@ def similarity(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Split the cosine of the sentences FIRST and SECOND over pairs of their tokens.
+    """Split the cosine of two sentences over pairs of their tokens.
 
     Integrated Jacobians: the parts sum to the cosine, minus what the references contribute, which
     is printed. A residual far from 0 means that the integral needs more steps.
     """
+    if len(texts) != 2:
+        raise OptionError(f"give --text twice, once for each sentence; {len(texts)} given")
     from interp.attribution.similarity_matrix import similarity_matrix
 
     model = loaded(source, loading, imports)
     found = similarity_matrix(
         model,
-        first,
-        second,
+        *texts,
         steps=steps,
         baseline=baseline,
         pool=pool,  # type: ignore[arg-type]

@@ -1,17 +1,19 @@
-"""Command `interp tokens`: measures of token importance, and how faithful each is."""
+"""Command `interp attribute tokens`: measures of token importance, and how faithful each is."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.coloured import files_option
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.progress import Voice
-from interp.cli.shared_options import RESULT_FILE, model_option
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.value_types import PromptFile
 
 if TYPE_CHECKING:
@@ -23,23 +25,24 @@ LEVEL = 0.05
 
 
 @click.command(
-    epilog="Example: interp tokens 'The keys are on the' --model gpt2 --file texts.txt --choose 8"
+    epilog="Example: interp attribute tokens gpt2 --text 'The keys are on the' --file texts.txt --choose 8"
 )
-@click.argument("text", required=False)
-@model_option()
+@model_argument
+@text_option
 @click.option(
     "--file",
     type=PromptFile(),
     metavar="FILE",
-    help="File with one text per line, on which the measures are judged; without TEXT its first "
+    help="File with one text per line, on which the measures are judged; without --text its first "
     "judged text is shown.",
 )
 @click.option(
     "-m",
-    "--methods",
+    "--method",
+    "methods",
     type=ATTRIBUTION_NAMES,
     metavar="A,B:OPTION=VALUE,...",
-    help="Methods of `interp methods`, or the group token_importance; by default this group and "
+    help="Methods of `interp list methods`, or the group token_importance; by default this group and "
     "four more measures of attention.",
 )
 @click.option(
@@ -66,10 +69,7 @@ LEVEL = 0.05
 )
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(1),
     help="Inputs per forward pass.")  # fmt: skip
-@click.option(
-    "--json", "json_file", type=RESULT_FILE, metavar="FILE", help="Write JSON to this file."
-)
-@click.option("--csv", type=RESULT_FILE, metavar="FILE", help="Write the table of tokens as CSV.")
+@files_option((".json", ".csv"))
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def tokens(
@@ -81,13 +81,12 @@ def tokens(
     how: str,
     choose: int,
     batch_size: int,
-    json_file: Path | None,
-    csv: Path | None,
+    out: dict[str, Path],
     quiet: bool,
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Rank the tokens of TEXT by published measures of importance, and judge the measures.
+    """Rank the tokens of a text by published measures of importance, and judge the measures.
 
     Faithfulness is the rank correlation of a measure's scores with the change of the output when
     each token is hidden, over the texts of FILE: mean, 95 % interval, and p against random scores
@@ -96,9 +95,9 @@ def tokens(
     from interp.core.errors import OptionError
 
     if text is None and file is None:
-        raise OptionError("give a TEXT, or --file with one text per line, or both")
+        raise OptionError("give --text, or --file with one text per line, or both")
     if text is not None and not text.strip():
-        raise OptionError("TEXT is empty; give at least one word")
+        raise OptionError("the text is empty; give at least one word")
     from interp.attribution.evaluation.importance import COMPARED, compare_importance, with_head
     from interp.attribution.evaluation.run import read_texts, resolve
     from interp.attribution.named import choose_methods
@@ -122,10 +121,10 @@ def tokens(
     if len(found.texts) < 2:
         voice.note("one text has no interval: give more texts with --file")
     if text is not None and text in found.texts:
-        voice.note("TEXT is among the texts on which the measures are judged")
+        voice.note("the text is among the texts on which the measures are judged")
     if head:
         voice.note(f"ditto: {head} was chosen on the first {choose} text(s), which are not judged")
-    write_tables(found, frame, json_file, csv)
+    write_tables(found, frame, out)
     for method, at, error in found.failures:
         voice.error(f"text {at + 1}, {method}: {error}")
     if found.failures:
@@ -210,17 +209,15 @@ def ranks_text(frame: pd.DataFrame, text: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def write_tables(
-    found: Faithfulness, frame: pd.DataFrame, json_file: Path | None, csv: Path | None
-) -> None:
+def write_tables(found: Faithfulness, frame: pd.DataFrame, out: Mapping[str, Path]) -> None:
     """Write the requested files, each atomically."""
     import json
 
     from interp.core.files import write_atomically
 
-    if csv is not None:
+    if csv := out.get(".csv"):
         write_atomically(csv, frame.to_csv(index=False).encode())
-    if json_file is not None:
+    if json_file := out.get(".json"):
         rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
         whole = {"tokens": rows, "against_random": found.against_random(), **found.to_dict()}
         write_atomically(json_file, (json.dumps(whole, indent=1, default=str) + "\n").encode())

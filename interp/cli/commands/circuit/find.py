@@ -13,12 +13,12 @@ from interp.cli.circuit_evaluation import DEFAULT, evaluated, with_set
 from interp.cli.circuit_files import require_task_files, step_folder, stored_circuit
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import CIRCUIT_METHOD_NAME, MODEL_NAME
+from interp.cli.name_types import CIRCUIT_METHOD_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
+from interp.cli.shared_options import models_argument
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import own_folder
-from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 from interp.core.protocols import Progress
 
@@ -54,22 +54,16 @@ def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 
 
-@click.command(epilog="Example: interp circuit induction bundled:induction -o out")
-@click.argument("task", metavar="TASK")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@click.command(epilog="Example: interp circuit bundled:induction --task induction -o out")
+@models_argument
+@click.option("--task", default="induction", show_default=True, metavar="NAME|FILE",
+    help="The task: a name of --list, or a .jsonl or .py file.")  # fmt: skip
 @click.option(
     "--method", default=DEFAULT, show_default=True, type=CIRCUIT_METHOD_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
     help="Method that finds the circuit: one listed above, or a .py file that declares one.",
 )  # fmt: skip
-@click.option("--level", type=click.Choice(["head", "edge"]),
+@click.option("--units", "level", type=click.Choice(["head", "edge"]),
               help="Units of the circuit: nodes, or edges between them too.  [default: edge for "
                    "verified_edges, head for other methods]")  # fmt: skip
 @click.option("--faithful", default=0.8, show_default=True, metavar="SHARE", type=SHARE,
@@ -146,7 +140,7 @@ def find(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Find the circuit of each MODEL for a TASK, and evaluate it on held-out pairs.
+    """Find the circuit of each MODEL for a task, and evaluate it on held-out pairs.
 
     What is found is printed and written before it is evaluated; Ctrl-C keeps it.
 
@@ -155,7 +149,7 @@ def find(
     docstring; planted:NAME on the model planted:NAME, whose circuit is known;
     FILE.jsonl: user-supplied pairs, lines of {"prompt": ..., "corrupted": ...,
     "answer": ..., "wrong": ...}; FILE.toml: templates with slots, see
-    `interp pairs`; FILE.py: a function task(model) that returns a Task with
+    `interp circuit pairs`; FILE.py: a function task(model) that returns a Task with
     corrupted prompts and a metric, or a ContrastTask. Tasks with several
     templates hold some of them out: a circuit is found on some and evaluated
     on the others; for a file, on other pairs of the file.

@@ -1,4 +1,4 @@
-"""Command `interp graph`: attribution graph of one prompt."""
+"""Command `interp circuit graph`: attribution graph of one prompt."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.traced_prompts import aligned_table, traced_prompts
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.wrong_models import checked_source
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 
 
-@click.command(epilog="Example: interp graph MODEL 'Once upon a time there was a' -o results")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("text", required=False)
+@click.command(
+    epilog="Example: interp circuit graph MODEL --text 'Once upon a time there was a' -o results"
+)
+@model_argument
+@text_option
 @click.option("-t", "--target", "targets", multiple=True, metavar="TOKEN",
               help="Token whose logit is a node; repeatable. By default the most probable tokens "
                    "up to 95 % of the probability, at most 10.")  # fmt: skip
@@ -31,7 +32,7 @@ SHARE = click.FloatRange(0, 1, min_open=True)
               type=click.Choice(["gradient", "identity"]),
               help="Linear form of MLPs: the gradient, or the ratio of each activation to its "
                    "input.")  # fmt: skip
-@click.option("--by", default="head", show_default=True,
+@click.option("--per", "by", default="head", show_default=True,
               type=click.Choice(["head", "layer", "token", "edge"]),
               help="Groups between which edges are printed; edge for single edges.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1),
@@ -47,7 +48,7 @@ def graph(
     by: str, top: int, seed: int, out: Path | None, quiet: bool, loading: Loading,
     imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Compute the direct effects between tokens, heads, MLPs and logits of MODEL on TEXT.
+    """Compute the direct effects between tokens, heads, MLPs and logits of MODEL on a text.
 
     Attention patterns, norms and the derivatives of MLPs are held at their values in the run.
     """

@@ -1,4 +1,4 @@
-"""Command `interp loadings`: what the output of a head is made of."""
+"""Command `interp circuit loadings`: what the output of a head is made of."""
 
 from __future__ import annotations
 
@@ -7,25 +7,34 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
 from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 
 
-@click.command(epilog="Example: interp loadings MODEL L3H1 'When Mary and John went' -t ' Mary'")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("heads", metavar="HEADS", type=HEADS)
-@click.argument("text", required=False)
-@click.option("--file", type=PromptFile(), metavar="FILE",
-              help="File with one text per line, all of one length in tokens.")  # fmt: skip
-@click.option("-t", "--target", metavar="TOKEN",
-              help="Token whose logit is explained; by default the top prediction.")  # fmt: skip
+@click.command(
+    epilog="Example: interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John went' -t ' Mary'"
+)
+@model_argument
+@click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
+@text_option
+@click.option(
+    "--file",
+    type=PromptFile(),
+    metavar="FILE",
+    help="File with one text per line, all of one length in tokens.",
+)
+@click.option(
+    "-t",
+    "--target",
+    metavar="TOKEN",
+    help="Token whose logit is explained; by default the top prediction.",
+)
 @click.option("--contrast", metavar="TOKEN",
               help="Token whose logit is subtracted; by default the mean of all.")  # fmt: skip
 @click.option("--position", default=-1, show_default=True, help="Position of the output.")
-@click.option("--by", type=click.Choice(["writer", "source"]),
+@click.option("--per", "by", type=click.Choice(["writer", "source"]),
               help="Sum over source positions, or over writers.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1),
               help="Number of parts to print.")  # fmt: skip
@@ -39,7 +48,7 @@ def loadings(
     contrast: str | None, position: int, by: str | None, top: int, seed: int, out: Path | None,
     quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Split the direct effect of HEADS on a logit over source positions and upstream writers.
+    """Split the direct effect of heads on a logit over source positions and upstream writers.
 
     Attention patterns and norms are held at their values in the run; the parts sum to the effect.
     """

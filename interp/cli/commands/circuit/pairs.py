@@ -1,4 +1,4 @@
-"""Command `interp pairs`: contrast pairs from templates or a model's own completions."""
+"""Command `interp circuit pairs`: contrast pairs from templates or a model's own completions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
+from interp.cli.shared_options import file_option, model_argument
 from interp.core.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -21,12 +19,15 @@ FORMATS = (".jsonl", ".csv", ".parquet", ".json", ".toml", ".html")
 SHOWN = 6
 
 
-@click.command(epilog="Example: interp pairs gpt2 gave.toml -n 64 --keep preferred -o gave.jsonl")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("file", type=PromptFile("FILE"), metavar="FILE")
+@click.command(
+    epilog="Example: interp circuit pairs gpt2 --file gave.toml -n 64 --only preferred -o gave.jsonl"
+)
+@model_argument
+@file_option("File that describes the pairs.", required=True)
 @click.option("-n", default=64, show_default=True, type=click.IntRange(6), help="Number of pairs.")
 @click.option(
-    "--keep", default="all", show_default=True, type=click.Choice(["all", "preferred", "first"]),
+    "--only", "keep", default="all", show_default=True,
+    type=click.Choice(["all", "preferred", "first"]),
     help="Pairs to keep: all, those where the model prefers the answer to the wrong one, or those "
     "where the answer is also its most likely token.",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp path`: effects of nodes on a task through named routes."""
+"""Command `interp circuit path`: effects of nodes on a task through named routes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.wrong_models import checked_source
+from interp.cli.shared_options import model_argument
 
 
-@click.command(epilog="Example: interp path induction bundled:induction --route '*>1.0.k'")
-@click.argument("task", metavar="TASK")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@click.command(
+    epilog="Example: interp circuit path bundled:induction --task induction --route '*>1.0.k'"
+)
+@model_argument
+@click.option("--task", default="induction", show_default=True, metavar="NAME|FILE",
+    help="The task: a name of `interp circuit --list`, or a .jsonl or .py file.")  # fmt: skip
 @click.option(
     "--route", "routes", multiple=True, required=True, metavar="ROUTE",
     help="A route such as '2.1>4.3.q>logits': a node (2.1, mlp0, embed, or * for each), then the "
          "inputs that read it; + joins several. May be given several times; quote it, because of "
          "the shell.",
 )  # fmt: skip
-@click.option("--mlps", default="recompute", show_default=True,
+@click.option("--mlp", "mlps", default="recompute", show_default=True,
               type=click.Choice(["recompute", "freeze"]),
               help="MLPs between the ends of a hop are computed again, or keep their clean "
                    "outputs.")  # fmt: skip
@@ -47,7 +49,7 @@ def path(
     loading: Loading,
     imports: tuple[str, ...],
 ) -> None:
-    """Patch named routes of MODEL, and print what a TASK loses through each.
+    """Patch named routes of MODEL, and print what a task loses through each.
 
     At each hop of a route all other heads keep their clean outputs. Tasks are those of
     `interp circuit --list`, or a file of pairs.

@@ -1,4 +1,4 @@
-"""Command `interp qk-shares`: why a head attends, as shares of its score over upstream writers."""
+"""Command `interp circuit shares`: why a head attends, as shares of its score over upstream writers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.traced_prompts import aligned_table, saved_in, traced_prompts
 from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,12 +19,14 @@ if TYPE_CHECKING:
     from interp.circuits.why.shares import QKShares
 
 
-@click.command(epilog="Example: interp qk-shares bundled:induction L1H0 --at induction --check")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("heads", metavar="HEADS", type=HEADS)
-@click.argument("text", required=False)
+@click.command(
+    epilog="Example: interp circuit shares bundled:induction --heads L1H0 --at induction --check"
+)
+@model_argument
+@click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
+@text_option
 @click.option("--file", type=PromptFile(), metavar="FILE",
-              help="File with one text per line, in place of TEXT.")  # fmt: skip
+              help="File with one text per line, in place of --text.")  # fmt: skip
 @click.option(
     "--at", default="strongest", show_default=True, metavar="RULE",
     help="Positions: 'strongest' (each query's most attended key), a detector such as induction, "
@@ -51,7 +52,7 @@ def shares(
     check: bool, n: int, seed: int, out: Path | None, quiet: bool, loading: Loading,
     imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Split the attention scores of HEADS (such as L1H0,L1H1) over pairs of upstream writers.
+    """Split the attention scores of heads over pairs of upstream writers.
 
     A term is what one writer on the query side and one on the key side add to the score. `relative`
     is the term minus its mean over the visible keys: what is equal for all keys has no effect.

@@ -1,4 +1,4 @@
-"""Command `interp trace`: causal tracing of facts by noise and restored activations."""
+"""Command `interp circuit trace`: causal tracing of facts by noise and restored activations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import click
 
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.traced_prompts import aligned_table, saved_in
 from interp.cli.value_types import OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 
 if TYPE_CHECKING:
     from interp.circuits.causal_traces import CausalTraces
@@ -22,9 +21,11 @@ if TYPE_CHECKING:
 SITES = ("stream", "attention", "mlp")
 
 
-@click.command(epilog="Example: interp trace gpt2 facts.jsonl --site mlp --site attention")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("facts", metavar="[FACTS]", type=PromptFile(), required=False)
+@click.command(
+    epilog="Example: interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention"
+)
+@model_argument
+@click.option("--file", "facts", type=PromptFile(), metavar="FILE", help="File of facts.")
 @click.option("--site", "sites", multiple=True, type=click.Choice(SITES),
               help="What is restored: what enters a block, the outputs of its heads, or of its "
                    "MLP; may be given several times.  [default: all three]")  # fmt: skip
@@ -32,7 +33,8 @@ SITES = ("stream", "attention", "mlp")
               type=click.Choice(["subject", "relation"]),
               help="Tokens that noise is added to; the relation is all but the "
                    "subject.")  # fmt: skip
-@click.option("--by", default="role", show_default=True, type=click.Choice(["role", "position"]),
+@click.option("--per", "by", default="role", show_default=True,
+              type=click.Choice(["role", "position"]),
               help="Group positions by their place relative to the subject, or list them, for "
                    "prompts of one length.")  # fmt: skip
 @click.option("--window", type=click.IntRange(1), metavar="N",
@@ -58,9 +60,9 @@ def trace(
     window: int | None, sever: str | None, noise: float, samples: int, limit: int | None, seed: int,
     out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Trace where MODEL holds FACTS: add noise to their subjects, and restore one place at a time.
+    """Trace where MODEL holds facts: add noise to their subjects, and restore one place at a time.
 
-    FACTS is a file of lines {"prompt": "The Eiffel Tower is in", "subject": "Eiffel Tower"}, each
+    FILE has lines {"prompt": "The Eiffel Tower is in", "subject": "Eiffel Tower"}, each
     perhaps with an "answer", or a .json list of them; without it, capitals of countries. Facts
     whose answer the model does not predict are left out.
     """

@@ -1,4 +1,4 @@
-"""Command `interp emergence`: scores of every head over the checkpoints of a training run."""
+"""Command `interp compare checkpoints`: scores of every head over the checkpoints of a training run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence
 
 
-@click.command(epilog="Example: interp emergence bundled:induction -m induction -o results")
+@click.command(
+    epilog="Example: interp compare checkpoints bundled:induction -m induction -o results"
+)
 @click.argument("sources", nargs=-1, required=True, metavar="RUN...", type=MODEL_NAME)
 @click.option(
     "-m",

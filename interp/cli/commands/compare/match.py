@@ -1,4 +1,4 @@
-"""Command `interp match`: heads of one model matched with those of another."""
+"""Command `interp compare match`: heads of one model matched with those of another."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from interp.heads.between_models.matches import HeadMatches
 
 
-@click.command(epilog="Example: interp match seed-0 seed-1 --by patterns -o results")
+@click.command(epilog="Example: interp compare match seed-0 seed-1 --method patterns -o results")
 @click.argument("first", metavar="A", type=MODEL_NAME, callback=checked_source)
 @click.argument("second", metavar="B", type=MODEL_NAME, callback=checked_source)
 @click.option(
-    "--by",
+    "--method",
+    "by",
     default="patterns",
     show_default=True,
     type=click.Choice(["patterns", "ov", "qk"]),
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     help="Match heads of the same layer, or of all layers.",
 )
 @click.option(
-    "--null-splits",
+    "--random",
     "n_null",
     default=999,
     show_default=True,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     help="Number of random splits of the heads of both models; 0 for none.",
 )
 @click.option(
-    "--draws",
+    "--bootstraps",
     "n_boot",
     default=500,
     show_default=True,

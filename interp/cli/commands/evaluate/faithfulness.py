@@ -1,4 +1,4 @@
-"""Command `interp faithfulness`: agreement of attributions with the effect of removing tokens."""
+"""Command `interp evaluate faithfulness`: agreement of attributions with the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from interp.cli.context import COMMAND
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import methods_option, model_option
+from interp.cli.shared_options import methods_option, model_argument, texts_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.cli.written import kept_folder
 
@@ -24,10 +24,10 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
 
 @click.command(
-    epilog="Example: interp faithfulness texts.txt --model gpt2 -m attn_lrp,rollout -o results"
+    epilog="Example: interp evaluate faithfulness gpt2 --file texts.txt -m attn_lrp,rollout -o results"
 )
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@model_argument
+@texts_option
 @methods_option(
     DEFAULT,
     " Random scores, the norm of embeddings and the ranking by occlusion are always included.",

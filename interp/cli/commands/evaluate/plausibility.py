@@ -1,4 +1,4 @@
-"""Command `interp plausibility`: agreement of attributions with human rationales."""
+"""Command `interp evaluate plausibility`: agreement of attributions with human rationales."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import methods_option, model_option, result_option
-from interp.cli.value_types import PromptFile
+from interp.cli.shared_options import methods_option, model_argument, result_option, texts_option
 
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,occlusion:how=mean"
 TITLES = {
@@ -19,9 +18,11 @@ TITLES = {
 }
 
 
-@click.command(epilog="Example: interp plausibility movies/val.jsonl --model MODEL -t class:1")
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@click.command(
+    epilog="Example: interp evaluate plausibility MODEL --file movies/val.jsonl -t class:1"
+)
+@model_argument
+@texts_option
 @methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp attribute`; {label} stands for the annotated "
@@ -44,7 +45,7 @@ def plausibility(
     """Measure how well attributions agree with the rationales of FILE, in the layout of ERASER.
 
     FILE has one annotation per line; documents lie beside it, in the folder docs or in docs.jsonl.
-    Agreement with annotators is not faithfulness to the model: see `interp faithfulness`.
+    Agreement with annotators is not faithfulness to the model: see `interp evaluate faithfulness`.
     """
     from interp.attribution.evaluation.plausibility import plausibility as measure
     from interp.attribution.evaluation.rationales import read_rationales

@@ -1,4 +1,4 @@
-"""Command `interp sanity`: whether attributions depend on the weights, and their cost."""
+"""Command `interp evaluate sanity`: whether attributions depend on the weights, and their cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import methods_option, model_option
+from interp.cli.shared_options import methods_option, model_argument, texts_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 
 DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout,input_norm"
@@ -23,13 +23,13 @@ TITLES = {
 }
 
 
-@click.command(epilog="Example: interp sanity texts.txt --model gpt2 -m attn_lrp,rollout")
-@click.argument("file", type=PromptFile(), metavar="FILE")
-@model_option()
+@click.command(epilog="Example: interp evaluate sanity gpt2 --file texts.txt -m attn_lrp,rollout")
+@model_argument
+@texts_option
 @methods_option(DEFAULT)
 @click.option("-t", "--target", metavar="TARGET",
-    help="Number to explain, as for `interp faithfulness`.")  # fmt: skip
-@click.option("--labels", type=PromptFile(), metavar="FILE",
+    help="Number to explain, as for `interp evaluate faithfulness`.")  # fmt: skip
+@click.option("--classes", "labels", type=PromptFile(), metavar="FILE",
     help="File with the class of each text: also refit a read-out after the top tokens are "
     "removed (ROAR without training the model again).")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of all random draws.")

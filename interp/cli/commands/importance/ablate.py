@@ -1,4 +1,4 @@
-"""Command `interp ablate`: effect of ablating each head on a task."""
+"""Command `interp importance ablate`: effect of ablating each head on a task."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp ablate bundled:induction --kind mean-position -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
+@click.command(
+    epilog="Example: interp importance ablate bundled:induction --kind mean-position -o results"
 )
+@models_argument
 @click.option(
     "--all-but-one",
     is_flag=True,
@@ -47,7 +41,7 @@ def ablate(
     """Ablate each head of each MODEL and measure the exact effect on the task.
 
     The score is the change of the task when only this head is ablated, with its standard error over
-    prompts. It misses redundant heads; `interp shapley` does not.
+    prompts. It misses redundant heads; `interp importance shapley` does not.
     """
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:

@@ -1,4 +1,4 @@
-"""Command `interp gates`: learned gates on heads, kv groups, layers or MLPs."""
+"""Command `interp importance gates`: learned gates on heads, kv groups, layers or MLPs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 
 if TYPE_CHECKING:
     from interp.causal.gating.result import LearnedGates
@@ -17,15 +16,10 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp gates bundled:induction --method causal -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
+@click.command(
+    epilog="Example: interp importance gates bundled:induction --method causal -o results"
 )
+@models_argument
 @click.option(
     "--method", default="hard_concrete", show_default=True,
     type=click.Choice(["hard_concrete", "causal"]),

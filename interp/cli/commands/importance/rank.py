@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import curves_said
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -21,14 +20,7 @@ DEFAULT = "ablation,gate_gradient,aumann_shapley,shapley"
 
 
 @click.command(epilog="Example: interp importance bundled:induction -m ablation,shapley -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @click.option(
     "-m",
     "--method",

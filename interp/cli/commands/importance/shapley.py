@@ -1,4 +1,4 @@
-"""Command `interp shapley`: Shapley and Banzhaf values of heads for a task."""
+"""Command `interp importance shapley`: Shapley and Banzhaf values of heads for a task."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
-from interp.cli.name_types import MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -18,15 +17,10 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp shapley bundled:induction --evaluations 256 -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
+@click.command(
+    epilog="Example: interp importance shapley bundled:induction --evaluations 256 -o results"
 )
+@models_argument
 @click.option(
     "--method",
     default="auto",

@@ -1,4 +1,4 @@
-"""Command `interp verify`: causal check of every score."""
+"""Command `interp importance verify`: causal check of every score."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
 from interp.cli.context import COMMAND
-from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
-from interp.cli.wrong_models import checked_sources
+from interp.cli.name_types import METRIC_NAMES
+from interp.cli.shared_options import models_argument
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -20,15 +20,8 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp verify bundled:induction -m induction --top 2")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@click.command(epilog="Example: interp importance verify bundled:induction -m induction --top 2")
+@models_argument
 @click.option(
     "-m",
     "--metric",

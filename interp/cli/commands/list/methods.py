@@ -1,4 +1,4 @@
-"""Command `interp methods`: list of attribution methods, read from the files that declare them."""
+"""Command `interp list methods`: list of attribution methods, read from the files that declare them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEEDS = {
 }
 
 
-@click.command(epilog="Example: interp methods occlusion")
+@click.command(epilog="Example: interp list methods occlusion")
 @click.argument("name", required=False, type=ATTRIBUTION_NAME)
 @paper_option
 @debug_option
@@ -49,7 +49,7 @@ def method_listing() -> str:
         lines.append(f"{title}:")
         lines += [f"  {e.name:<{width}}  {e.summary}{e.usage}" for e in rows]
     return "\n".join(
-        [*lines, "", "`interp methods NAME` explains one; give options as NAME:option=value."]
+        [*lines, "", "`interp list methods NAME` explains one; give options as NAME:option=value."]
     )
 
 

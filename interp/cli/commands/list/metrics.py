@@ -1,4 +1,4 @@
-"""Command `interp metrics`: list of metrics, read from the files that declare them."""
+"""Command `interp list metrics`: list of metrics, read from the files that declare them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TITLES = {
 }
 
 
-@click.command(epilog="Example: interp metrics induction")
+@click.command(epilog="Example: interp list metrics induction")
 @click.argument("name", required=False, type=METRIC_NAME)
 @paper_option
 @debug_option
@@ -66,7 +66,7 @@ def metric_listing() -> str:
         if METRICS.also.get(group):
             lines.append(f"  and of other groups: {', '.join(METRICS.also[group])}")
     return "\n".join(
-        [*lines, "", "`interp metrics NAME` explains one; give options as NAME:option=value."]
+        [*lines, "", "`interp list metrics NAME` explains one; give options as NAME:option=value."]
     )
 
 
@@ -96,7 +96,7 @@ def metric_text(e: Entry) -> str:
             f" {high:g}); for your model, see the null of its scores"
         )
     if "task" in e.about:
-        lines.append(f"Own task of `interp verify`: {told_task(e.about['task'])}")
+        lines.append(f"Own task of `interp importance verify`: {told_task(e.about['task'])}")
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
     lines.append(f"File: {e.path.parent.name}/{e.path.name}")
     if drawn:

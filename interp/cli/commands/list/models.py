@@ -1,4 +1,4 @@
-"""Command `interp models`: list of the models that come with the package."""
+"""Command `interp list models`: list of the models that come with the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from interp.cli.loading import debug_option
 
 
-@click.command(epilog="Example: interp models")
+@click.command(epilog="Example: interp list models")
 @click.option("--variants", "variants_too", is_flag=True, help="Also list attention variants.")
 @debug_option
 def models(variants_too: bool) -> None:
@@ -29,7 +29,7 @@ def models(variants_too: bool) -> None:
     click.echo(
         f"\nRandom weights, {len(variants.variant_names())} attention variants of the literature "
         "(interp score variant:NAME)"
-        + (":" if variants_too else "; list: interp models --variants")
+        + (":" if variants_too else "; list: interp list models --variants")
     )
     wide = max(map(len, variants.variant_names()))
     for name in variants.variant_names() if variants_too else ():

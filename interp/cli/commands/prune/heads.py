@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.pruning import SEARCHED, curves_frame, made_curves, pruning_lines, searched_curves
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.declaration import split_names
 
 if TYPE_CHECKING:
@@ -19,24 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp prune bundled:induction --by ablation --keep 8 --equal --save smaller"
+    epilog="Example: interp prune bundled:induction --method ablation --keep 8 --save smaller"
 )
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@models_argument
 @click.option(
-    "--by",
+    "--method",
+    "by",
     multiple=True,
     default=("aumann_shapley",),
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`; greedy, which evaluates every "
-    "remaining head after each removal; gates, learned as in `interp gates`; or pairs, from the "
+    "remaining head after each removal; gates, learned as in `interp importance gates`; or pairs, from the "
     "effects of all pairs. Several are separated by commas; repeatable. With gates or pairs, all "
     "orders are found on half of the prompts and measured on the other.",
 )
@@ -57,7 +50,8 @@ if TYPE_CHECKING:
     help="Number of random orders, for the band.",
 )
 @click.option(
-    "--steps",
+    "--counts",
+    "steps",
     type=click.IntRange(2),
     metavar="N",
     help="Number of counts to evaluate; by default up to 24, and for random orders of more "
@@ -72,13 +66,17 @@ if TYPE_CHECKING:
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="DIR",
     help="Write a checkpoint without some heads, which loads without interp, with a certificate. "
-        "The heads to remove are those of --heads, those that --by ranks below the first --keep, "
-        "or those that --gates closes.",
+        "The heads to remove are those of --heads, those that --method ranks below the first "
+        "--keep, or those that --gates closes.",
 )  # fmt: skip
 @click.option("--keep", type=click.IntRange(1), metavar="N",
               help="With --save: number of heads to keep.")  # fmt: skip
-@click.option("--gates", type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              metavar="FILE", help="With --save: gates.json of `interp gates`.")  # fmt: skip
+@click.option(
+    "--gates",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --save: gates.json of `interp importance gates`.",
+)
 @click.option("--equal", is_flag=True, help="With --keep: equally many heads in every layer, and "
               "in every kv group that is kept, so that the form 'smaller' applies. Whole groups or "
               "single heads of every group go, whichever keeps the larger scores.")  # fmt: skip
@@ -124,7 +122,7 @@ def heads(
 
     With --save, a checkpoint without some heads is written instead. Heads are chosen on one half of
     the prompts, and the certificate states the task before and after on the other half, beside
-    random removals; `interp verify-certificate DIR` computes it again.
+    random removals; `interp prune verify DIR` computes it again.
     """
     from interp.causal.comparison.questions import require_methods
     from interp.cli.saving import Saving

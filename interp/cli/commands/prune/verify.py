@@ -1,4 +1,4 @@
-"""Command `interp verify-certificate`: statements of a pruned checkpoint, computed again."""
+"""Command `interp prune verify`: statements of a pruned checkpoint, computed again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 @click.command(
-    "verify-certificate", epilog="Example: interp verify-certificate smaller --original models/mine"
+    "verify-certificate", epilog="Example: interp prune verify smaller --original models/mine"
 )
 @click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)

@@ -1,4 +1,4 @@
-"""Command `interp align`: word alignments of cross attention, translation heads, DecoderLens."""
+"""Command `interp study align`: word alignments of cross attention, translation heads, DecoderLens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import click
 from interp.cli.each import each_model
 from interp.cli.lens_table import decoder_lens_text
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.traced_prompts import aligned_table, saved_in
 from interp.cli.value_types import OUT_FOLDER, ItemFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,11 +30,14 @@ def _pairs(path: str) -> list[SentencePair]:
     return read_sentence_pairs(path)
 
 
-@click.command(epilog="Example: interp align bundled:reorder --pair 0 --picture alignment.html")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("pairs", metavar="[PAIRS.jsonl]", required=False, type=ItemFile(_pairs))
+@click.command(
+    epilog="Example: interp study align bundled:reorder --pair 0 --picture alignment.html"
+)
+@model_argument
+@click.option("--file", "pairs", type=ItemFile(_pairs), metavar="FILE",
+    help="File of pairs of source and target (.jsonl).")  # fmt: skip
 @click.option(
-    "-m", "--measure", default="words", show_default=True,
+    "-m", "--method", "measure", default="words", show_default=True,
     type=click.Choice(["words", "heads", "decoder-lens"]),
     help="words: alignment error rate of every cross-attention head. heads: ablation of every head "
          "beside its confidence and position variance. decoder-lens: loss when the decoder reads "
@@ -70,7 +72,7 @@ def align(
     null: Any, n: int, top: int, pair: int | None, picture: Path | None, seed: int,
     out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Measure the cross attention of an encoder-decoder MODEL on sentence PAIRS.
+    """Measure the cross attention of an encoder-decoder MODEL on pairs of sentences.
 
     Each line of the file is an object such as {"source": "the cat", "target": "le chat",
     "alignment": "0-0 1-1"}; the alignment names source and target words from 0, with p in place of
@@ -78,7 +80,7 @@ def align(
     its own. Heads are chosen on some pairs and judged on the others.
     """
     if pairs is None and source != OWN:
-        raise OptionError(f"give PAIRS.jsonl; only {OWN} has pairs of its own")
+        raise OptionError(f"give --file PAIRS.jsonl; only {OWN} has pairs of its own")
     if (pair is None) != (picture is None):
         raise OptionError("--pair and --picture must be given together")
     if picture is not None and (measure != "words" or picture.suffix != ".html"):

@@ -1,4 +1,4 @@
-"""Command `interp pictures`: heads of a model that reads pictures inside text, and its tokens."""
+"""Command `interp study pictures`: heads of a model that reads pictures inside text, and its tokens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.picture_prompts import PicturePrompts, picture_options
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import model_folder
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,10 +22,10 @@ ANALYSES = ("sinks", "grounding", "dropping", "contrast")
 
 
 @click.command(
-    epilog="Example: interp pictures models/llava -m grounding --image a.png --image b.png "
+    epilog="Example: interp study pictures models/llava -m grounding --image a.png --image b.png"
     "--image c.png --image d.png --text 'The animal is a' --answer cat --answer dog ..."
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option(
     "-m", "--method", required=True, type=click.Choice(ANALYSES),
     help="sinks: tokens of the picture that are attention sinks, and the heads on them. grounding: "

@@ -1,4 +1,4 @@
-"""Command `interp safety`: heads behind a model's refusals, and the cost of ablating them."""
+"""Command `interp study safety`: heads behind a model's refusals, and the cost of ablating them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
 
 
 @click.command(
-    epilog="Example: interp safety models/mine --harmful bad.txt --harmless fine.txt "
+    epilog="Example: interp study safety models/mine --harmful bad.txt --harmless fine.txt"
     "--template chat --refuses I -o results"
 )
 @click.argument(
@@ -57,7 +57,7 @@ BUILT_IN = 64  # number of requests of each kind if no files are given
 @click.option("--kind", default="zero", show_default=True, type=click.Choice(KINDS),
               help="Replacement for the output of an ablated head.")  # fmt: skip
 @reference_option()
-@click.option("-k", "--heads", "k", default=6, show_default=True, type=click.IntRange(1),
+@click.option("-k", "--n-heads", "k", default=6, show_default=True, type=click.IntRange(1),
               help="Number of heads to ablate, one after another.")  # fmt: skip
 @click.option("--by", "ranking", type=click.Choice(["projection", "ships"]), show_default=True,
               default="projection", help="Score that ranks the heads.")  # fmt: skip

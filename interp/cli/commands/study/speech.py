@@ -1,4 +1,4 @@
-"""Command `interp speech`: times of spoken words from cross attention, with their error."""
+"""Command `interp study speech`: times of spoken words from cross attention, with their error."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import click
 
 from interp.cli.lens_table import decoder_lens_text
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.traced_prompts import aligned_table, saved_in
 from interp.cli.value_types import OUT_FOLDER, ItemFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 from interp.core.head import Head
 
@@ -31,14 +30,17 @@ def _recordings(path: str) -> list[Utterance]:
     return read_recordings(path)
 
 
-@click.command(epilog="Example: interp speech openai/whisper-tiny --audio a.wav --text 'the cat'")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("listed", metavar="[RECORDINGS.jsonl]", required=False, type=ItemFile(_recordings))
+@click.command(
+    epilog="Example: interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'"
+)
+@model_argument
+@click.option("--file", "listed", type=ItemFile(_recordings), metavar="FILE",
+    help="File of recordings and their texts (.jsonl).")  # fmt: skip
 @click.option("--audio", multiple=True, type=SOUND,
               metavar="FILE", help="A .wav file (16 bits, one channel). Repeatable.")  # fmt: skip
 @click.option("--text", multiple=True, metavar="TEXT",
               help="The words that are spoken in it, one --text per --audio.")  # fmt: skip
-@click.option("-m", "--measure", default="times", show_default=True,
+@click.option("-m", "--method", "measure", default="times", show_default=True,
               type=click.Choice(["times", "decoder-lens"]),
               help="times: when each word is spoken, and the error against gold times. "
                    "decoder-lens: loss of the text when the decoder reads an earlier encoder "
@@ -59,12 +61,13 @@ def _recordings(path: str) -> list[Utterance]:
 @click.option("--width", type=click.IntRange(1), metavar="W",
               help="Encoder positions of the median filter, an odd number; by default that of the "
                    "model's config.")  # fmt: skip
-@click.option("--null-draws", default=199, show_default=True, type=click.IntRange(1), metavar="N",
+@click.option("--random", "null_draws", default=199, show_default=True,
+              type=click.IntRange(1), metavar="N",
               help="Random orders of the token rows, the null of the error.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1), metavar="K",
               help="Number of heads to print, and of words.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
-@click.option("-o", "--save", "--out", "out", type=OUT_FOLDER, metavar="DIR",
+@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
               help="Folder for word_times and time_alignment (or decoder_lens) as .json, .csv and "
                    ".html; `interp atlas` reads it.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
@@ -122,10 +125,10 @@ def _asked(
 ) -> list[Utterance]:
     """Return the recordings of the file, or of --audio and --text."""
     if (listed is None) == (not audio):
-        raise OptionError("give RECORDINGS.jsonl, or --audio with --text, and not both")
+        raise OptionError("give --file RECORDINGS.jsonl, or --audio with --text, and not both")
     if listed is not None:
         if text:
-            raise OptionError("--text belongs to --audio; RECORDINGS.jsonl has its own texts")
+            raise OptionError("--text belongs to --audio; the file of --file has its own texts")
         return listed
     if len(text) != len(audio):
         raise OptionError(f"{len(text)} --text for {len(audio)} --audio; give one for each")

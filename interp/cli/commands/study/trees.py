@@ -1,4 +1,4 @@
-"""Command `interp trees`: dependency trees from attention heads, with baselines."""
+"""Command `interp study trees`: dependency trees from attention heads, with baselines."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ import click
 
 from interp.cli.config import config_option
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import models_argument
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError
 
 JOINS = ("sum", "mean", "first", "max")
 OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 
 
-@click.command(epilog="Example: interp trees bert-base-cased --treebank en.conllu -o results")
-@click.argument(
-    "sources",
-    nargs=-1,
-    required=True,
-    metavar="MODEL...",
-    type=MODEL_NAME,
-    callback=checked_sources,
-)
+@click.command(epilog="Example: interp study trees bert-base-cased --treebank en.conllu -o results")
+@models_argument
 @click.option(
     "--treebank",
     "treebank",
@@ -44,8 +36,6 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
 )
 @click.option(
     "-n",
-    "--sentences",
-    "n",
     type=click.IntRange(2),
     metavar="N",
     help="Use the first N sentences of each file; all by default.",

@@ -1,4 +1,4 @@
-"""Command `interp vision`: heads of a vision transformer, on images."""
+"""Command `interp study vision`: heads of a vision transformer, on images."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import click
 
 from interp.cli.between import printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.shared_options import model_argument
 from interp.cli.written import folder_for
-from interp.cli.wrong_models import checked_source
 
 
-@click.command(epilog="Example: interp vision bundled:shapes-spurious --only cue")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@click.command(epilog="Example: interp study vision bundled:shapes-spurious --method cue")
+@model_argument
 @click.option(
     "--images", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
     help="Folder of images, in subfolders named after their class if they have one; images drawn "
@@ -26,7 +25,7 @@ from interp.cli.wrong_models import checked_source
 )  # fmt: skip
 @click.option(
     "--cues", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="CSV of image and the class that a cue in it suggests (empty: no cue), for --only cue.",
+    help="CSV of image and the class that a cue in it suggests (empty: no cue), for --method cue.",
 )  # fmt: skip
 @click.option(
     "--texts", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
@@ -38,17 +37,17 @@ from interp.cli.wrong_models import checked_source
 )  # fmt: skip
 @click.option("--resize", is_flag=True, help="Convert and resize images to what the model takes.")
 @click.option(
-    "--only", metavar="NAME,...",
+    "--method", "only", metavar="NAME,...",
     help="Measures: direct, distance, tokens, class_token, readouts, agreement, cue, texts; by "
     "default these, where there is what they need. Only when named: registers, pruning.",
 )  # fmt: skip
 @click.option(
-    "--map", "maps", multiple=True, metavar="NAME",
+    "--draw", "maps", multiple=True, metavar="NAME",
     help="Map to draw: class_attention, pooling (SigLIP), a head, or an attribution method; by "
     "default class_attention, and rollout of a vision transformer alone. Repeatable.",
 )  # fmt: skip
 @click.option(
-    "-n", "--number", default=200, show_default=True, type=click.IntRange(4),
+    "-n", "number", default=200, show_default=True, type=click.IntRange(4),
     help="Largest number of images.",
 )  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",

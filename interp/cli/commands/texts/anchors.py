@@ -1,4 +1,4 @@
-"""Command `interp anchors`: sentences of a text that later ones attend to and depend on."""
+"""Command `interp texts anchors`: sentences of a text that later ones attend to and depend on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import click
 
 from interp.cli.between import aligned_columns, printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.shared_options import model_argument
 from interp.cli.traced_prompts import saved_in
 from interp.cli.value_types import OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,18 +19,21 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp anchors MODEL trace.txt --answer ' 42' -o results")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("files", metavar="[FILE]...", nargs=-1, type=PromptFile("FILE"))
+@click.command(
+    epilog="Example: interp texts anchors MODEL --file trace.txt --answer ' 42' -o results"
+)
+@model_argument
+@click.option("--file", "files", multiple=True, type=PromptFile("--file"), metavar="FILE",
+    help="File of one long text; repeatable.")  # fmt: skip
 @click.option("--question", default="", metavar="TEXT",
               help="Text after each chain, such as ' Therefore the answer is'.")  # fmt: skip
 @click.option("--answer", default="", metavar="TEXT",
               help="The answer, on which effects are measured.")  # fmt: skip
-@click.option("--way", "ways", multiple=True,
+@click.option("--method", "ways", multiple=True,
               type=click.Choice(["attention", "suppression", "resampling"]),
               help="Analysis; repeatable. By default attention and suppression, and resampling if "
                    "there is an answer.")  # fmt: skip
-@click.option("--heads", "k", default=20, show_default=True, type=click.IntRange(1), metavar="K",
+@click.option("--n-heads", "k", default=20, show_default=True, type=click.IntRange(1), metavar="K",
               help="Number of receiver heads.")  # fmt: skip
 @click.option("--apart", default=4, show_default=True, type=click.IntRange(1),
               help="Least distance in sentences of the attention that counts.")  # fmt: skip
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
                    "random.")  # fmt: skip
 @click.option("--rollouts", default=16, show_default=True, type=click.IntRange(2),
               help="Continuations from before each sentence.")  # fmt: skip
-@click.option("--tokens", type=click.IntRange(1), metavar="N",
+@click.option("--max-new-tokens", "tokens", type=click.IntRange(1), metavar="N",
               help="Most tokens of a continuation; the rest of the text by default.")  # fmt: skip
 @click.option("--temperature", default=1.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
@@ -71,7 +73,7 @@ def anchors(
     chains of random tokens with planted links are made, and the measures are compared with them.
     """
     if "resampling" in ways and files and not answer:
-        raise OptionError("--way resampling measures the answer; give it with --answer")
+        raise OptionError("--method resampling measures the answer; give it with --answer")
     import_first(imports)
     voice = voice_of(quiet)
     with voice.bars(source) as tell:

@@ -1,4 +1,4 @@
-"""Command `interp categories`: attention of every head to the labels of a file."""
+"""Command `interp texts categories`: attention of every head to the labels of a file."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.wrong_models import checked_sources
+from interp.cli.shared_options import models_argument
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 
 
-@click.command(epilog="Example: interp categories en.conllu gpt2 --labels NOUN,VERB -o scores.csv")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument(
-    "sources", nargs=-1, required=True, metavar="MODEL...", type=MODEL_NAME,
-    callback=checked_sources,
-)  # fmt: skip
+@click.command(
+    epilog="Example: interp texts categories gpt2 --file en.conllu --labels NOUN,VERB -o scores.csv"
+)
+@models_argument
+@click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="File of labelled words, in CoNLL-U or .jsonl.")  # fmt: skip
 @click.option("--labels", metavar="NAME,...", help="Labels to score; all of the file by default.")
 @click.option(
-    "--length", default=96, show_default=True, type=click.IntRange(2), metavar="N",
+    "--max-length", "length", default=96, show_default=True, type=click.IntRange(2), metavar="N",
     help="Tokens of each text, at most.",
 )  # fmt: skip
 @click.option(
-    "--draws", default=4, show_default=True, type=click.IntRange(1), metavar="N",
+    "--random", "draws", default=4, show_default=True, type=click.IntRange(1), metavar="N",
     help="Labellings of the null: labels of other texts at the same positions.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the labellings of the null.")

@@ -1,4 +1,4 @@
-"""Command `interp attention-graph`: the attention of one prompt as a graph."""
+"""Command `interp texts graph`: the attention of one prompt as a graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import click
 
 from interp.cli.between import aligned_columns, printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.shared_options import model_argument, text_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-@click.command(epilog="Example: interp attention-graph MODEL 'Tom met Lily. Lily met Ben.'")
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("text", required=False)
-@click.option("--edges", "file", type=PromptFile("--edges"), metavar="FILE",
+@click.command(epilog="Example: interp texts graph MODEL --text 'Tom met Lily. Lily met Ben.'")
+@model_argument
+@text_option
+@click.option("--file", type=PromptFile("--file"), metavar="FILE",
               help="Graph as the prompt: a file with two names per line. Attention between "
                    "mentions of nodes is compared with the edges.")  # fmt: skip
 @click.option("--heads", metavar="HEADS",
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
               help="Share of a layer that bypasses its attention, for the product.")  # fmt: skip
 @click.option("--threshold", default="disparity:0.05", show_default=True, metavar="RULE",
               help="What is an edge: value:0.1, count:50, row:2 or disparity:0.05.")  # fmt: skip
-@click.option("--draws", default=100, show_default=True, type=click.IntRange(2),
+@click.option("--random", "draws", default=100, show_default=True, type=click.IntRange(2),
               help="Random graphs of the nulls.")  # fmt: skip
 @click.option("--top", default=8, show_default=True, type=click.IntRange(0), metavar="K",
               help="Number of edges and nodes to print.")  # fmt: skip
@@ -50,15 +49,15 @@ def graph(
     residual: float, threshold: str, draws: int, top: int, seed: int, form: str | None,
     out: Path | None, quiet: bool, loading: Loading, imports: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Make a graph of the attention of MODEL between the tokens of TEXT, and measure it.
+    """Make a graph of the attention of MODEL between the tokens of a text, and measure it.
 
     An edge leads from the attending token to the attended one. Motifs and communities are compared
     with random graphs of the same degrees. Without a text, random tokens repeated twice are used.
     """
     if text is not None and file is not None:
-        raise OptionError("give TEXT or --edges FILE, not both")
+        raise OptionError("give --text or --file, not both")
     if file is not None and (heads or over != "mean" or residual):
-        raise OptionError("--edges averages all heads; leave out --heads, --over and --residual")
+        raise OptionError("--file averages all heads; leave out --heads, --over and --residual")
     import_first(imports)
     voice = voice_of(quiet)
     with voice.bars(source) as tell:
@@ -101,7 +100,7 @@ def _of_edges(model: Model, given: GraphInput, threshold: str) -> AttentionGraph
     from interp.model.content import result_provenance
 
     matrix, chain = node_attention(model, given)
-    about = result_provenance(model, "interp attention-graph", Prompts((chain.ids,), "edges"))
+    about = result_provenance(model, "interp texts graph", Prompts((chain.ids,), "edges"))
     n = len(given.nodes)
     return graph_of(matrix.mean(0), given.nodes, threshold=threshold, seen=np.ones((n, n)),
                     kind="attention between mentions", provenance=about)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Command `interp influence`: effect of a set of heads on the loss of texts."""
+"""Command `interp texts influence`: effect of a set of heads on the loss of texts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import click
 
 from interp.cli.causal import parse_heads_option
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import METRIC_NAME, MODEL_NAME
+from interp.cli.name_types import METRIC_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument, texts_option
 from interp.cli.stopping import goes_on
-from interp.cli.value_types import PromptFile
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
 
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp influence bundled:induction texts.txt -m induction -o scores.jsonl"
+    epilog="Example: interp texts influence bundled:induction --file texts.txt -m induction -o scores.jsonl"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("file", type=PromptFile("FILE"), metavar="FILE")
+@model_argument
+@texts_option
 @click.option("--heads", metavar="L1H0,...", help="Heads to mask.")
 @click.option(
     "-m",
@@ -61,7 +60,8 @@ if TYPE_CHECKING:
     help="Number of random sets of as many heads of the same layers; 0 for none.",
 )
 @click.option(
-    "--context",
+    "--max-length",
+    "context",
     type=click.IntRange(2),
     metavar="N",
     help="Maximum tokens of a text per run; by default the model's context.",

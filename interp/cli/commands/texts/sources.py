@@ -1,4 +1,4 @@
-"""Command `interp sources`: the sentences of a document that an answer rests on."""
+"""Command `interp texts sources`: the sentences of a document that an answer rests on."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import click
 
 from interp.cli.between import aligned_columns, printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.name_types import MODEL_NAME
+from interp.cli.shared_options import file_option, model_argument
 from interp.cli.traced_prompts import saved_in
-from interp.cli.value_types import OUT_FOLDER, PromptFile
-from interp.cli.wrong_models import checked_source
+from interp.cli.value_types import OUT_FOLDER
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,15 +24,21 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
 
 @click.command(
-    epilog="Example: interp sources MODEL notes.txt --question ' Who came?' --answer ' Tom'"
+    epilog="Example: interp texts sources MODEL --file notes.txt --question ' Who came?' --answer ' Tom'"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
-@click.argument("file", required=False, type=PromptFile("FILE"))
+@model_argument
+@file_option("File of the document.")
 @click.option("--question", default="", metavar="TEXT", help="Text between document and answer.")
-@click.option("--answer", default="", metavar="TEXT",
-              help="The answer; often it begins with a space.")  # fmt: skip
-@click.option("--way", "ways", multiple=True, type=click.Choice(WAYS),
-              help="Way to score sentences; repeatable; all by default.")  # fmt: skip
+@click.option(
+    "--answer", default="", metavar="TEXT", help="The answer; often it begins with a space."
+)
+@click.option(
+    "--method",
+    "ways",
+    multiple=True,
+    type=click.Choice(WAYS),
+    help="Way to score sentences; repeatable; all by default.",
+)
 @click.option("--known", default="auto", show_default=True,
               type=click.Choice(["auto", "sentences", "ids", "none"]),
               help="Documents with known sources, on which heads are chosen and confidence is "
@@ -42,7 +47,7 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
               help="Number of these documents; half of them are held out.")  # fmt: skip
 @click.option("--sentences", default=10, show_default=True, type=click.IntRange(7),
               help="Sentences of each.")  # fmt: skip
-@click.option("--heads", "k", type=click.IntRange(1), metavar="K",
+@click.option("--n-heads", "k", type=click.IntRange(1), metavar="K",
               help="Number of heads of the way 'heads'; an eighth of all by default.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1), metavar="N",
               help="Intervene only on the N sentences with most attention; or on all.")  # fmt: skip
@@ -113,9 +118,9 @@ def _check(file: Path | None, answer: str, known: str, ways: tuple[str, ...]) ->
     if file is not None and not answer:
         raise OptionError("give the answer whose sources are sought with --answer")
     if file is None and known == "none":
-        raise OptionError("--known none leaves nothing to do without a FILE")
+        raise OptionError("--known none leaves nothing to do without --file")
     if known == "none" and "heads" in ways:
-        raise OptionError("--way heads chooses heads on known documents; leave out --known none")
+        raise OptionError("--method heads chooses heads on known documents; leave out --known none")
 
 
 def _known(

@@ -1,4 +1,4 @@
-"""Command `interp dictionary`: train a sparse dictionary of a layer, score it and its features."""
+"""Command `interp train dictionary`: train a sparse dictionary of a layer, score it and its features."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.shared_options import model_argument
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp dictionary bundled:induction --layer 1 --features -o dictionary"
+    epilog="Example: interp train dictionary bundled:induction --layer 1 --features -o dictionary"
 )
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@model_argument
 @click.option("--layer", type=click.IntRange(0), help="Layer; needed to train.")
 @click.option(
-    "--texts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--file", "texts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Texts, one per line (.txt) or .jsonl: four fifths train and the rest score. Without it: "
     "random tokens that repeat.",
 )  # fmt: skip
@@ -45,14 +44,15 @@ if TYPE_CHECKING:
     "--load", "held", type=click.Path(path_type=Path, file_okay=False, exists=True),
     metavar="DIR", help="Score this folder (layout of SAELens) instead of training.",
 )  # fmt: skip
-@click.option("--size", type=click.IntRange(1), metavar="N",
+@click.option("--n-features", "size", type=click.IntRange(1), metavar="N",
               help="Number of features or Lorsa heads.")  # fmt: skip
 @click.option("-k", "k", default=8, show_default=True, type=click.IntRange(1),
               help="Codes, or Lorsa heads, per position.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps of training.")
 @click.option("-n", "n", default=256, show_default=True, type=click.IntRange(20), metavar="N",
               help="Number of prompts in all.")  # fmt: skip
-@click.option("--longest", default=64, show_default=True, type=click.IntRange(4), metavar="N",
+@click.option("--max-length", "longest", default=64, show_default=True,
+              type=click.IntRange(4), metavar="N",
               help="Tokens per prompt at most.")  # fmt: skip
 @click.option("--features", is_flag=True,
               help="Score features by the detectors of heads, beside the heads.")  # fmt: skip

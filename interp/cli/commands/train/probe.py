@@ -1,4 +1,4 @@
-"""Command `interp probe`: train a linear probe on heads, or apply a saved one."""
+"""Command `interp train probe`: train a linear probe on heads, or apply a saved one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from pathlib import Path
 import click
 
 from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.wrong_models import checked_source
+from interp.cli.shared_options import model_argument
 from interp.core.errors import OptionError
 
 
-@click.command(epilog="Example: interp probe answers.jsonl gpt2 --features z -o probe.safetensors")
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("source", metavar="MODEL", type=MODEL_NAME, callback=checked_source)
+@click.command(
+    epilog="Example: interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors"
+)
+@model_argument
+@click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="File of labelled prompts (.jsonl).")  # fmt: skip
 @click.option(
-    "--features", "kind", default="z", show_default=True,
+    "--read", "kind", default="z", show_default=True,
     type=click.Choice(["z", "metrics", "lookback", "last-row"]),
     help="What is read of each head: its output, statistics of its pattern, the Lookback ratio of "
     "a response, or the attention of the last token on parts of a context (Sentinel).",
@@ -39,7 +41,7 @@ from interp.core.errors import OptionError
     help="Inverse of the penalty on squared weights.",
 )  # fmt: skip
 @click.option(
-    "--permutations", default=99, show_default=True, type=click.IntRange(0),
+    "--random", "permutations", default=99, show_default=True, type=click.IntRange(0),
     help="Shufflings of the labels, for p and the null.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of folds and shufflings.")
