@@ -68,8 +68,8 @@ def main() -> None:
     began = time.monotonic(), time.process_time()
     found = faithfulness(
         model, texts, chosen, [f"similarity:{o}" for o in others], draws=given.draws,
-        keep=given.rows,
-        tell=lambda what, done, total: print(f"{done}/{total}", flush=True),
+        resume=given.rows,
+        progress=lambda what, done, total: print(f"{done}/{total}", flush=True),
     )  # fmt: skip
     spent = given.spent or (time.monotonic() - began[0], time.process_time() - began[1])
     write(found, given, spent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from interp.core.clusters import numbered
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.result import Result
 from interp.model.content import result_provenance
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 PENALTIES = tuple(10.0**k for k in range(-4, 3))  # relative to the mean square of the features
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,7 +126,7 @@ def learn_head_weights(
     clusters: Sequence[str] | None = None,
     seed: int = 0,
     batch_size: int = 16,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> LearnedHeadWeights:
     """Learn which heads' attention predicts the effect of removing spans of tokens.
 
@@ -147,7 +147,7 @@ def learn_head_weights(
         clusters: a label per text where texts share something; whole clusters are held out.
         seed: seed of held-out texts and of the sets.
         batch_size: inputs per forward pass.
-        tell: function to which progress is reported.
+        progress: see `Progress`.
 
     Returns:
         A weight per head, and the correlations on held-out texts.
@@ -178,8 +178,8 @@ def learn_head_weights(
         attention, names = head_attention(example)
         data.append(_Text(gone @ attention.T, changes))
         unit, ids = example.target.unit, [*ids, example.ids]
-        if tell is not None:
-            tell("texts", i + 1, len(every))
+        if progress is not None:
+            progress("texts", i + 1, len(every))
     labels = [str(i) for i in range(len(every))] if clusters is None else list(clusters)
     if len(labels) != len(every):
         raise OptionError(f"{len(labels)} cluster labels for {len(every)} texts; give one each")

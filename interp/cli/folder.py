@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from interp.cli.signature import read
 from interp.core.errors import OptionError
 
 GROUPS = ("Measure", "Explain", "Change", "Look", "Results", "Models and shell")
@@ -51,9 +52,8 @@ class Folder(MutableMapping[str, click.Command]):
             found = getattr(import_module(package), path.stem, None)
             if not isinstance(found, click.Command):
                 raise OptionError(
-                    f"{path} does not define a command; a file of this folder must define a "
-                    f"function "
-                    f"{path.stem!r} under @click.command"
+                    f"{path} does not define a command; a file of this folder must define "
+                    f"{path.stem!r} with `command` of interp.cli.command, or under @click.command"
                 )
             self._added[name] = found
         return self._added[name]
@@ -81,11 +81,8 @@ class Folder(MutableMapping[str, click.Command]):
             return f"({path.name} does not parse: {error})"
         if path.is_dir():
             return click.Command(name, help=self._stated(name)["doc"]).get_short_help_str(limit)
-        for node in body:
-            if isinstance(node, ast.FunctionDef) and node.name == path.stem:
-                doc = ast.get_docstring(node)
-                return click.Command(name, help=doc).get_short_help_str(limit)
-        return ""
+        doc = _doc_of(path.stem, body)
+        return click.Command(name, help=doc).get_short_help_str(limit)
 
     def grouped(self) -> dict[str, list[str]]:
         """Return the names of the commands by their group, without an import.
@@ -124,6 +121,18 @@ class Folder(MutableMapping[str, click.Command]):
             file = path / "__init__.py" if path.is_dir() else path
             self._parsed[name] = ast.parse(file.read_text(encoding="utf-8")).body
         return self._parsed[name]
+
+
+def _doc_of(name: str, body: list[ast.stmt]) -> str:
+    """Return the docstring of a command: its own, or that of the function it is made from."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            match node.value:
+                case ast.Call(args=[ast.Constant(value=str(target)), *_]):
+                    return read(target).doc
+    return ""
 
 
 class Family(click.Group):

@@ -10,8 +10,9 @@ from interp.cli.pruning import SEARCHED
 from interp.core.errors import OptionError, StoreError
 
 if TYPE_CHECKING:
+    from interp.causal.checkpoint.save import SavedCheckpoint
     from interp.causal.task import Task
-    from interp.cli.causal import Causal, Tell
+    from interp.cli.run import Run
     from interp.model.model import Model
 
 KINDS_SAVED = {"zero": "zero", "mean-batch": "mean", "mean-dataset": "mean"}
@@ -41,7 +42,7 @@ class Saving:
     rounds: int = 1
     rate: float | None = None
 
-    def check(self, n_models: int, by: tuple[str, ...], kind: str, heads: Any) -> None:
+    def check(self, n_models: int, by: list[str], kind: str, heads: Any) -> None:
         """Refuse options that do not fit, before a model is loaded.
 
         Raises:
@@ -79,25 +80,13 @@ class Saving:
             )
 
     def write(
-        self,
-        causal: Causal,
-        source: str,
-        model: Model,
-        task: Task,
-        by: tuple[str, ...],
-        game: dict[str, Any],
-        tell: Tell,
-    ) -> tuple[str, Any]:
+        self, run: Run, model: Model, task: Task, by: list[str], game: dict[str, Any], progress: Any
+    ) -> SavedCheckpoint:
         """Choose the heads on half of the prompts and write the checkpoint.
-
-        Returns:
-            the certificate as text, and its tasks as rows.
 
         Raises:
             OptionError, StoreError, CheckError: as `save_pruned`.
         """
-        import pandas as pd
-
         from interp.causal.checkpoint.certificate import Judged
         from interp.causal.checkpoint.choose import gated_parts, heads_by_name, ranked_heads
         from interp.causal.checkpoint.repair import prune_in_rounds, repair_pruned
@@ -107,11 +96,10 @@ class Saving:
         from interp.causal.gating.units import selected
         from interp.causal.methods import importances
 
-        spec = {
-            "source": causal.task, "measure": causal.measure, "n": causal.n,
-            "longest": causal.longest, "seed": causal.seed,
-        }  # fmt: skip
-        judged = Judged.of(task, causal.seed, spec)
+        seed = run.values["seed"]
+        spec = {name: run.values[name] for name in ("measure", "n", "seed")}
+        spec |= {"source": run.values["task"], "longest": run.values["max_length"]}
+        judged = Judged.of(task, seed, spec)
         trained: dict[str, Any] = {} if self.rate is None else {"rate": self.rate}
         removed: Any
         if self.gates is not None:
@@ -126,15 +114,15 @@ class Saving:
             assert self.keep is not None
             given = {k: v for k, v in game.items() if k not in ("ledger", "kind", "seed")}
             removed = prune_in_rounds(
-                model, selected(task, halves(task, causal.seed)[0]), by[0], self.keep,
-                rounds=self.rounds, repair_steps=self.repair, seed=causal.seed, progress=tell,
+                model, selected(task, halves(task, seed)[0]), by[0], self.keep,
+                rounds=self.rounds, repair_steps=self.repair, seed=seed, progress=progress,
                 **trained, **given,
             )  # fmt: skip
             how = {"by": by[0], "keep": self.keep, "equal": False}
         elif self.keep is not None:
             given = {k: v for k, v in game.items() if k != "ledger"}
-            part = selected(task, halves(task, causal.seed)[0])
-            [ranking] = importances(model, part, list(by), progress=tell, **given).values()
+            part = selected(task, halves(task, seed)[0])
+            [ranking] = importances(model, part, by, progress=progress, **given).values()
             removed = ranked_heads(model, ranking, self.keep, equal=self.equal)
             how = {"by": by[0], "keep": self.keep, "equal": self.equal}
         else:
@@ -146,19 +134,12 @@ class Saving:
                 heads, mlps = gated_parts(model, removed)
             removed = repair_pruned(
                 model, heads, game.get("reference") or judged.other_prompts, mlps=mlps,
-                steps=self.repair, seed=causal.seed, progress=tell, **trained,
+                steps=self.repair, seed=seed, progress=progress, **trained,
             )  # fmt: skip
         form: Any = self.form
         kind: Any = KINDS_SAVED[game["kind"]]
         assert self.folder is not None
-        made = save_pruned(
+        return save_pruned(
             model, removed, self.folder, form=form, kind=kind, reference=game.get("reference"),
-            tasks=[judged], seed=causal.seed, made_with=how, source=source, progress=tell,
+            tasks=[judged], seed=seed, made_with=how, source=run.sources[0], progress=progress,
         )  # fmt: skip
-        rows = [
-            {"task": t["task"], "unit": t["unit"], "when": when} | t[when]
-            for t in made.certificate["tasks"]
-            for when in ("before", "after", "change")
-        ]
-        frame = pd.DataFrame(rows).assign(model=model.name, folder=str(self.folder))
-        return f"{made}\n{self.folder}: {made.form}\n", frame

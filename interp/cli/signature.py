@@ -19,7 +19,8 @@ UNREAD = object()
 
 _SECTIONS = "Args|Returns|Raises|Yields|Unit|Cost|Null|Not for|Reference|Examples?|Note"
 _SECTION = re.compile(rf"^(?:{_SECTIONS}):", re.MULTILINE)
-_ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:(.*(?:\n(?: {5,}.*)?)*)", re.M)
+_NAMES = r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:"
+_ENTRY = re.compile(_NAMES + r"(.*(?:\n(?: {5,}.*)?)*)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -54,21 +55,23 @@ class Source:
     def find(self, name: str) -> tuple[Source, ast.AST] | None:
         """Return the definition of a name, followed through imports; None if there is none here."""
         for node in self.body:
-            if isinstance(node, ast.If):  # TYPE_CHECKING
-                found = Source(self.module, self.path, node.body).find(name)
-                if found is not None:
-                    return found
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-                return self, node
-            elif isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
-                return self, node.value
-            elif isinstance(node, ast.AnnAssign) and node.value and node.target.id == name:  # type: ignore[union-attr]
-                return self, node.value
-            elif isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if name == (alias.asname or alias.name):
-                        there = _opened(self._imported(node))
-                        return None if there is None else there.find(alias.name)
+            match node:
+                case ast.If():  # TYPE_CHECKING
+                    found = Source(self.module, self.path, node.body).find(name)
+                    if found is not None:
+                        return found
+                case ast.FunctionDef() | ast.ClassDef() if node.name == name:
+                    return self, node
+                case ast.Assign() if name in map(ast.unparse, node.targets):
+                    return self, node.value
+                case ast.AnnAssign(target=ast.Name(id=assigned), value=ast.expr() as value):
+                    if assigned == name:
+                        return self, value
+                case ast.ImportFrom():
+                    for alias in node.names:
+                        if name == (alias.asname or alias.name):
+                            there = _opened(self._imported(node))
+                            return None if there is None else there.find(alias.name)
         return None
 
     def _imported(self, node: ast.ImportFrom) -> str:
@@ -82,7 +85,9 @@ class Source:
         """Return the value of a constant expression, or `UNREAD`."""
         if isinstance(node, ast.Name):
             found = self.find(node.id)
-            return found[0].constant(found[1]) if found and isinstance(found[1], ast.expr) else UNREAD
+            if found is None or not isinstance(found[1], ast.expr):
+                return UNREAD
+            return found[0].constant(found[1])
         try:
             return ast.literal_eval(node)
         except ValueError:
@@ -109,7 +114,7 @@ def read(target: str) -> Function:
     if isinstance(node, ast.ClassDef):
         init = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not init:
-            raise OptionError(f"{target} has no __init__ to read parameters from")
+            return Function(name, description(text), _fields(where, node, entries(text)))
         node = init[0]
     returned = () if node.returns is None else tuple(
         n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name)
@@ -152,6 +157,17 @@ def _parameters(
         for a, default in pairs
         if a.arg not in ("self", "cls")
     }  # fmt: skip
+
+
+def _fields(source: Source, node: ast.ClassDef, helps: dict[str, str]) -> dict[str, Parameter]:
+    """Return the fields of a dataclass."""
+    found = {}
+    for n in node.body:
+        if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name):
+            default = REQUIRED if n.value is None else source.constant(n.value)
+            name = n.target.id
+            found[name] = Parameter(name, n.annotation, default, helps.get(name, ""), source)
+    return found
 
 
 @cache

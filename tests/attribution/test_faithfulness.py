@@ -274,7 +274,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(deceive_model, tmp_path) 
 
     with pytest.raises(KeyboardInterrupt):  # after the first of two texts
         faithfulness(
-            deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], tell=killed, **options
+            deceive_model, TEXTS[:2], ["raw_attention"], TARGETS[:2], progress=killed, **options
         )
     first = unfinished(keep)
     assert len(first) == 4

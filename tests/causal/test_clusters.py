@@ -23,7 +23,7 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
-from interp.cli.causal import importance_lines
+from interp.report.printed.importance import importance_text
 from interp.core.clusters import cluster_count, cluster_summary, interval
 from interp.core.errors import OptionError
 from interp.core.statistics import bootstrap_interval
@@ -94,7 +94,7 @@ def test_ablation_of_repeats_has_the_errors_of_its_periods(
     np.testing.assert_allclose(rows["sem"], told.sem)  # every player is a head, in their order
     for row, score, sem in zip(frame.itertuples(), told.score, told.sem, strict=True):
         assert (row.low, row.high) == pytest.approx(interval(score, sem, number))
-    assert f"10 in {number}" in importance_lines([left_out_importance], 3)
+    assert f"10 in {number}" in importance_text([left_out_importance], top=3)
 
 
 def test_prompts_without_labels_count_one_by_one(
@@ -108,7 +108,7 @@ def test_prompts_without_labels_count_one_by_one(
     rows = plain.table.to_pandas()
     assert set(rows["clusters"]) == {10}
     assert rows["sem"].tolist() == plain.sem.tolist()
-    assert " in " not in importance_lines([plain], 1).splitlines()[2]
+    assert " in " not in importance_text([plain], top=1).splitlines()[2]
 
 
 def test_every_method_carries_the_clusters(gpt2_probe, gpt2_repeats) -> None:

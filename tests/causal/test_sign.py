@@ -11,7 +11,7 @@ from interp import causal
 from interp.causal.comparison.questions import METHODS
 from interp.causal.methods import importances
 from interp.causal.task import Task
-from interp.cli.causal import importance_lines
+from interp.report.printed.importance import importance_text
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.sign import SIGN
@@ -104,12 +104,12 @@ def test_pairs_that_need_each_other_are_positive_for_every_measure() -> None:
 
 
 def test_every_block_says_the_sign_once() -> None:
-    text = importance_lines([scored(False)[n] for n in ("ablation", "shapley")], 2)
+    text = importance_text([scored(False)[n] for n in ("ablation", "shapley")], top=2)
     assert text.count(SIGN) == 1
     assert "lost without it" in text
     assert "contributed" in text
     assert "-" not in text.split("shapley")[1].split("\n")[0].replace("planted:", "")
-    magnitudes = importance_lines([scored(False)["michel_batch_abs"]], 2)
+    magnitudes = importance_text([scored(False)["michel_batch_abs"]], top=2)
     assert SIGN not in magnitudes
     assert "either way" in magnitudes
 

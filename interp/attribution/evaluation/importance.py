@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from interp.attribution.declaration import BoundMethod
 from interp.attribution.evaluation.result import Faithfulness
-from interp.attribution.evaluation.run import Tell, faithfulness, read_texts, resolve
+from interp.attribution.evaluation.run import faithfulness, read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import OptionError
+from interp.core.protocols import Progress
 from interp.core.steps import finishing
 from interp.model.given import takes_model
 
@@ -44,8 +45,8 @@ def compare_importance(
     draws: int = 0,
     seed: int = 0,
     batch_size: int = 16,
-    keep: Path | None = None,
-    tell: Tell | None = None,
+    resume: Path | None = None,
+    progress: Progress | None = None,
 ) -> Faithfulness:
     """Measure how well measures of token importance predict the effect of hiding tokens.
 
@@ -61,8 +62,8 @@ def compare_importance(
         draws: random draws of the soft measures; 0 omits these measures.
         seed: seed of these draws.
         batch_size: inputs per forward pass.
-        keep: folder in which finished rows are stored.
-        tell: function to which progress is reported.
+        resume: folder in which finished rows are stored.
+        progress: see `Progress`.
 
     Returns:
         The faithfulness of every measure, of random scores and of the effect itself. `spearman` is
@@ -89,7 +90,7 @@ def compare_importance(
         chosen = [with_head(one, picked) for one in chosen]
     found = faithfulness(
         model, every[choose:], chosen, wanted[choose:], warn=False, how=how, draws=draws,
-        seed=seed, batch_size=batch_size, keep=keep, tell=tell,
+        seed=seed, batch_size=batch_size, resume=resume, progress=progress,
     )  # fmt: skip
     made: dict[str, Any] = {**found.provenance, "made_by": "compare_importance"}
     if choose:

@@ -27,8 +27,8 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.evaluation.run import Tell
     from interp.attribution.target import Target
+    from interp.core.protocols import Progress
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -45,7 +45,7 @@ def plausibility(
     targets: str | Sequence[str | Target | None] | None = None,
     *,
     seed: int = 0,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> PromptMeans:
     """Measure how well scores agree with the words that annotators marked.
 
@@ -62,7 +62,7 @@ def plausibility(
         targets: one target for all documents or one per document; a text may hold `{label}`, which
             stands for the annotated class.
         seed: seed of the random rankings.
-        tell: function to which progress is reported.
+        progress: see `Progress`.
 
     Returns:
         A row per measure and method; the null is the mean over random rankings of the same words.
@@ -108,8 +108,8 @@ def plausibility(
             words = word_scores(scores, which, len(one.words))
             for m, measure in enumerate(AGREEMENT.values()):
                 found[m, k, i] = measure(words, one.evidence)
-        if tell is not None:
-            tell("documents", i + 1, len(given))
+        if progress is not None:
+            progress("documents", i + 1, len(given))
     about = [
         {"metric": measure, "method": one.label, "unit": "share"}
         for measure in AGREEMENT

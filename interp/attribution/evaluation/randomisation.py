@@ -12,12 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import nn
 
-from interp.attribution.evaluation.run import Tell, read_texts, resolve
+from interp.attribution.evaluation.run import read_texts, resolve
 from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.core.errors import InterpError, OptionError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -41,7 +42,7 @@ def randomisation_check(
     *,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> PromptMeans:
     """Measure how far scores change as weights are randomised from the last layer to the first.
 
@@ -58,7 +59,7 @@ def randomisation_check(
         targets: as for `faithfulness`; the unchanged model's own first choice by default.
         clusters: a label per text where texts share something.
         seed: seed of the permutations.
-        tell: function to which progress is reported.
+        progress: see `Progress`.
 
     Returns:
         A row per method and step, with the correlation for random rankings as null. Errors are over
@@ -100,8 +101,8 @@ def randomisation_check(
                           "randomised": name, "unit": "correlation"})  # fmt: skip
             rows.append(found)
             nulls.append(null)
-        if tell is not None:
-            tell("layers", number + 1, len(steps))
+        if progress is not None:
+            progress("layers", number + 1, len(steps))
     made = result_provenance(
         model, "interp.attribution.randomisation_check", Prompts(tuple(e.ids for e in examples)),
         seed=seed, methods=[one.label for one in chosen],

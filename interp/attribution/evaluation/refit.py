@@ -21,8 +21,8 @@ from interp.model.given import takes_model
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import AttributionMethod, BoundMethod
-    from interp.attribution.evaluation.run import Tell
     from interp.attribution.target import Target
+    from interp.core.protocols import Progress
     from interp.model.model import Model
 
 Array = np.ndarray
@@ -40,7 +40,7 @@ def refit_check(
     shares: Sequence[float] = (0.1, 0.3, 0.5),
     test: float = 0.5,
     seed: int = 0,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> PromptMeans:
     """Measure how well a refitted linear read-out still tells classes after top tokens are removed.
 
@@ -61,7 +61,7 @@ def refit_check(
         shares: shares of tokens to remove.
         test: share of the texts of each class on which accuracy is measured.
         seed: seed of the split and of random removal.
-        tell: function to which progress is reported.
+        progress: see `Progress`.
 
     Returns:
         A row per share and method, over test texts; the null is random removal of as many tokens.
@@ -97,8 +97,8 @@ def refit_check(
             orders[one.label] = [_order(one, e) for e in examples]
         except InterpError as error:
             notes[one.label], orders[one.label] = str(error), None
-        if tell is not None:
-            tell("methods", number + 1, len(chosen))
+        if progress is not None:
+            progress("methods", number + 1, len(chosen))
     right: dict[tuple[str, float], Array] = {}
     for name, order in orders.items():
         for share in shares:

@@ -21,7 +21,7 @@ text is one observation, and differences between methods are tested in pairs ove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -46,6 +46,7 @@ from interp.attribution.example import Example
 from interp.attribution.named import choose_methods
 from interp.attribution.target import Target, similarity
 from interp.core.errors import InterpError, OptionError, PromptError
+from interp.core.protocols import Progress
 from interp.core.rank_statistics import spearman
 from interp.core.steps import finishing
 from interp.core.text_file import read_lines
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Array = np.ndarray
-Tell = Callable[[str, int, int], None]
 AOPC = (0.1, 0.2, 0.3, 0.4, 0.5)
 ERASER = (0.01, 0.05, 0.1, 0.2, 0.5)
 BASELINES = ("random_scores", "input_norm")
@@ -100,9 +100,9 @@ def faithfulness(
     *,
     baselines: bool = True,
     warn: bool = True,
-    keep: Path | None = None,
+    resume: Path | None = None,
     batch_size: int = 16,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
     clusters: Sequence[str] | None = None,
     **settings: Any,
 ) -> Faithfulness:
@@ -120,9 +120,9 @@ def faithfulness(
         baselines: True to also measure random scores, the norm of embeddings, and occlusion.
         warn: True to also test the methods on `bundled:deceive`; see
             `interp.attribution.evaluation.deceived`.
-        keep: folder in which finished rows are stored; the same call resumes from them.
+        resume: folder in which finished rows are stored; the same call resumes from them.
         batch_size: inputs per forward pass.
-        tell: function to which progress is reported: the kind of step, done, total.
+        progress: see `Progress`.
         clusters: a label per text where texts share a document, a template or an author; errors and
             tests are then over clusters.
         settings: see `Settings`.
@@ -133,7 +133,7 @@ def faithfulness(
     Raises:
         PromptError: there are no texts, or a text has too few tokens.
         UnknownName, OptionError: a method, option or target does not exist.
-        StoreError: `keep` cannot be written.
+        StoreError: `resume` cannot be written.
     """
     how_set = Settings(**settings)
     texts = read_texts(texts)
@@ -155,14 +155,14 @@ def faithfulness(
     about = model_provenance(model) | asdict(how_set) | {"how": how, "made_by": "faithfulness"}
     about |= {"n": len(texts), "targets": [e.target.name for e in examples]}
     about["texts"] = sha256("\n".join(texts).encode()).hexdigest()
-    rows = EvaluationRows(keep, about)
+    rows = EvaluationRows(resume, about)
     total = len(examples) * len(chosen)
     for i, example in enumerate(examples):
         missing = [c for c in chosen if not rows.has(i, c.label)]
         if missing:
             rows.add(_measured(example, i, missing, how, how_set, batch_size))
-        if tell is not None:
-            tell("texts x methods", (i + 1) * len(chosen), total)
+        if progress is not None:
+            progress("texts x methods", (i + 1) * len(chosen), total)
     units = dict.fromkeys(e.target.unit for e in examples)
     return Faithfulness(
         rows.of([c.label for c in chosen], len(texts)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ def steer(
     heads: Any,
     task: Task,
     *,
-    how: str = "scale",
+    how: Literal["scale", "add"] = "scale",
     factors: Sequence[float] = FACTORS,
     direction: Outputs | None = None,
     plain: Task | None = None,

@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.causal import Game, repeats_task
 from interp.circuits.tasks import TASKS
-from interp.cli.commands.verify import verify_text
+from interp.report.printed.confirmation import confirmation_text
 from interp.core.registry import METRICS
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
@@ -181,7 +181,7 @@ def test_the_conclusion_is_the_same_everywhere(bundled_induction, tmp_path) -> N
     assert found.top(1).conclusions["induction"].sentence == sentence
     again = confirmation_of(json.loads(found.to_json()))
     assert again.equals(found)
-    assert verify_text(found).splitlines()[-1].strip() == sentence
+    assert confirmation_text([found]).splitlines()[-1].strip() == sentence
     page = check_page(found.wide(), [dict(found.provenance)], "interp importance verify")
     assert html.unescape(page).count(sentence) == 1
     (part,) = check_parts(found)

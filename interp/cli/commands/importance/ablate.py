@@ -2,54 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
-from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options, importance_lines
-from interp.cli.shared_options import models_argument
+from interp.cli.command import GAME, command
 
 if TYPE_CHECKING:
+    from interp.causal.importance import Importance
     from interp.causal.task import Task
     from interp.model.model import Model
 
 
-@click.command(
-    epilog="Example: interp importance ablate bundled:induction --kind mean-position -o results"
+@command(
+    also=GAME,
+    example="interp importance ablate bundled:induction --kind mean-position -o results",
 )
-@models_argument
-@click.option(
-    "--all-but-one",
-    is_flag=True,
-    help="Keep only one head per layer, and ablate the others of the layer.",
-)
-@click.option(
-    "--null",
-    default="random-init",
-    show_default=True,
-    type=click.Choice(["random-init", "none"]),
-    help="Null baseline: the same on random weights, the effect of ablation on any network of "
-    "this shape.",
-)
-@click.option(
-    "--top", default=5, show_default=True, type=click.IntRange(1), help="Number of heads to print."
-)
-@causal_options
 def ablate(
-    causal: Causal, sources: tuple[str, ...], all_but_one: bool, null: Any, top: int
-) -> None:
+    model: Model,
+    task: Task,
+    *,
+    all_but_one: bool = False,
+    null: Literal["random-init", "none"] = "random-init",
+    progress: Any = None,
+    announce: Any = None,
+    **options: Any,
+) -> Importance:
     """Ablate each head of each MODEL and measure the exact effect on the task.
 
     The score is the change of the task when only this head is ablated, with its standard error over
     prompts. It misses redundant heads; `interp importance shapley` does not.
+
+    Args:
+        model: the model.
+        task: the task.
+        all_but_one: keep only one head per layer, and ablate the others of the layer.
+        null: null baseline: the same on random weights, the effect of ablation on any network of
+            this shape.
+        progress: see `Progress`.
+        announce: called with the estimated time and memory before a run.
+        options: of `Game`.
     """
+    from interp.causal import ablation
 
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
-        from interp.causal import ablation
-
-        score = ablation.all_but_one if all_but_one else ablation.leave_one_out
-        told = causal.announce(model)
-        found = score(model, task, null=null, progress=tell, announce=told, **game)
-        return ModelOutcome([found.table], importance_lines([found], top))
-
-    click.get_current_context().exit(causal.run(sources, work))
+    score = ablation.all_but_one if all_but_one else ablation.leave_one_out
+    return score(model, task, null=null, progress=progress, announce=announce, **options)

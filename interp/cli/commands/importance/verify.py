@@ -2,125 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-import click
-
-from interp.cli.causal import Causal, ModelOutcome, Tell, causal_options
-from interp.cli.context import COMMAND
-from interp.cli.name_types import METRIC_NAMES
-from interp.cli.shared_options import models_argument
-from interp.core.declaration import split_names
+from interp.cli.command import GAME, command
+from interp.cli.run import Run
+from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.written import as_given
 
 if TYPE_CHECKING:
     from interp.causal.task import Task
     from interp.heads.causal_check.result import Confirmation
     from interp.model.model import Model
-
-
-@click.command(epilog="Example: interp importance verify bundled:induction -m induction --top 2")
-@models_argument
-@click.option(
-    "-m",
-    "--metric",
-    "metrics",
-    type=METRIC_NAMES,
-    multiple=True,
-    required=True,
-    metavar="NAME[:OPTION=VALUE,...]",
-    help="Metric whose top heads are checked, or several separated by commas; repeatable.",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(1),
-    help="Number of heads to check, the first by --by; by default all heads with the role that the "
-    "metric decides, or three if no head has it.",
-)
-@click.option(
-    "--by",
-    default="score",
-    show_default=True,
-    type=click.Choice(["score", "lowest", "null"]),
-    help="Order of the heads: the highest first, the lowest, or the farthest above the null.",
-)
-@click.option(
-    "--random",
-    "n_random",
-    default=60,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of random sets of as many heads in the same layers, and of sets of any layers; "
-    "all of them if there are fewer.",
-)
-@causal_options
-def verify(
-    causal: Causal,
-    sources: tuple[str, ...],
-    metrics: tuple[str, ...],
-    top: int | None,
-    by: str,
-    n_random: int,
-) -> None:
-    """Ablate the heads of a score in each MODEL, beside random heads of the same layers.
-
-    A score shows where heads attend; this tests whether they have an effect. All heads with the
-    role are ablated together, then each alone. It measures the task associated with the metric (or
-    --task), the same answers asked in another form, and the loss on plain text. The last line of a
-    metric says what was shown. A ratio of 1 and a large p mean that these heads matter no more than
-    others; random heads of any layers are reported as well, and how many of them hold the same
-    role. If a check is not conclusive, because the model does the task no better than
-    chance or because too few sets exist for a small p, this is reported. Retrieval heads are
-    checked on needles other than those scored, in the task of the score, unless the model answers
-    none of them.
-    """
-    from interp.core.registry import METRICS
-
-    asked = [METRICS.parse(name) for text in metrics for name in split_names(text)]
-    context = click.get_current_context()
-    source = context.get_parameter_source("task")
-    own = source is None or source.name == "DEFAULT"
-    found: list[Confirmation] = []
-
-    def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
-        from interp.heads.causal_check.check import confirm
-
-        confirmed = confirm(
-            model, asked, k=top, task=None if own else task, by=by, n_random=n_random,
-            n=causal.n, longest=causal.longest, progress=tell, announce=causal.announce(model),
-            **game,
-        )  # fmt: skip
-        found.append(confirmed)
-        if causal.form is not None:  # rows have no column for it
-            for metric, note in confirmed.notes.items():
-                causal.voice.note(f"{model.name}: {metric}: {note}")
-        return ModelOutcome(text=verify_text(confirmed), frame=confirmed.wide())
-
-    code = causal.run(sources, work)
-    if causal.out is not None and found and code in (0, 1):
-        _write(causal, causal.out, found)
-    context.exit(code)
-
-
-def verify_text(confirmed: Confirmation) -> str:
-    """Format one model: the heads of each score, then the result of each task."""
-    lines = [confirmed.checks[0].model]
-    seen, last = None, {check.metric: check for check in confirmed}
-    for check in confirmed:
-        if check.metric != seen:
-            lines.append(f"  {check.metric}: {', '.join(check.heads)}")
-        seen = check.metric
-        first, *rest = [*check.parts(), *check.doubts()]
-        lines.append(f"    {check.purpose:<8}  {first}")
-        lines += [f"              {line}" for line in rest]
-        if check is last[check.metric]:
-            lines.append(f"    {confirmed.conclusions[check.metric].sentence}")
-    lines += [
-        f"  {m}: {confirmed.conclusions[m].sentence}" for m in confirmed.notes if m not in last
-    ]
-    return "\n".join([*lines, ""])
 
 
 def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
@@ -167,25 +61,84 @@ def _weights(document: dict[str, Any]) -> str:
     return str(document["provenance"].get("content_hash"))[:8]
 
 
-def _write(causal: Causal, folder: Path, found: list[Confirmation]) -> None:
+def _write(run: Run) -> None:
     """Write verify.csv, verify.json and a page of all models."""
-    import json
-
     import pandas as pd
 
     from interp.core.files import write_atomically
     from interp.report.checks import check_page
 
-    command = shlex.join(["interp", *click.get_current_context().meta[COMMAND]])
-    documents = [json.loads(f.to_json()) for f in found]
-    documents = with_others(documents, folder / "verify.json")
+    if run.out is None:
+        return
+    documents = [json.loads(f.to_json()) for _, [f] in run.results]
+    documents = with_others(documents, run.out / "verify.json")
     rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
     frame = pd.DataFrame(rows)
     contents = {
         "verify.csv": frame.to_csv(index=False),
         "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",
-        "verify.html": check_page(frame, [d["provenance"] for d in documents], command),
+        "verify.html": check_page(frame, [d["provenance"] for d in documents], as_given()),
     }
     for name, content in contents.items():
-        write_atomically(folder / name, content.encode())
-    causal.voice.note(f"{folder}: {', '.join(contents)}")
+        write_atomically(run.out / name, content.encode())
+    run.voice.note(f"{run.out}: {', '.join(contents)}")
+
+
+@command(
+    also=GAME,
+    options={"top": Word(type=FROM_1), "n_random": Word(type=FROM_1)},
+    after=_write,
+    example="interp importance verify bundled:induction -m induction --top 2",
+)
+def verify(
+    run: Run,
+    model: Model,
+    metrics: list[str],
+    task: Task,
+    *,
+    top: int | None = None,
+    by: Literal["score", "lowest", "null"] = "score",
+    n_random: int = 60,
+    progress: Any = None,
+    announce: Any = None,
+    **game: Any,
+) -> Confirmation:
+    """Ablate the heads of a score in each MODEL, beside random heads of the same layers.
+
+    A score shows where heads attend; this tests whether they have an effect. All heads with the
+    role are ablated together, then each alone. It measures the task associated with the metric (or
+    --task), the same answers asked in another form, and the loss on plain text. The last line of a
+    metric says what was shown. A ratio of 1 and a large p mean that these heads matter no more than
+    others; random heads of any layers are reported as well, and how many of them hold the same
+    role. If a check is not conclusive, because the model does the task no better than
+    chance or because too few sets exist for a small p, this is reported. Retrieval heads are
+    checked on needles other than those scored, in the task of the score, unless the model answers
+    none of them.
+
+    Args:
+        run: the run.
+        model: the model.
+        metrics: metric whose top heads are checked, or several separated by commas; repeatable.
+        task: the task.
+        top: number of heads to check, the first by --by; by default all heads with the role that
+            the metric decides, or three if no head has it.
+        by: order of the heads: the highest first, the lowest, or the farthest above the null.
+        n_random: number of random sets of as many heads in the same layers, and of sets of any
+            layers; all of them if there are fewer.
+        progress: see `Progress`.
+        announce: called with the estimated time and memory before a run.
+        game: of `Game`.
+    """
+    from interp.core.registry import METRICS
+    from interp.heads.causal_check.check import confirm
+
+    confirmed = confirm(
+        model, [METRICS.parse(name) for name in metrics], k=top,
+        task=task if run.stated("task") else None, by=by, n_random=n_random,
+        n=run.values["n"], longest=run.values["max_length"], progress=progress, announce=announce,
+        **game,
+    )  # fmt: skip
+    if run.form is not None:  # rows have no column for it
+        for metric, note in confirmed.notes.items():
+            run.voice.note(f"{model.name}: {metric}: {note}")
+    return confirmed

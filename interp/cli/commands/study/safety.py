@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import KINDS
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.value_types import OUT_FOLDER, PromptFile
+from interp.cli.vocabulary import KINDS
 from interp.cli.written import as_given, kept_folder, own_folder
 from interp.cli.wrong_models import checked_sources
 from interp.core.errors import OptionError

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.causal import parse_heads_option
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import METRIC_NAME
 from interp.cli.progress import Voice
 from interp.cli.shared_options import model_argument, texts_option
 from interp.cli.stopping import goes_on
+from interp.cli.vocabulary import HEADS
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @model_argument
 @texts_option
-@click.option("--heads", metavar="L1H0,...", help="Heads to mask.")
+@click.option("--heads", type=HEADS, metavar="L1H0,...", help="Heads to mask.")
 @click.option(
     "-m",
     "--metric",
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
 def influence(
     source: str,
     file: Path,
-    heads: str | None,
+    heads: list[str] | None,
     metric: str | None,
     top: int,
     form: str | None,
@@ -125,7 +125,7 @@ def influence(
     with goes_on(voice, options["out"]), voice.bars(name) as tell:
         model = loading.load(path, name)
         if heads is not None:
-            chosen = parse_heads_option(heads)
+            chosen = heads
         else:
             import interp
 

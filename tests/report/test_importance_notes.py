@@ -11,7 +11,7 @@ import pytest
 
 from interp import causal
 from interp.causal.shapley_values.surrogate import bias_check
-from interp.cli.causal_notes import LEFT_OUT, explained_notes
+from interp.report.printed.importance_notes import LEFT_OUT, explained_notes
 
 HEADS = ["L0H1", "L1H0", "L1H1"]
 

@@ -1,0 +1,338 @@
+"""Run of a command made from a function: its models, the inputs of the function, its outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interp.causal.task_rows import task_rows
+from interp.cli.context import command_name
+from interp.cli.each import each_model
+from interp.cli.loading import Loading, source_labels
+from interp.cli.progress import Voice
+from interp.cli.reference import reference_prompts, require_reference
+from interp.cli.stopping import INTERRUPTED
+from interp.cli.written import as_given, folder_for, kept_folder, model_folder
+from interp.core.errors import OptionError, StoreError
+from interp.core.json_document import rows_text
+from interp.core.steps import finishing
+
+if TYPE_CHECKING:
+    from interp.cli.command import Declared
+    from interp.core.table import HeadTable
+    from interp.model.model import Model
+
+SAFE = "the same command resumes after the last finished step"
+
+
+@dataclass
+class Run:
+    """One run of a command.
+
+    Args:
+        declared: the declaration of the command.
+        values: value of each option, by the name of its parameter.
+        loading: how models are loaded.
+        voice: prints progress, notes and errors.
+        out: where results are written, if anywhere.
+        form: "json" or "csv" if only rows are printed.
+    """
+
+    declared: Declared
+    values: dict[str, Any]
+    loading: Loading
+    voice: Voice
+    out: Path | None = None
+    form: str | None = None
+    sources: tuple[str, ...] = ()
+    results: list[tuple[Model, list[Any]]] = field(default_factory=list)
+    tables: list[HeadTable] = field(default_factory=list)
+    made: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The present model."""
+        return self.made["model"]
+
+    def stated(self, name: str) -> bool:
+        """Return True if an option was given on the command line."""
+        source = click.get_current_context().get_parameter_source(name)
+        return source is not None and source.name != "DEFAULT"
+
+    def check(self) -> None:
+        """Refuse what does not fit, before torch is imported; raises InterpError."""
+        for each in self.declared.inputs.values():
+            each.check(self)
+        if self.out is not None and self.declared.out == "folder":
+            self.loading.require_storable(self.out)
+        if self.declared.check is not None:
+            self.declared.check(self)
+
+    def go(self) -> int:
+        """Call the function for every model, print and write; return the exit code.
+
+        Raises:
+            InterpError: the command was wrong; with one model, also what the function raises.
+        """
+        self.loading.require_device()
+        if self.out is not None and self.declared.out == "folder":
+            from interp.core.store import Store
+
+            Store(self.out).prepare()
+        code = 0
+        try:
+            if self.declared.over == "model":
+                [(source, name)] = source_labels(self.sources).items()
+                self._one(source, name)
+            else:
+                failed = each_model(source_labels(self.sources), self.voice, self._one)
+                code = int(bool(failed))
+                if failed and len(self.sources) > 1:
+                    self.voice.error(
+                        f"{len(failed)} of {len(self.sources)} models failed: {', '.join(failed)}"
+                    )
+        except KeyboardInterrupt:
+            code = INTERRUPTED
+            kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
+            self.voice.error(f"interrupted{kept if self.declared.resumes else ''}")
+        except StoreError as error:
+            if self.declared.over == "model":
+                raise
+            code = 1
+            self.voice.error(str(error), error)
+        self._end(code)
+        if self.declared.after is not None and self.results and code in (0, 1):
+            code = self.declared.after(self) or code
+        return code
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the function for the present model."""
+        given = {
+            name: self.values[name]
+            for name in self.declared.given
+            if self.values.get(name) is not None
+        }
+        for name, each in self.declared.inputs.items():
+            value = each.make(self)
+            if value is not None:
+                given[name] = self.made[name] = value
+        return given
+
+    def _one(self, source: str, name: str) -> None:
+        from interp.report.printed import printed
+
+        with self.voice.bars(name) as tell:
+            self.made = {"progress": tell, "model": self.loading.checked(source, name, tell)}
+            arguments = self.arguments()
+            with finishing():
+                found = self.declared.function()(**arguments)
+            results = listed(found)
+            files = self.declared.files if self.out is not None else ()
+            if files and (folder := self.folder(files[0])) is not None:
+                for file in files:
+                    results[0].save(folder / file)
+                if self.declared.over == "model":
+                    self.voice.note(f"{folder}: {', '.join(files)}")
+        self.results.append((self.model, results))
+        self.tables += [r.table for r in results if hasattr(r, "table")]
+        if self.form is None:
+            many = self.declared.over != "model"
+            name = self.model.name if many else ""
+            text = printed(results, name, self.declared.text, **self.values)
+            click.echo(text)
+        if self.declared.out == "file" and self.out is not None:
+            results[0].save(self.out)
+
+    def save(self, result: Any, *files: str) -> None:
+        """Write a result to files under --out, if it was given."""
+        for file in files if self.out is not None else ():
+            result.save(self.out / file)  # type: ignore[operator]
+
+    def announce(self, estimate: Any) -> None:
+        """Report the estimated time and memory of a step before it runs."""
+        self.voice.note(f"{self.model.name}: {estimate}")
+
+    def folder(self, file: str) -> Path | None:
+        """Return the folder for the present model's files; None without --out.
+
+        Args:
+            file: one of the files, which must not replace that of another run.
+        """
+        if self.out is None:
+            return None
+        about: dict[str, Any] = {"weights": self.model.content_hash}
+        if hasattr(self.made.get("task"), "about"):
+            about["task"] = self.made["task"].about()
+        for name in self.declared.given:
+            value = self.values.get(name)
+            about[name] = value
+        reference = self.values.get("reference")
+        if reference is not None:
+            about["reference"] = hashlib.sha256(reference.read_bytes()).hexdigest()
+        folder = folder_for(self.out, self.model.name, file, about)
+        if folder != (plain := model_folder(self.out, self.model.name)):
+            self.voice.note(f"{folder}: {file}; the file of other settings remains in {plain}")
+        return folder
+
+    def _end(self, code: int) -> None:
+        from interp.core.table import HeadTable
+        from interp.report.printed import rows_of
+
+        if self.form is not None and self.results:
+            first = self.results[0][1][0]
+            if hasattr(first, "table"):
+                table = HeadTable.concat(self.tables)
+                click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
+            else:
+                import pandas as pd
+
+                kind = type(first)
+                frames = [
+                    rows_of(r, model.name)
+                    for model, results in self.results
+                    for r in results
+                    if isinstance(r, kind)
+                ]
+                rows = pd.concat(frames, ignore_index=True)
+                click.echo(rows_text(rows, self.form), nl=False)
+        elif self.form is not None:
+            table = HeadTable.concat([])
+            click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
+        if self.out is not None and code in (0, 1) and self.tables:
+            self._write(self.out, HeadTable.concat(self.tables))
+
+    def _write(self, folder: Path, table: HeadTable) -> None:
+        from interp.core.merge import merged
+        from interp.report import write_report
+
+        name = command_name(click.get_current_context())
+        names = [f"{name}.{end}" for end in ("parquet", "csv", "html")]
+        table, notes = merged(_before(folder / names[0]), table)
+        for note in notes:
+            self.voice.note(f"{folder / names[0]}: {note}")
+        table.to_parquet(folder / names[0])
+        table.to_csv(folder / names[1])
+        write_report(
+            table, folder / names[2], title=f"interp {name}", command=as_given(), beside=names[:2]
+        )
+        self.voice.note(f"{folder}: {', '.join(names)}")
+
+
+def say_notes(run: Run) -> None:
+    """Report the notes of all results."""
+    for _, results in run.results:
+        for result in results:
+            for about, note in result.notes.items():
+                said = f"{note:.3g}" if isinstance(note, float) else note
+                run.voice.note(f"{about}: {said}")
+
+
+def listed(found: Any) -> list[Any]:
+    """Return the results of a call as a list."""
+    if isinstance(found, dict):
+        return [*found.values()]
+    return found if isinstance(found, list) else [found]
+
+
+def _before(path: Path) -> list[HeadTable]:
+    """Return the results of earlier commands; a damaged file is moved aside."""
+    from interp.core.files import set_aside
+    from interp.core.table import HeadTable
+
+    if not path.exists():
+        return []
+    try:
+        return [HeadTable.from_parquet(path)]
+    except StoreError as error:
+        set_aside(path, error.__cause__ or error)
+        return []
+
+
+def is_contrast(task: str) -> bool:
+    """Return True if a task is one of `interp circuit`, which makes pairs of prompts."""
+    from interp.circuits.tasks.named import TASKS
+
+    return task.replace("-", "_") in TASKS
+
+
+def require_task(run: Run) -> None:
+    """Refuse a task whose name, file or options are wrong, before torch is imported.
+
+    Raises:
+        UnknownName, OptionError, PromptError: as `task_rows`.
+    """
+    values = run.values
+    name, measure = values["task"], values["measure"]
+    if not is_contrast(name):
+        task_rows(name, measure)
+        return
+    for option, value in (("--measure", measure), ("--max-length", values["max_length"])):
+        if value is not None:
+            raise OptionError(f"{option} does not apply to the task {name}; omit it")
+
+
+def _task(run: Run) -> Any:
+    from interp.causal.task_file import make_task
+
+    values, model = run.values, run.model
+    n, seed = values["n"], values["seed"]
+    if is_contrast(values["task"]):
+        from interp.circuits.tasks import make_contrast
+
+        return make_contrast(model, values["task"], n=n or 32, seed=seed).task
+    return make_task(
+        model, values["task"], measure=values["measure"], n=n, longest=values["max_length"],
+        seed=seed,
+    )  # fmt: skip
+
+
+def _reference(run: Run) -> Any:
+    return reference_prompts(run.values["reference"], run.model).get("reference")
+
+
+@dataclass(frozen=True)
+class Input:
+    """A parameter of functions that a run provides; None leaves the function's default.
+
+    Args:
+        make: makes the argument for the present model.
+        words: words of the vocabulary from which it is made.
+        check: refuses these before torch is imported.
+    """
+
+    make: Callable[[Run], Any]
+    words: tuple[str, ...] = ()
+    check: Callable[[Run], None] = lambda run: None
+
+
+def _require_reference(run: Run) -> None:
+    require_reference(run.values["kind"], run.values["reference"])
+
+
+INPUTS = {
+    "run": Input(lambda run: run),
+    "model": Input(lambda run: run.model),
+    "task": Input(_task, ("task", "measure", "n", "max_length", "seed"), require_task),
+    "reference": Input(_reference, ("reference",), _require_reference),
+    "progress": Input(lambda run: run.made["progress"]),
+    "announce": Input(lambda run: run.announce),
+    "ledger": Input(lambda run: None if run.out is None else kept_folder(run.out)),
+    "resume": Input(lambda run: None if run.out is None else kept_folder(run.out)),
+}
+"""Parameters that mean the same in every function."""
+
+
+def read_labels(name: str) -> Input:
+    """Return an input of one label per text, read from the file that an option names."""
+
+    def make(run: Run) -> Any:
+        from interp.attribution.evaluation.run import read_texts
+
+        return None if run.values[name] is None else read_texts(run.values[name])
+
+    return Input(make, (name,))

@@ -1,0 +1,250 @@
+"""Vocabulary of the command line: how each parameter of a public function is spelled and read.
+
+A parameter that is not listed is spelled like its name, and its annotation gives its type. A
+spelling has the same meaning in every command.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from interp.causal.task_rows import MEASURES
+from interp.cli.name_types import METRIC_NAMES
+from interp.cli.signature import REQUIRED, UNREAD, Parameter
+from interp.cli.value_types import HeadList, PromptFile
+from interp.core.declaration import split_names
+from interp.core.errors import OptionError
+
+UNSET = object()
+KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
+ABOVE_0 = click.FloatRange(min=0, min_open=True)
+FROM_0, FROM_1, FROM_2 = click.IntRange(0), click.IntRange(1), click.IntRange(2)
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the vocabulary; what is not stated comes from the signature and its docstring.
+
+    Args:
+        spelling: the spellings, without `--` in front of a plain name.
+        type: click type of the value.
+        metavar: placeholder of the value in the help.
+        help: one sentence.
+        default: default, in place of that of the function.
+        multiple: may be given several times.
+        read: what makes the argument of the function from the value or values.
+    """
+
+    spelling: tuple[str, ...] = ()
+    type: Any = None
+    metavar: str = ""
+    help: str = ""
+    default: Any = UNSET
+    multiple: bool = False
+    read: Callable[[Any], Any] | None = None
+
+    def over(self, other: Word) -> Word:
+        """Return the other word with what this one states in its place."""
+        empty = Word()
+        stated = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if getattr(self, f.name) != getattr(empty, f.name)
+        }
+        return replace(other, **stated)
+
+
+class Separated(click.ParamType):
+    """Values separated by commas.
+
+    Args:
+        each: type of one value.
+    """
+
+    def __init__(self, each: click.ParamType) -> None:
+        self.each, self.name = each, f"{each.name},..."
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Convert each value; raises OptionError for a number that is not finite."""
+        if not isinstance(value, str):
+            return value
+        try:
+            found = [self.each.convert(x.strip(), param, ctx) for x in value.split(",")]
+        except click.BadParameter as error:
+            kind = "numbers" if self.each in (click.FLOAT, click.INT) else "values"
+            wrong = f"{param.opts[-1]} {value}: give {kind}, separated by commas"
+            raise OptionError(wrong) from error
+        if any(isinstance(x, float) and not math.isfinite(x) for x in found):
+            raise OptionError(f"{param.opts[-1]} {value}: give finite numbers, such as -2,0,1,3")
+        return found
+
+
+class HeadNames(HeadList):
+    """Heads separated by commas, as a list of their names."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the names; raise OptionError for one that is not one of a head."""
+        if not isinstance(value, str):
+            return value
+        return [name.strip() for name in super().convert(value, param, ctx).split(",")]
+
+
+HEADS = HeadNames()
+
+
+def _split(texts: Sequence[str]) -> list[str]:
+    """Return the names of a repeatable option whose values may hold several."""
+    return [name for text in texts for name in split_names(text)]
+
+
+_TEXT = "File of prompts, one per line, or .jsonl with the fields prompt and cluster."
+WORDS: dict[str, Word] = {
+    "task": Word(
+        default="repeats", metavar="NAME|FILE",
+        help="The task: repeats (loss on the second copy of random tokens), a contrast task of "
+        "`interp circuit --list` (such as ioi), a .txt file (a prompt per line), a .jsonl file "
+        "(prompt, answer, wrong, corrupted, position) or a .py file with task(model).",
+    ),
+    "measure": Word(
+        type=click.Choice(MEASURES), default=None,
+        help="Measure computed from the logits; by default the one that fits the answers in the "
+        "task file.",
+    ),
+    "n": Word(("-n",), FROM_1, "N", "Number of prompts; by default all of a file.", default=None),
+    "max_length": Word(
+        type=FROM_2, metavar="N", default=None, help="Maximum tokens per prompt."
+    ),
+    "kind": Word(
+        type=click.Choice(KINDS), help="Replacement for the output of an ablated head."
+    ),
+    "reference": Word(
+        type=PromptFile("--reference"), metavar="FILE", default=None,
+        help="For --kind mean-dataset: file of prompts, one per line, over which a head's output "
+        "is averaged.",
+    ),
+    "players": Word(
+        type=click.Choice(["heads", "kv_groups", "layers"]),
+        help="Unit that is ablated together.",
+    ),
+    "stack": Word(help="Stack whose heads are included, such as encoder, decoder or cross."),
+    "heads": Word(type=HEADS, metavar="L0H1,...", help="Heads to include; all by default."),
+    "without": Word(type=HEADS, metavar="L0H1,...", help="Heads that are ablated in every run."),
+    "seed": Word(type=click.INT, help="Seed of prompts and of all sampling."),
+    "max_tokens": Word(
+        type=FROM_1, help="Maximum tokens per forward pass; memory grows with it."
+    ),
+    "top": Word(type=FROM_0, metavar="K"),
+    "n_random": Word(("--random",), FROM_0, "N"),
+    "batch_size": Word(
+        type=FROM_1, help="Prompts per forward pass; does not affect the numbers."
+    ),
+    "methods": Word(
+        ("-m", "--method"), click.STRING, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
+    ),
+    "metrics": Word(
+        ("-m", "--metric"), METRIC_NAMES, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
+    ),
+    "text": Word(type=click.STRING, metavar="TEXT", help="Text to analyse."),
+    "texts": Word(("--file",), PromptFile("--file"), "FILE", "File with one text per line."),
+    "file": Word(type=PromptFile("--file"), metavar="FILE"),
+    "prompt_file": Word(type=PromptFile(), metavar="FILE", help=_TEXT),
+    "target": Word(("-t", "--target"), click.STRING, "TARGET"),
+    "targets": Word(
+        ("-t", "--target"), click.STRING, "TARGET",
+        "Number to explain, as for `interp attribute`; by default the model's top prediction.",
+    ),
+    "position": Word(
+        type=click.INT, help="Output position of the target; negative counts from the end."
+    ),
+}  # fmt: skip
+
+
+_PLAIN: dict[str, click.ParamType] = {
+    "int": click.INT, "float": click.FLOAT, "str": click.STRING,
+    "Path": click.Path(path_type=Path), "bool": click.BOOL,
+}  # fmt: skip
+
+
+_METAVARS = {click.IntRange: "N", click.FloatRange: "X", type(click.INT): "N"}
+
+
+def type_of(parameter: Parameter) -> click.ParamType | None:
+    """Return the click type of an annotation; None for one that a command line cannot give."""
+    return _type(parameter.annotation, parameter)
+
+
+def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
+    if isinstance(node, ast.BinOp):  # X | None
+        sides = [n for n in (node.left, node.right) if ast.unparse(n) != "None"]
+        return _type(sides[0], parameter) if len(sides) == 1 else None
+    if isinstance(node, ast.Subscript):
+        outer, inner = ast.unparse(node.value), node.slice
+        if outer == "Literal":
+            values = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return click.Choice([str(ast.literal_eval(v)) for v in values])
+        if outer in ("Sequence", "tuple", "list"):
+            first = inner.elts[0] if isinstance(inner, ast.Tuple) else inner
+            each = _type(first, parameter)
+            return None if each is None else Separated(each)
+        return None
+    if isinstance(node, ast.Name):
+        if node.id in _PLAIN:
+            return _PLAIN[node.id]
+        found = parameter.source.find(node.id)
+        if found is not None and isinstance(found[1], ast.expr):
+            return _type(found[1], replace(parameter, source=found[0]))
+    return None
+
+
+def option_for(name: str, parameter: Parameter | None, special: Word) -> click.Option | None:
+    """Make the option of a parameter; None for one that a command line cannot give.
+
+    Args:
+        name: name of the parameter.
+        parameter: the parameter; None for a word that only the vocabulary knows.
+        special: what the command states about it.
+    """
+    word = special.over(WORDS.get(name, Word()))
+    kind = word.type or (parameter and type_of(parameter))
+    if kind is None and parameter is not None and word == Word():
+        return None
+    default = word.default
+    if default is UNSET:
+        default = parameter.default if parameter is not None else None
+    spelling = word.spelling or ("--" + name.replace("_", "-"),)
+    about = word.help or plain_help(parameter.help if parameter is not None else "")
+    required = default is REQUIRED
+    default = None if default in (REQUIRED, UNREAD) else default
+    if kind is click.BOOL:
+        if default:
+            spelling = tuple(f"--no-{s[2:]}" for s in spelling)
+            return click.Option([name, *spelling], flag_value=False, default=True, help=about)
+        return click.Option([name, *spelling], is_flag=True, help=about)
+    if word.multiple and isinstance(default, str):
+        default = (default,)
+    if isinstance(kind, Separated) and isinstance(default, (tuple, list)):
+        default = ",".join(map(str, default)) or None
+    read = word.read and (lambda ctx, param, value: word.read(value))
+    return click.Option(
+        [name, *spelling], type=kind, callback=read, default=default, required=required, help=about,
+        show_default=default not in (None, ""), multiple=word.multiple,
+        metavar=word.metavar or _METAVARS.get(type(kind)),
+    )  # fmt: skip
+
+
+def plain_help(text: str) -> str:
+    """Return the description of a parameter in the words of the command line."""
+    text = re.sub(r"[;,.]? ?[Ss]ee `[^`]*`[^.;]*(?=[.;]|$)", "", text)
+    text = re.sub(
+        r"`?(\w+)=[\"']([\w-]+)[\"']`?", lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text
+    )
+    text = re.sub(r"`(?!interp )([^`]*)`", r"\1", text).strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") or not text else ".")

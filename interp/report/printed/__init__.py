@@ -1,0 +1,69 @@
+"""Printed form of results: one function per type, found by its name without an import.
+
+A function takes all results of one type that belong together. Its keyword parameters are options
+of every command that prints such a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from itertools import groupby
+from typing import Any
+
+TEXTS = {
+    "Comparison": "interp.report.printed.importance:agreement_text",
+    "Confirmation": "interp.report.printed.confirmation:confirmation_text",
+    "Faithfulness": "interp.report.printed.faithfulness:faithfulness_text",
+    "Importance": "interp.report.printed.importance:importance_text",
+    "Interactions": "interp.report.printed.importance:interactions_text",
+    "LearnedHeadWeights": "interp.report.printed.top:top_text",
+    "PromptMeans": "interp.report.printed.means:means_text",
+    "PruningCurve": "interp.report.printed.pruning:pruning_text",
+    "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_text",
+    "SimilarityMatrix": "interp.report.printed.top:top_text",
+}
+"""Function that formats results of a type, by the name of the type."""
+ROWS = {
+    "Confirmation": "interp.report.printed.confirmation:confirmation_rows",
+    "PruningCurve": "interp.report.printed.pruning:pruning_rows",
+    "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_rows",
+}
+"""Function that returns the rows of a result, where they are not those of `to_pandas()`."""
+
+
+def of_type(table: dict[str, str], kind: type) -> str | None:
+    """Return the entry of a type or of the nearest one that it inherits from."""
+    return next((table[base.__name__] for base in kind.__mro__ if base.__name__ in table), None)
+
+
+def call(target: str) -> Any:
+    """Import the function `module:name`."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def printed(results: Sequence[Any], model: str = "", by: str = "", **options: Any) -> str:
+    """Format results, those of one type together.
+
+    Args:
+        results: the results of a call.
+        model: name of the model, above a result whose type has no form of its own.
+        by: function for all of them, in place of those of their types.
+        options: options of the functions of these types.
+    """
+    parts = []
+    for target, group in groupby(results, lambda one: by or of_type(TEXTS, type(one))):
+        if target is None:
+            parts += [f"{model}\n{one}\n" if model else repr(one) for one in group]
+            continue
+        function = call(target)
+        known = function.__kwdefaults__ or {}
+        parts.append(function([*group], **{k: v for k, v in options.items() if k in known}))
+    return "".join(parts)
+
+
+def rows_of(result: Any, model: str) -> Any:
+    """Return the rows of a result as a frame."""
+    target = of_type(ROWS, type(result))
+    return result.to_pandas() if target is None else call(target)(result, model)

@@ -1,0 +1,86 @@
+"""Importances of heads as text: a table of the first ones, and what their notes mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from interp.report.printed.importance_notes import explained_notes
+
+if TYPE_CHECKING:
+    from interp.causal.comparison.result import Comparison
+    from interp.causal.importance import Importance
+    from interp.causal.pairs import Interactions
+
+
+def importance_text(results: Sequence[Importance], *, top: int = 5) -> str:
+    """Format the first players of each importance of one model, with error, null and notes.
+
+    Args:
+        results: the importances.
+        top: number of heads to print.
+    """
+    from interp.core.columns import prompt_counts, with_error
+    from interp.core.sign import SIGN
+
+    rows, notes = [("score", "head", "value", "null", "n", "unit")], []
+    for found in results:
+        name = found.metric.partition(":")[0]
+        frame = found.table.to_pandas().set_index(["stack", "layer", "head"])
+        for at, player in enumerate(found.order()[:top]):
+            site, head = found.players.heads_of(player)[0]
+            row = frame.loc[(site.stack, site.layer, head)]
+            null = "" if math.isnan(row["null"]) else with_error(row["null"], row["null_sem"])
+            label = found.players.labels[player]
+            score = with_error(row["score"], row["sem"])
+            about = (name, f"{row['unit'].partition(' (+')[0]}, {_means(found)}")
+            about = about if at == 0 else ("", "")
+            n = prompt_counts(row["n"], row["clusters"])
+            rows.append((about[0], label, score, null, n, about[1]))
+        notes += [f"{name}: {sentence}" for sentence in explained_notes(found)]
+    width = [max(len(row[at]) for row in rows) for at in range(5)]
+    lines = [
+        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, [*width, 0], strict=True)).rstrip()
+        for row in rows
+    ]
+    model = results[0].table.models[0]
+    sign = [] if all(found.magnitude for found in results) else [SIGN]
+    return "\n".join([model, *(f"  {line}" for line in [*lines, *sign, *notes]), ""])
+
+
+def _means(found: Importance) -> str:
+    """Return the meaning of a score, to follow its unit."""
+    from interp.causal.comparison.questions import METHODS, method_of
+
+    return METHODS[method_of(found.metric)].means
+
+
+def interactions_text(results: Sequence[Interactions]) -> str:
+    """Format a line per pair of heads, the strongest first."""
+    [between] = results
+    from interp.core.columns import with_error
+
+    lines = [f"  interactions ({between.index}, {between.method}; {between.unit})"]
+    order = abs(between.score).argsort()[::-1].tolist()
+    for i in order:
+        a, b = (between.players[p] for p in between.pairs[i].tolist())
+        lines.append(f"  {a} x {b}  {with_error(float(between.score[i]), float(between.sem[i]))}")
+    return "\n".join([*lines, ""])
+
+
+def agreement_text(results: Sequence[Comparison]) -> str:
+    """Format the rank correlations of every pair of methods."""
+    [compared] = results
+    import numpy as np
+
+    lines = ["  rank correlation (Spearman, 95 % over prompts)"]
+    names = compared.names
+    width = max(map(len, names))
+    for i, a in enumerate(names):
+        for j in range(i + 1, len(names)):
+            value, (low, high) = compared.spearman[i, j], compared.spearman_interval[i, j]
+            told = "no correlation: all scores equal" if np.isnan(value) else f"{value:+.2f}"
+            told += "" if np.isnan(low) else f" ({low:+.2f} to {high:+.2f})"
+            lines.append(f"  {a:<{width}}  {names[j]:<{width}}  {told}")
+    return "\n".join([*lines, ""])
