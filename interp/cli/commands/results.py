@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.folder import NamedGroup
 from interp.cli.loading import debug_option
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
@@ -46,7 +47,7 @@ def _only_options(command: Callable) -> Callable:
 GROUP = "Results"
 
 
-@click.group(epilog="Example: interp results list results")
+@click.group(cls=NamedGroup, epilog="Example: interp results list results")
 def results() -> None:
     """Read, query and combine folders of results of interp score.
 
