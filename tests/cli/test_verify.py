@@ -10,7 +10,7 @@ import json
 import pytest
 
 from interp.causal.game.game import Game
-from interp.cli.commands.verify import with_others
+from interp.cli.commands.importance.verify import with_others
 from interp.core.errors import DamagedKept
 
 QUICK = ("-n", "3", "--max-length", "8")

@@ -9,6 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from fixtures.commands import called
+
+from interp.cli.folder import leaves
+from interp.cli.main import main
 
 RUN = """
 import atexit, json, sys, time
@@ -44,7 +48,7 @@ score {MODEL} --null nosuch                   | '--null'
 score {MODEL} --null-draws 0                  | '--null-draws'
 score {MODEL} --engine x                      | '--engine'
 score {MODEL} --by nosuch                     | '--by'
-score {MODEL} --max-length 1                  | '--context'
+score {MODEL} --max-length 1                  | '--max-length'
 score {MODEL} --source nosuch                 | '--source'
 score {MODEL} --dtype float3                  | '--dtype'
 score {MODEL} --device quantum                | device 'quantum' cannot be used
@@ -56,7 +60,7 @@ score {MODEL} --file empty.txt                | empty.txt holds no text
 score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
 score {MODEL} --text a                        | --text needs --image or --audio
 score {MODEL} --image afile --audio afile     | cannot be combined
-score {MODEL} --image afile --max-length 9    | exclude --file and --context
+score {MODEL} --image afile --max-length 9    | exclude --file and --max-length
 score {MODEL} --config nowhere.toml           | --config: nowhere.toml cannot be read: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
@@ -202,7 +206,11 @@ list metrics nosuch                           | 'nosuch'
 completion nosuch                             | 'nosuch'
 """
 CASES = [tuple(map(str.strip, line.split(" | "))) for line in WRONG.strip().splitlines()]
-COMMANDS = list(dict.fromkeys(command.split()[0] for command, _ in CASES))
+COMMANDS = {
+    path: [case for case in CASES if called(case[0].split())[0] is command]
+    for path, command in leaves(main, "interp")
+    if not path.startswith("interp results") and path != "interp list models"  # take no model
+}
 
 
 @pytest.fixture
@@ -221,9 +229,8 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
-    for line, message in CASES:
-        if line.split()[0] != command:
-            continue
+    assert COMMANDS[command], "every command that takes a model or a name is in the table"
+    for line, message in COMMANDS[command]:
         done = subprocess.run(
             [sys.executable, "-c", RUN, *shlex.split(line)],
             capture_output=True,
@@ -239,13 +246,6 @@ def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
         assert message in " ".join(told), (line, told)
         assert "Traceback" not in done.stderr, line
         assert not torch, line
-
-
-def test_every_command_that_takes_a_model_is_in_the_table() -> None:
-    from interp.cli.main import main
-
-    without = {"models", "results"}  # take no model
-    assert set(main.commands) - without == set(COMMANDS)
 
 
 def test_too_little_memory_for_one_row_is_told_before_the_run(

@@ -13,7 +13,7 @@ import torch
 import interp
 from interp.causal import Game, repeats_task
 from interp.circuits.tasks import TASKS
-from interp.cli.commands.verify import verify_text
+from interp.cli.commands.importance.verify import verify_text
 from interp.core.registry import METRICS
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
