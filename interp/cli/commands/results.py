@@ -56,7 +56,7 @@ def results() -> None:
     """
 
 
-@results.command("list", epilog="Example: interp results list results --format csv")
+@results.command("list", epilog="Example: interp results list results --csv")
 @folder_argument
 @_form_options
 @debug_option
