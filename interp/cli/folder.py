@@ -7,6 +7,7 @@ default: `interp compare A B` is `interp compare heads A B`.
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Iterator, MutableMapping
 from functools import cached_property
 from importlib import import_module
@@ -135,7 +136,57 @@ def _doc_of(name: str, body: list[ast.stmt]) -> str:
     return ""
 
 
-class Family(click.Group):
+def leaves(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command below a group, families dissolved, under the words that call it.
+
+    Args:
+        group: the group.
+        path: the words that call the group.
+    """
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from leaves(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+class NamedGroup(click.Group):
+    """Group whose errors name the command that an unknown word may mean, of all families."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names."""
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            raise OptionError(self.unknown(ctx, args[0]))
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, ctx: click.Context, word: str) -> str:
+        """Return the error of a word that names no command of this group."""
+        meant = self._meant(ctx, word)
+        advice = (
+            f"did you mean {' or '.join(f'`{x}`' for x in meant)}?"
+            if meant
+            else f"known: {', '.join(sorted(self.commands))}"
+        )
+        return f"`{ctx.command_path}` has no command {word!r}; {advice}"
+
+    def _meant(self, ctx: click.Context, word: str) -> list[str]:
+        """Return the commands of this name in families, else those of like names, nearest first."""
+        root = ctx.find_root()
+        every = [f"{root.command_path} {name}" for name in root.command.commands]  # type: ignore[attr-defined]
+        every += [path for path, _ in leaves(root.command, root.command_path)]  # type: ignore[arg-type]
+        ends = {path: path.split()[-1] for path in dict.fromkeys(every)}
+        if word in ends.values():
+            return [path for path, end in ends.items() if end == word]
+        close = difflib.get_close_matches(word, self.commands)
+        if close:
+            return [f"{ctx.command_path} {name}" for name in close]
+        close = difflib.get_close_matches(word, ends.values())
+        return [path for path, end in ends.items() if end in close]
+
+
+class Family(NamedGroup):
     """Commands that belong together, of which one may run without its name.
 
     Args:
@@ -152,6 +203,9 @@ class Family(click.Group):
         """Parse the arguments; put the name of the default command before what is not a name."""
         named = args and args[0] in {*self.commands, *self.get_help_option_names(ctx)}
         if args and self.default and not named:
+            close = difflib.get_close_matches(args[0], self.commands, cutoff=0.75)
+            if close and not Path(args[0]).exists():  # a misspelt command, not a model
+                raise OptionError(self.unknown(ctx, args[0]))
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 

@@ -15,7 +15,7 @@ import click
 from interp import __version__
 from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.cli.context import COMMAND, DEBUG
-from interp.cli.folder import Folder
+from interp.cli.folder import Folder, NamedGroup
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
 
@@ -36,7 +36,7 @@ class Wrong(Failed):
     exit_code = 2
 
 
-class Interp(click.Group):
+class Interp(NamedGroup):
     """Click group that turns errors of the toolkit into one line and an exit code."""
 
     def main(self, *args: Any, **options: Any) -> Any:

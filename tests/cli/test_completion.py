@@ -32,12 +32,23 @@ def test_names_are_completed_where_they_are_asked_for() -> None:
     assert completed("score -m induc") == plain("induction")
     assert completed("score -m entropy,induc") == plain("entropy,induction")
     assert set(completed("atlas x -m ")) >= set(plain(*METRICS, "detectors", "weights", "all"))
-    assert completed("metrics induc") == plain("induction")
-    assert completed("methods attn") == plain("attn_lrp")
+    assert completed("list metrics induc") == plain("induction")
+    assert completed("list methods attn") == plain("attn_lrp")
     assert set(completed("attribute -m ")) == set(plain(*ATTRIBUTION_METHODS, "token_importance"))
     assert completed("view planted:by") == plain("planted:bystander")
-    assert completed("attribute --model bundled:in") == plain("bundled:induction")
     assert completed("importance -m induc") == []  # other names than those of metrics
+
+
+def test_a_family_completes_its_commands_and_what_its_default_takes() -> None:
+    assert completed("circuit pa") == [*plain("pairs", "path"), ("file", "pa")]
+    assert completed("circuit planted:by") == plain("planted:bystander")
+    assert completed("circuit planted:bystander --tas") == plain("--task")
+    assert completed("circuit --fait") == plain("--faithful")
+    assert completed("circuit trace --fait") == []
+    assert completed("circuit trace bundled:in") == plain("bundled:induction")
+    assert completed("circuit find bundled:in") == plain("bundled:induction")
+    assert completed("evaluate pla") == plain("plausibility"), "a family without a default"
+    assert completed("evaluate bundled:in") == []
 
 
 def test_what_has_no_name_here_is_a_path() -> None:
@@ -70,7 +81,7 @@ def test_completing_imports_neither_torch_nor_pandas() -> None:
         "from click.shell_completion import ZshComplete\n"
         "shell = ZshComplete(main, {}, 'interp', 'X')\n"
         "assert shell.get_completions(['score'], 'bundled:')\n"
-        "assert shell.get_completions(['methods'], '')\n"
+        "assert shell.get_completions(['list', 'methods'], '')\n"
         "assert shell.get_completions(['score', '-m'], 'ind')\n"
         "assert not {'torch', 'transformers', 'pandas'} & set(sys.modules)"
     )

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 import shlex
 
+import click
 import pytest
+from fixtures.commands import called, flags_of
 
+from interp.cli.folder import leaves
 from interp.cli.main import main
 
 
-@pytest.mark.parametrize("name", main.commands)
-def test_help_has_an_example(run, name) -> None:
-    text = " ".join(run(name, "--help").stdout.split())
+@pytest.mark.parametrize("path", [path for path, _ in leaves(main, "interp")])
+def test_help_has_an_example(run, path: str) -> None:
+    _, *names = path.split()
+    text = " ".join(run(*names, "--help").stdout.split())
     found = re.search(r"Example: (interp .*)$", text)
-    assert found, f"give interp {name} an epilog 'Example: interp {name} ...'"
-    _, command, *words = shlex.split(found.group(1).partition(" >")[0])
-    assert command == name
-    known = {flag for p in main.commands[name].params for flag in (*p.opts, *p.secondary_opts)}
-    assert {w for w in words if w.startswith("-")} <= known
+    assert found, f"give {path} an epilog 'Example: {path} ...'"
+    _, *words = shlex.split(found.group(1).partition(" >")[0])
+    command, given = called(words)
+    assert command is called(names)[0]
+    assert {w for w in given if w.startswith("-")} <= flags_of(command)
     # arguments that the command needs are there
-    needed = [
-        p for p in main.commands[name].params if p.param_type_name == "argument" and p.required
-    ]
-    assert len([w for w in words if not w.startswith("-")]) >= len(needed)
+    needed = [p for p in command.params if isinstance(p, click.Argument) and p.required]
+    assert len([w for w in given if not w.startswith("-")]) >= len(needed)

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+from fixtures.commands import called, flags_of
 
-from interp.cli.main import main
 from interp.core.registry import METRICS
 
 ROOT = Path(__file__).parents[2]
@@ -49,10 +49,9 @@ def test_every_option_that_the_readme_uses_exists() -> None:
     lines = [x for kind, text in BLOCKS if kind == "sh" for x in text.splitlines()]
     used = [shlex.split(x, comments=True) for x in lines if x.startswith("interp ")]
     assert len(used) > 5
-    for _, name, *words in used:
-        command = main.commands[name]
-        known = {flag for p in command.params for flag in (*p.opts, *p.secondary_opts)}
-        assert {word for word in words if word.startswith("-")} <= known
+    for _, *words in used:
+        command, given = called(words)
+        assert {word for word in given if word.startswith("-")} <= flags_of(command)
 
 
 @pytest.mark.parametrize("code", ["0 done", "2 the command was wrong", "130 interrupted"])

@@ -9,6 +9,10 @@ import subprocess
 import sys
 
 import pytest
+from fixtures.commands import called
+
+from interp.cli.folder import leaves
+from interp.cli.main import main
 
 RUN = """
 import atexit, json, sys, time
@@ -32,10 +36,10 @@ score folder                                  | folder has no config.json
 score a/b/c                                   | 'a/b/c' is neither a folder nor a model
 score nobody/nosuch                           | 'nobody/nosuch' is neither a folder nor a model
 score planted:nosuch ./nowhere                | 2 of 2 models failed
-compare planted:nosuch {MODEL}                  | unknown planted model 'nosuch'
-match {MODEL} planted:nosuch                    | unknown planted model 'nosuch'
-emergence planted:nosuch                        | unknown planted model 'nosuch'
-record planted:nosuch --file texts.txt -o x | unknown planted model 'nosuch'
+compare planted:nosuch {MODEL}                | unknown planted model 'nosuch'
+compare match {MODEL} planted:nosuch          | unknown planted model 'nosuch'
+compare checkpoints planted:nosuch            | unknown planted model 'nosuch'
+record planted:nosuch --file texts.txt -o x   | unknown planted model 'nosuch'
 score {MODEL} -m inducton                     | unknown metric 'inducton'
 score {MODEL} -m local_window:width=x         | width='x' is not a whole number
 score {MODEL} -m local_window:widht=3         | option of local_window 'widht'
@@ -44,19 +48,19 @@ score {MODEL} --null nosuch                   | '--null'
 score {MODEL} --null-draws 0                  | '--null-draws'
 score {MODEL} --engine x                      | '--engine'
 score {MODEL} --by nosuch                     | '--by'
-score {MODEL} --context 1                     | '--context'
+score {MODEL} --max-length 1                  | '--max-length'
 score {MODEL} --source nosuch                 | '--source'
 score {MODEL} --dtype float3                  | '--dtype'
 score {MODEL} --device quantum                | device 'quantum' cannot be used
 score {MODEL} --device cuda:x                 | device 'cuda:x' cannot be used
 score {MODEL} --import nowhere.py             | --import nowhere.py: there is no such file
-score {MODEL} --file nowhere.txt       | nowhere.txt is not a file
-score {MODEL} --file bytes.txt         | bytes.txt is not UTF-8 text
-score {MODEL} --file empty.txt         | empty.txt holds no text
+score {MODEL} --file nowhere.txt              | nowhere.txt is not a file
+score {MODEL} --file bytes.txt                | bytes.txt is not UTF-8 text
+score {MODEL} --file empty.txt                | empty.txt holds no text
 score {MODEL} --image nowhere.png             | 'nowhere.png' does not exist
 score {MODEL} --text a                        | --text needs --image or --audio
 score {MODEL} --image afile --audio afile     | cannot be combined
-score {MODEL} --image afile --context 9       | exclude --file and --context
+score {MODEL} --image afile --max-length 9    | exclude --file and --max-length
 score {MODEL} --config nowhere.toml           | --config: nowhere.toml cannot be read: No such file
 score {MODEL} --config bad.toml               | bad.toml is not valid TOML
 score {MODEL} -o afile                        | afile is a file, not a folder
@@ -65,59 +69,59 @@ explore planted:nosuch                        | unknown planted model 'nosuch'
 explore bundled:induction bundled:one-layer   | are 2 models; one is held in memory, so give one
 atlas planted:nosuch                          | unknown planted model 'nosuch'
 atlas {MODEL} -m inducton                     | unknown metric 'inducton'
-atlas {MODEL} --keep afile                    | afile is a file, not a folder
+atlas {MODEL} --resume afile                  | afile is a file, not a folder
 check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
-tokens 'a b' --model planted:nosuch           | unknown planted model 'nosuch'
-tokens --model {MODEL}                        | TEXT
-anchors planted:nosuch                        | unknown planted model 'nosuch'
-anchors {MODEL} nowhere.txt                   | nowhere.txt is not a file
-anchors {MODEL} empty.txt                     | empty.txt holds no text
-anchors {MODEL} texts.txt --way resampling    | give it with --answer
-anchors {MODEL} texts.txt --heads 0           | 0 is not in the range x>=1
-attention-graph planted:nosuch                | unknown planted model 'nosuch'
-attention-graph {MODEL} --edges nowhere.txt   | nowhere.txt is not a file
-attention-graph {MODEL} a --edges texts.txt   | not both
-attention-graph {MODEL} --over sum            | '--over'
+attribute tokens planted:nosuch --text 'a b'  | unknown planted model 'nosuch'
+attribute tokens {MODEL}                      | TEXT
+texts anchors planted:nosuch                  | unknown planted model 'nosuch'
+texts anchors {MODEL} --file nowhere.txt      | nowhere.txt is not a file
+texts anchors {MODEL} --file empty.txt        | empty.txt holds no text
+texts anchors {MODEL} --file texts.txt --method resampling | give it with --answer
+texts anchors {MODEL} --file texts.txt --n-heads 0 | 0 is not in the range x>=1
+texts graph planted:nosuch                    | unknown planted model 'nosuch'
+texts graph {MODEL} --file nowhere.txt        | nowhere.txt is not a file
+texts graph {MODEL} --text a --file texts.txt | not both
+texts graph {MODEL} --over sum                | '--over'
 cache planted:nosuch                          | unknown planted model 'nosuch'
 cache {MODEL} nowhere                         | nowhere
-pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
-pictures {MODEL} -m nosuch                    | '--method'
-pictures {MODEL} -m sinks                     | give the pictures by --image
-pictures {MODEL} -m grounding --image afile   | 0 --answer for 1 pictures
-pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
-sources planted:nosuch                        | unknown planted model 'nosuch'
-sources {MODEL} texts.txt                     | with --answer
-sources {MODEL} nowhere.txt --answer x        | nowhere.txt is not a file
-sources {MODEL} --known none                  | leaves nothing to do
-sources {MODEL} --way nosuch                  | 'nosuch'
-steer planted:nosuch --heads L0H0            | unknown planted model 'nosuch'
+study pictures planted:nosuch -m sinks --image afile | unknown planted model 'nosuch'
+study pictures {MODEL} -m nosuch              | '--method'
+study pictures {MODEL} -m sinks               | give the pictures by --image
+study pictures {MODEL} -m grounding --image afile | 0 --answer for 1 pictures
+study pictures {MODEL} -m sinks --image afile --text a --text b | 2 --text for 1 files
+texts sources planted:nosuch                  | unknown planted model 'nosuch'
+texts sources {MODEL} --file texts.txt        | with --answer
+texts sources {MODEL} --file nowhere.txt --answer x | nowhere.txt is not a file
+texts sources {MODEL} --known none            | leaves nothing to do
+texts sources {MODEL} --method nosuch         | 'nosuch'
+steer planted:nosuch --heads L0H0             | unknown planted model 'nosuch'
 steer {MODEL}                                 | --heads
 steer {MODEL} --heads L0H0 --factors nan      | finite numbers
 steer {MODEL} --heads L0H0 --factors x        | give numbers
 steer {MODEL} --heads L0H0 --how nosuch       | '--how'
-gates planted:nosuch                          | unknown planted model 'nosuch'
-gates {MODEL} --method nosuch                 | '--method'
-trace planted:nosuch                          | unknown planted model 'nosuch'
-trace {MODEL} nowhere.jsonl                   | nowhere.jsonl
-trace {MODEL} empty.txt                       | empty.txt holds no text
-trace {MODEL} --site heads                    | '--site'
-trace {MODEL} --noise 0                       | '--noise'
-verify-certificate nowhere                    | 'nowhere' does not exist
-probe nowhere.jsonl planted:nosuch            | unknown planted model 'nosuch'
-categories nowhere.jsonl planted:nosuch       | unknown planted model 'nosuch'
-ablate planted:nosuch                         | unknown planted model 'nosuch'
-ablate {MODEL} --kind nosuch                  | '--kind'
-ablate {MODEL} --kind mean-dataset            | needs user-supplied prompts
-ablate {MODEL} --task nosuch                  | task 'nosuch' is not known
-ablate {MODEL} --task nowhere.txt             | the task file nowhere.txt does not exist
-ablate {MODEL} --task bytes.txt               | bytes.txt is not UTF-8 text
-ablate {MODEL} --task bad.jsonl               | bad.jsonl line 1 is not valid JSON
-ablate {MODEL} --measure accuracy             | the task repeats measures the loss
-ablate {MODEL} --heads x                      | 'x'
-ablate {MODEL} -o afile                       | afile is a file, not a folder
-shapley ./nowhere                             | nowhere does not exist
-shapley {MODEL} --value per-layer --sem 0.1   | per-layer values are exact
+importance gates planted:nosuch               | unknown planted model 'nosuch'
+importance gates {MODEL} --method nosuch      | '--method'
+circuit trace planted:nosuch                  | unknown planted model 'nosuch'
+circuit trace {MODEL} --file nowhere.jsonl    | nowhere.jsonl
+circuit trace {MODEL} --file empty.txt        | empty.txt holds no text
+circuit trace {MODEL} --site heads            | '--site'
+circuit trace {MODEL} --noise 0               | '--noise'
+prune verify nowhere                          | 'nowhere' does not exist
+train probe planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
+texts categories planted:nosuch --file nowhere.jsonl | unknown planted model 'nosuch'
+importance ablate planted:nosuch              | unknown planted model 'nosuch'
+importance ablate {MODEL} --kind nosuch       | '--kind'
+importance ablate {MODEL} --kind mean-dataset | needs user-supplied prompts
+importance ablate {MODEL} --task nosuch       | task 'nosuch' is not known
+importance ablate {MODEL} --task nowhere.txt  | the task file nowhere.txt does not exist
+importance ablate {MODEL} --task bytes.txt    | bytes.txt is not UTF-8 text
+importance ablate {MODEL} --task bad.jsonl    | bad.jsonl line 1 is not valid JSON
+importance ablate {MODEL} --measure accuracy  | the task repeats measures the loss
+importance ablate {MODEL} --heads x           | 'x'
+importance ablate {MODEL} -o afile            | afile is a file, not a folder
+importance shapley ./nowhere                  | nowhere does not exist
+importance shapley {MODEL} --value per-layer --sem 0.1 | per-layer values are exact
 importance bundled:nosuch                     | unknown bundled model 'nosuch'
 importance {MODEL} -m nosuch                  | 'nosuch'
 prune planted:nosuch                          | unknown planted model 'nosuch'
@@ -129,80 +133,84 @@ prune {MODEL} --keep 3 --rounds 2 --save new  | --rounds needs --keep and --repa
 prune {MODEL} --keep 3 --repair-rate 1 --save new | --repair-rate needs --repair
 prune {MODEL} --keep 0 --save new             | '--keep'
 prune {MODEL} --heads x --save new            | 'x'
-verify planted:nosuch -m induction            | unknown planted model 'nosuch'
-verify {MODEL} -m local_window:width=x        | width='x' is not a whole number
-pairs planted:nosuch texts.txt                | unknown planted model 'nosuch'
-pairs {MODEL} bad.toml                        | bad.toml is not valid TOML
-pairs {MODEL} texts.txt -o x.doc              | file format of pairs
-circuit bad.toml {MODEL}                      | bad.toml is not valid TOML
-circuit induction planted:nosuch              | unknown planted model 'nosuch'
-circuit nowhere.jsonl {MODEL}                 | nowhere.jsonl cannot be read
-circuit induction {MODEL} --method nosuch     | 'nosuch'
-circuit induction {MODEL} --faithful 2        | 2.0 is not in the range 0<x<1
-circuit induction {MODEL} --size 0            | 0 is not in the range x>=1
-circuit induction {MODEL} --map pos           | 'pos' is not one of
-circuit induction {MODEL} --truth nosuch      | 'nosuch'
-circuit induction {MODEL} --circuit no.toml   | no.toml cannot be read
-path induction planted:nosuch --route '0.0>1.0' | unknown planted model 'nosuch'
-path induction {MODEL}                        | --route
-qk-shares planted:nosuch L0H0                 | unknown planted model 'nosuch'
-loadings planted:nosuch L0H0                  | unknown planted model 'nosuch'
-graph planted:nosuch 'a b'                    | unknown planted model 'nosuch'
-dictionary planted:nosuch --layer 0           | unknown planted model 'nosuch'
-dictionary {MODEL}                            | --layer
-dictionary {MODEL} --load nowhere             | nowhere
-qk-shares {MODEL} x                           | 'x'
-attribute 'a b' --model planted:nosuch        | unknown planted model 'nosuch'
-attribute 'a b' --model {MODEL} -m nosuch     | 'nosuch'
-attribute --model {MODEL}                     | give one TEXT, or --file
-attribute --file bytes.txt --model {MODEL}    | bytes.txt is not UTF-8 text
-flow 'a b' --model ./nowhere                  | nowhere does not exist
-flow 'a b' --model {MODEL} --output x         | output 'x' is not a position
-flow --file empty.txt --model {MODEL}         | empty.txt holds no text
-faithfulness texts.txt --model planted:nosuch | unknown planted model 'nosuch'
-faithfulness nowhere.txt --model {MODEL}      | nowhere.txt cannot be read
-similarity a b --model planted:nosuch         | unknown planted model 'nosuch'
-similarity a b --model {MODEL} --pool max     | '--pool'
-difference texts.txt --model planted:nosuch   | unknown planted model 'nosuch'
-difference nowhere.txt --model {MODEL}        | nowhere.txt cannot be read
-lens a --model planted:nosuch                 | unknown planted model 'nosuch'
-lens --model {MODEL}                          | give a TEXT, or --tune FILE
-lens --model {MODEL} --tune nowhere.txt       | nowhere.txt cannot be read
-head-weights texts.txt --model planted:nosuch | unknown planted model 'nosuch'
-head-weights texts.txt --model {MODEL} --ablations 1 | '--ablations'
-sanity texts.txt --model planted:nosuch       | unknown planted model 'nosuch'
-sanity texts.txt --model {MODEL} -m nosuch    | 'nosuch'
-plausibility texts.txt --model planted:nosuch | unknown planted model 'nosuch'
-influence planted:nosuch texts.txt            | unknown planted model 'nosuch'
-influence {MODEL} bytes.txt -m induction      | bytes.txt is not UTF-8 text
-influence {MODEL} texts.txt                   | name the heads with --heads
-safety planted:nosuch                         | unknown planted model 'nosuch'
-safety bundled:refusal --harmful texts.txt    | must be given together
-safety bundled:refusal --template x           | --template applies to
-safety bundled:refusal --harmful no --harmless no | no cannot be read
-align planted:nosuch                          | unknown planted model 'nosuch'
-align bundled:reorder bad.jsonl               | bad.jsonl, line 1: not JSON
-align bundled:reorder --rows x                | '--rows'
-speech planted:nosuch                         | unknown planted model 'nosuch'
-speech bundled:reorder                        | give RECORDINGS.jsonl, or --audio with --text
-speech bundled:reorder bad.jsonl              | bad.jsonl, line 1: not JSON
-speech bundled:reorder --audio afile          | 0 --text for 1 --audio
-trees planted:nosuch                          | unknown planted model 'nosuch'
-trees {MODEL} --treebank nowhere.conllu       | nowhere.conllu is not a file
-vision planted:nosuch                         | unknown planted model 'nosuch'
-vision bundled:shapes --only nosuch           | unknown measure 'nosuch'
-vision bundled:shapes --images nowhere        | 'nowhere' does not exist
-vision bundled:shapes --map rolout            | did you mean rollout
+importance verify planted:nosuch -m induction | unknown planted model 'nosuch'
+importance verify {MODEL} -m local_window:width=x | width='x' is not a whole number
+circuit pairs planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+circuit pairs {MODEL} --file bad.toml         | bad.toml is not valid TOML
+circuit pairs {MODEL} --file texts.txt -o x.doc | file format of pairs
+circuit {MODEL} --task bad.toml               | bad.toml is not valid TOML
+circuit planted:nosuch --task induction       | unknown planted model 'nosuch'
+circuit {MODEL} --task nowhere.jsonl          | nowhere.jsonl cannot be read
+circuit {MODEL} --task induction --method nosuch | 'nosuch'
+circuit {MODEL} --task induction --faithful 2 | 2.0 is not in the range 0<x<1
+circuit {MODEL} --task induction --size 0     | 0 is not in the range x>=1
+circuit {MODEL} --task induction --map pos    | 'pos' is not one of
+circuit {MODEL} --task induction --truth nosuch | 'nosuch'
+circuit {MODEL} --task induction --circuit no.toml | no.toml cannot be read
+circuit path planted:nosuch --task induction --route '0.0>1.0' | unknown planted model 'nosuch'
+circuit path {MODEL} --task induction         | --route
+circuit shares planted:nosuch --heads L0H0    | unknown planted model 'nosuch'
+circuit loadings planted:nosuch --heads L0H0  | unknown planted model 'nosuch'
+circuit graph planted:nosuch --text 'a b'     | unknown planted model 'nosuch'
+train dictionary planted:nosuch --layer 0     | unknown planted model 'nosuch'
+train dictionary {MODEL}                      | --layer
+train dictionary {MODEL} --load nowhere       | nowhere
+circuit shares {MODEL} --heads x              | 'x'
+attribute planted:nosuch --text 'a b'         | unknown planted model 'nosuch'
+attribute {MODEL} --text 'a b' -m nosuch      | 'nosuch'
+attribute {MODEL}                             | give one TEXT, or --file
+attribute {MODEL} --file bytes.txt            | bytes.txt is not UTF-8 text
+attribute flow ./nowhere --text 'a b'         | nowhere does not exist
+attribute flow {MODEL} --text 'a b' --output x | output 'x' is not a position
+attribute flow {MODEL} --file empty.txt       | empty.txt holds no text
+evaluate faithfulness planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+evaluate faithfulness {MODEL} --file nowhere.txt | nowhere.txt cannot be read
+attribute similarity planted:nosuch --text a --text b | unknown planted model 'nosuch'
+attribute similarity {MODEL} --text a --text b --pool max | '--pool'
+attribute difference planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+attribute difference {MODEL} --file nowhere.txt | nowhere.txt cannot be read
+attribute lens planted:nosuch --text a        | unknown planted model 'nosuch'
+attribute lens {MODEL}                        | give a TEXT, or --tune FILE
+attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt cannot be read
+attribute head-weights planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+attribute head-weights {MODEL} --file texts.txt --ablations 1 | '--ablations'
+evaluate sanity planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+evaluate sanity {MODEL} --file texts.txt -m nosuch | 'nosuch'
+evaluate plausibility planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+texts influence planted:nosuch --file texts.txt | unknown planted model 'nosuch'
+texts influence {MODEL} --file bytes.txt -m induction | bytes.txt is not UTF-8 text
+texts influence {MODEL} --file texts.txt      | name the heads with --heads
+study safety planted:nosuch                   | unknown planted model 'nosuch'
+study safety bundled:refusal --harmful texts.txt | must be given together
+study safety bundled:refusal --template x     | --template applies to
+study safety bundled:refusal --harmful no --harmless no | no cannot be read
+study align planted:nosuch                    | unknown planted model 'nosuch'
+study align bundled:reorder --file bad.jsonl  | bad.jsonl, line 1: not JSON
+study align bundled:reorder --rows x          | '--rows'
+study speech planted:nosuch                   | unknown planted model 'nosuch'
+study speech bundled:reorder                  | give RECORDINGS.jsonl, or --audio with --text
+study speech bundled:reorder --file bad.jsonl | bad.jsonl, line 1: not JSON
+study speech bundled:reorder --audio afile    | 0 --text for 1 --audio
+study trees planted:nosuch                    | unknown planted model 'nosuch'
+study trees {MODEL} --treebank nowhere.conllu | nowhere.conllu is not a file
+study vision planted:nosuch                   | unknown planted model 'nosuch'
+study vision bundled:shapes --method nosuch   | unknown measure 'nosuch'
+study vision bundled:shapes --images nowhere  | 'nowhere' does not exist
+study vision bundled:shapes --draw rolout     | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
-view {MODEL} --file nowhere.txt        | nowhere.txt cannot be read
+view {MODEL} --file nowhere.txt               | nowhere.txt cannot be read
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --show nosuch           | '--show'
-methods nosuch                                | 'nosuch'
-metrics nosuch                                | 'nosuch'
+list methods nosuch                           | 'nosuch'
+list metrics nosuch                           | 'nosuch'
 completion nosuch                             | 'nosuch'
 """
 CASES = [tuple(map(str.strip, line.split(" | "))) for line in WRONG.strip().splitlines()]
-COMMANDS = list(dict.fromkeys(command.split()[0] for command, _ in CASES))
+COMMANDS = {
+    path: [case for case in CASES if called(case[0].split())[0] is command]
+    for path, command in leaves(main, "interp")
+    if not path.startswith("interp results") and path != "interp list models"  # take no model
+}
 
 
 @pytest.fixture
@@ -221,9 +229,8 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
-    for line, message in CASES:
-        if line.split()[0] != command:
-            continue
+    assert COMMANDS[command], "every command that takes a model or a name is in the table"
+    for line, message in COMMANDS[command]:
         done = subprocess.run(
             [sys.executable, "-c", RUN, *shlex.split(line)],
             capture_output=True,
@@ -239,13 +246,6 @@ def test_a_wrong_argument_is_reported_without_torch(here, command) -> None:
         assert message in " ".join(told), (line, told)
         assert "Traceback" not in done.stderr, line
         assert not torch, line
-
-
-def test_every_command_that_takes_a_model_is_in_the_table() -> None:
-    from interp.cli.main import main
-
-    without = {"models", "results"}  # take no model
-    assert set(main.commands) - without == set(COMMANDS)
 
 
 def test_too_little_memory_for_one_row_is_told_before_the_run(

@@ -247,7 +247,7 @@ def test_the_command_writes_a_page(run, tmp_path) -> None:
         "bundled:induction",
         "--layer",
         "1",
-        "--cards",
+        "--top",
         "2",
         *quick,
         "-o",
@@ -264,9 +264,9 @@ def test_the_command_writes_a_page(run, tmp_path) -> None:
         "--layer",
         "1",
         "--lorsa",
-        "--cards",
+        "--top",
         "2",
         *quick,
     )
     assert bad.exit_code != 0
-    assert "--architecture and --cards" in bad.output
+    assert "--architecture and --top" in bad.output

@@ -38,7 +38,7 @@ def test_its_picture_is_what_the_line_draws(walk_file) -> None:
 
 
 def test_it_is_explained_and_scored_with_its_option(walk_file) -> None:
-    told = CliRunner().invoke(main, ["metrics", str(walk_file)]).stdout
+    told = CliRunner().invoke(main, ["list", "metrics", str(walk_file)]).stdout
     for words in (
         "Attends a fixed number of tokens back.",
         "Not for:",

@@ -10,18 +10,18 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from fixtures.commands import called, flags_of
 
 from interp.circuits.tasks import TASKS
+from interp.cli.folder import leaves
 from interp.cli.main import main
+from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.core.declaration import split_names
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, REGISTRIES
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))
 GROUPS = {*METRICS.groups, "all"}
-ATTRIBUTING = (
-    "attribute", "difference", "faithfulness", "flow", "plausibility", "sanity", "tokens",
-)  # fmt: skip
 SAYS = ("The question", "One line", "What the number means", "When it misleads", "Source")
 
 
@@ -48,30 +48,23 @@ def test_it_answers_what_a_reader_asks(path: Path) -> None:
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
 def test_its_commands_and_their_options_exist(path: Path) -> None:
-    for _, name, *words in commands(path):
-        command = main.commands[name]
-        if isinstance(command, click.Group):
-            command = command.commands[words[0]]
+    for _, *line in commands(path):
+        command, words = called(line)
         options = {f: p for p in command.params for f in (*p.opts, *p.secondary_opts)}
         given = [word for word in words if word.startswith("-") and word != "-1"]
-        assert set(given) <= set(options), (name, given)
+        assert set(given) <= set(options), (line, given)
         for flag, value in pairwise(words):
             option = options.get(flag)
             if isinstance(option, click.Option) and isinstance(option.type, click.Choice):
-                assert value in option.type.choices, (name, flag, value)
-        if name == "metrics" and words:
+                assert value in option.type.choices, (line, flag, value)
+        if line[:2] == ["list", "metrics"] and words:
             assert words[0] in METRICS
-        if name == "methods" and words:
+        if line[:2] == ["list", "methods"] and words:
             assert words[0] in ATTRIBUTION_METHODS
 
 
 def test_options_in_the_text_exist() -> None:
-    known = {
-        flag
-        for c in main.commands.values()
-        for p in c.params
-        for flag in (*p.opts, *p.secondary_opts)
-    }
+    known = set().union(*(flags_of(command) for _, command in leaves(main, "interp")))
     for path in GUIDES:
         said = re.findall(r"`(--[a-z-]+)", path.read_text(encoding="utf-8"))
         assert set(said) <= known, path.name
@@ -86,12 +79,15 @@ def test_the_guide_to_circuits_names_every_task_and_method() -> None:
 
 @pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
 def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
-    for _, name, *words in commands(path):
+    for _, *words in commands(path):
         for flag, value in pairwise(words):
-            if flag != "-m":
+            if flag not in ("-m", "--metric"):
+                continue
+            kind = next(p.type for p in called(words)[0].params if flag in p.opts)
+            if isinstance(kind, click.Choice):  # tested above
                 continue
             for asked in split_names(value):
-                if name in ATTRIBUTING:
+                if kind is ATTRIBUTION_NAMES:
                     known = {*ATTRIBUTION_METHODS, *ATTRIBUTION_METHODS.groups}
                     assert asked.partition(":")[0] in known
                 elif asked not in GROUPS and not asked.endswith(".py"):

@@ -22,7 +22,7 @@ from interp.circuits.evaluation import Evaluation
 from interp.circuits.folder import write_evaluation
 from interp.circuits.published import published
 from interp.circuits.result import Circuit
-from interp.cli.commands.safety import write_safety
+from interp.cli.commands.study.safety import write_safety
 from interp.core.table import HeadTable
 from interp.heads.patterns import View
 from interp.report import checks, write_report

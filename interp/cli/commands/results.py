@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.cli.folder import NamedGroup
 from interp.cli.loading import debug_option
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
@@ -46,7 +47,7 @@ def _only_options(command: Callable) -> Callable:
 GROUP = "Results"
 
 
-@click.group(epilog="Example: interp results list results")
+@click.group(cls=NamedGroup, epilog="Example: interp results list results")
 def results() -> None:
     """Read, query and combine folders of results of interp score.
 
@@ -55,7 +56,7 @@ def results() -> None:
     """
 
 
-@results.command("list")
+@results.command("list", epilog="Example: interp results list results --csv")
 @folder_argument
 @_form_options
 @debug_option
@@ -69,7 +70,7 @@ def list_(folder: Path, form: str | None) -> None:
     _print(frame, form)
 
 
-@results.command("show")
+@results.command("show", epilog="Example: interp results show results -m induction --top 5")
 @folder_argument
 @_only_options
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), metavar="K",
@@ -101,7 +102,7 @@ def show_heads(
     _print(_by_cluster(table, top, by) if by_cluster else _first(table, top, by), form)
 
 
-@results.command()
+@results.command(epilog="Example: interp results query \"FROM scores LIMIT 5\" results")
 @click.argument("sql")
 @folder_argument
 @_form_options
@@ -121,7 +122,7 @@ def query(sql: str, folder: Path, form: str | None) -> None:
     _print(run_query(_store(folder), sql), form)
 
 
-@results.command()
+@results.command(epilog="Example: interp results merge gpt2 pythia -o both")
 @click.argument("folders", nargs=-1, required=True, type=_FOLDER, metavar="A B...")
 @click.option("-o", "--out", type=_FOLDER, metavar="DIR",
               help="Merge into this folder and leave A as it is.")  # fmt: skip
@@ -142,7 +143,7 @@ def merge(folders: tuple[Path, ...], out: Path | None) -> None:
     click.echo(f"{into.folder}: {count['added']} results added, {count['present']} already there")
 
 
-@results.command()
+@results.command(epilog="Example: interp results verify results")
 @folder_argument
 @debug_option
 def verify(folder: Path) -> None:
@@ -162,7 +163,7 @@ def verify(folder: Path) -> None:
     click.echo(f"{folder}: {len(listing(store))} results, all complete")
 
 
-@results.command()
+@results.command(epilog="Example: interp results repair results")
 @folder_argument
 @debug_option
 def repair(folder: Path) -> None:
@@ -186,7 +187,7 @@ def repair(folder: Path) -> None:
     )
 
 
-@results.command()
+@results.command(epilog="Example: interp results export results -o scores.csv")
 @folder_argument
 @click.option("-o", "--out", required=True, type=_FOLDER, metavar="FILE",
               help="File to write; its suffix is the format: .parquet, .csv or .json.")  # fmt: skip

@@ -235,7 +235,7 @@ def test_heads_are_ordered_over_all_metrics(bundled_induction) -> None:
 
 
 def test_the_answer_is_the_same_everywhere(without_l0h3, tmp_path) -> None:
-    from interp.cli.commands.compare import text_of_differences
+    from interp.cli.commands.compare.heads import text_of_differences
     from interp.report.atlas.between_models import difference_part
 
     answer = without_l0h3.answer

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import interp
-from interp.cli.commands.match import text_of_matches
+from interp.cli.commands.compare.match import text_of_matches
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import repeats
 from interp.heads.between_models.matches import HeadMatches

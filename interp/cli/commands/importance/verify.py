@@ -74,6 +74,8 @@ def _write(run: Run) -> None:
     documents = with_others(documents, run.out / "verify.json")
     rows = [row | {"heads": " ".join(row["heads"])} for d in documents for row in d["checks"]]
     frame = pd.DataFrame(rows)
+    unknown = frame.columns[frame.isna().all()]
+    frame[unknown] = frame[unknown].astype(float)
     contents = {
         "verify.csv": frame.to_csv(index=False),
         "verify.json": json.dumps(documents, indent=1, ensure_ascii=False) + "\n",

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
               help="Tokens per prompt at most.")  # fmt: skip
 @click.option("--features", is_flag=True,
               help="Score features by the detectors of heads, beside the heads.")  # fmt: skip
-@click.option("--cards", type=click.IntRange(1), metavar="N",
+@click.option("--top", "cards", type=click.IntRange(1), metavar="N",
               help="Describe the N most active features; with -o as a page too.")  # fmt: skip
 @click.option("--other-weights", is_flag=True,
               help="With --load: accept a model whose weights differ.")  # fmt: skip
@@ -74,7 +74,7 @@ def dictionary(
     """Train a sparse dictionary of one layer of MODEL, or score one of a folder.
 
     Printed are core metrics on held-out prompts beside an untrained dictionary, a shuffled one and
-    random directions; with --features how features score on the detectors of heads; with --cards
+    random directions; with --features how features score on the detectors of heads; with --top
     what the most active features read and write.
     """
     if (layer is None) == (held is None):
@@ -83,7 +83,7 @@ def dictionary(
         raise OptionError("--other-weights is for --load; give a folder")
     if lorsa and (site != "z" or any(x is not None for x in (held, architecture, cards))):
         raise OptionError("--lorsa is trained on the attention layer itself; leave out --load, "
-                          "--site, --architecture and --cards")  # fmt: skip
+                          "--site, --architecture and --top")  # fmt: skip
     voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     first, second = _prompts(model, texts, n, longest, seed)
