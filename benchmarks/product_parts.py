@@ -37,7 +37,7 @@ TARGETS = (
     ("tables", "interp.core.store", "Store.find"),
     ("tables", "interp.core.store", "Store.read"),
     ("tables", "interp.core.store", "Store.write"),
-    ("tables", "interp.cli.printing", "top_heads"),
+    ("tables", "interp.report.printed.scores", "top_heads"),
     ("pages", "interp.report.atlas.build", "build_atlas"),
     ("pages", "interp.report.atlas.page", "atlas_page"),
 )

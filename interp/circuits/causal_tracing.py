@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -55,8 +55,8 @@ def causal_tracing(
     facts: Sequence[Fact] | str | Path,
     what: str = "stream",
     *,
-    corrupt: str = "subject",
-    by: str = "role",
+    corrupt: Literal["subject", "relation"] = "subject",
+    by: Literal["role", "position"] = "role",
     window: int | None = None,
     sever: str = "",
     noise: float = NOISE,

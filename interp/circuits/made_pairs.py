@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -201,7 +201,7 @@ def make_pairs(
     *,
     n: int = 64,
     seed: int = 0,
-    keep: str = "all",
+    keep: Literal["all", "preferred", "first"] = "all",
     least_probability: float = 0.0,
     progress: Progress | None = None,
 ) -> MadePairs:

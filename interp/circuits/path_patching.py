@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -260,7 +260,7 @@ def path_patching(
     task: ContrastTask,
     routes: str | Sequence[str],
     *,
-    mlps: str = "recompute",
+    mlps: Literal["recompute", "freeze"] = "recompute",
     ledger: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> PathEffects:

@@ -15,11 +15,8 @@ from interp.cli.compiling import compile_while_loading, guessed_lengths, why_slo
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
 from interp.cli.picture_prompts import PicturePrompts
-from interp.cli.printing import say_scores, scored_text
-from interp.cli.progress import Voice
-from interp.cli.score_keys import score_keys
+from interp.cli.progress import Voice, say_scores
 from interp.cli.segment_metrics import with_their_segments
-from interp.cli.verdict import models_text
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError, PromptError, StoreError
 from interp.core.locks import locked
@@ -31,12 +28,15 @@ from interp.core.table import HeadTable
 from interp.heads.declaration import BoundAnalysis
 from interp.heads.estimate import estimate_score, require_memory
 from interp.heads.prompt_pieces import PromptPieces
+from interp.heads.score_keys import score_keys
 from interp.heads.scoring import default_prompts, score_each, why_not
 from interp.heads.scoring_in_pieces import score_pieces
 from interp.model.check import check_model
 from interp.model.content import maps_of
 from interp.model.model import Model
 from interp.model.random_weights import DRAWS, KeptNulls, RandomWeights
+from interp.report.printed.scores import scored_text
+from interp.report.printed.verdict import models_text
 
 SAFE = "run the same command again to resume"
 LONG = 2048  # number of tokens above which a run is announced
@@ -144,7 +144,7 @@ class ScoreRun:
         if code == 130:
             self.voice.error(f"interrupted; {self._safe()}")
         elif self.store is not None and code == 0 and len(table):
-            from interp.cli.summary import FILES, write_summary
+            from interp.report.summary import FILES, write_summary
 
             write_summary(self.store)
             files = ["roles.csv"] * (len(table.models) > 1) + [*FILES]

@@ -127,13 +127,3 @@ def interval_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
         f"  no interval of {count} head{'s' * (count != 1)}, {why}"
         for why, count in found.most_common()
     ]
-
-
-def aligned_columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Format rows of cells in columns."""
-    width = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
-    lines = (
-        "  ".join(f"{cell:<{w}}" for cell, w in zip(row, width, strict=True)).rstrip()
-        for row in rows
-    )
-    return "\n".join(indent + line for line in lines)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import click
 
+from interp.cli.inputs import INPUTS, Input
 from interp.cli.loading import (
     device_map_option,
     import_first,
@@ -30,7 +31,7 @@ from interp.cli.loading import (
 )
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.run import INPUTS, Input, Run
+from interp.cli.run import Run
 from interp.cli.signature import Function, Parameter, read
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import Word, option_for

@@ -23,6 +23,12 @@ SOON = 5.0  # seconds until the first of them, and until the length of a step is
 LONG = 60.0  # seconds of a step whose length is worth a line
 
 
+_SIGNS = {
+    "[": "[low, high] is a 95 % confidence interval",
+    "±": "± precedes a standard error",
+}
+
+
 class Voice:
     """Notes and errors on stderr, with bars if stderr is a terminal."""
 
@@ -118,3 +124,21 @@ def _moves(console: Console) -> bool:
     characters that move the cursor would remain.
     """
     return console.is_terminal and console.file.isatty()
+
+
+def say_scores(text: str, voice: Voice, *, known: bool) -> bool:
+    """Print what `scored_text` formats, and before it, once, what its signs mean.
+
+    Args:
+        text: the text.
+        voice: prints the note on the signs.
+        known: True if they were explained before.
+
+    Returns:
+        True if they are explained now.
+    """
+    told = [meaning for sign, meaning in _SIGNS.items() if sign in text]
+    if told and not known:
+        voice.note("; ".join(told))
+    say(text)
+    return known or bool(told)

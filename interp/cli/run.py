@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.causal.task_rows import task_rows
 from interp.cli.context import command_name
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, source_labels
 from interp.cli.progress import Voice
-from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.stopping import INTERRUPTED
-from interp.cli.written import as_given, folder_for, kept_folder, model_folder
-from interp.core.errors import OptionError, StoreError
+from interp.cli.written import as_given, folder_for, model_folder
+from interp.core.errors import StoreError
 from interp.core.json_document import rows_text
 from interp.core.steps import finishing
 
@@ -124,34 +122,41 @@ class Run:
         return given
 
     def _one(self, source: str, name: str) -> None:
-        from interp.report.printed import printed
-
         with self.voice.bars(name) as tell:
             self.made = {"progress": tell, "model": self.loading.checked(source, name, tell)}
             arguments = self.arguments()
             with finishing():
                 found = self.declared.function()(**arguments)
-            results = listed(found)
-            files = self.declared.files if self.out is not None else ()
+            results = []
+            for group in found if isinstance(found, Iterator) else [listed(found)]:
+                shown = listed(group)
+                results += shown
+                self._show(shown)  # a step that follows may be stopped
+            files = self.declared.files
             if files and (folder := self.folder(files[0])) is not None:
-                for file in files:
-                    results[0].save(folder / file)
-                if self.declared.over == "model":
-                    self.voice.note(f"{folder}: {', '.join(files)}")
+                self._save(results[0], folder, files)
         self.results.append((self.model, results))
         self.tables += [r.table for r in results if hasattr(r, "table")]
-        if self.form is None:
-            many = self.declared.over != "model"
-            name = self.model.name if many else ""
-            text = printed(results, name, self.declared.text, **self.values)
-            click.echo(text)
         if self.declared.out == "file" and self.out is not None:
-            results[0].save(self.out)
+            results[-1].save(self.out)
+            self.voice.note(str(self.out))
 
-    def save(self, result: Any, *files: str) -> None:
-        """Write a result to files under --out, if it was given."""
-        for file in files if self.out is not None else ():
-            result.save(self.out / file)  # type: ignore[operator]
+    def _show(self, results: list[Any]) -> None:
+        from interp.report.printed import printed
+
+        if self.form is None:
+            name = self.model.name if self.declared.over == "models" else ""
+            click.echo(printed(results, name, self.declared.text, **self.values))
+
+    def write(self, result: Any, *files: str) -> None:
+        """Write a result to files in the present model's folder, if --out was given."""
+        if self.out is not None:
+            self._save(result, model_folder(self.out, self.model.name), files)
+
+    def _save(self, result: Any, folder: Path, files: Sequence[str]) -> None:
+        for file in files:
+            result.save(folder / file)
+        self.voice.note(f"{folder}: {', '.join(files)}")
 
     def announce(self, estimate: Any) -> None:
         """Report the estimated time and memory of a step before it runs."""
@@ -251,88 +256,3 @@ def _before(path: Path) -> list[HeadTable]:
     except StoreError as error:
         set_aside(path, error.__cause__ or error)
         return []
-
-
-def is_contrast(task: str) -> bool:
-    """Return True if a task is one of `interp circuit`, which makes pairs of prompts."""
-    from interp.circuits.tasks.named import TASKS
-
-    return task.replace("-", "_") in TASKS
-
-
-def require_task(run: Run) -> None:
-    """Refuse a task whose name, file or options are wrong, before torch is imported.
-
-    Raises:
-        UnknownName, OptionError, PromptError: as `task_rows`.
-    """
-    values = run.values
-    name, measure = values["task"], values["measure"]
-    if not is_contrast(name):
-        task_rows(name, measure)
-        return
-    for option, value in (("--measure", measure), ("--max-length", values["max_length"])):
-        if value is not None:
-            raise OptionError(f"{option} does not apply to the task {name}; omit it")
-
-
-def _task(run: Run) -> Any:
-    from interp.causal.task_file import make_task
-
-    values, model = run.values, run.model
-    n, seed = values["n"], values["seed"]
-    if is_contrast(values["task"]):
-        from interp.circuits.tasks import make_contrast
-
-        return make_contrast(model, values["task"], n=n or 32, seed=seed).task
-    return make_task(
-        model, values["task"], measure=values["measure"], n=n, longest=values["max_length"],
-        seed=seed,
-    )  # fmt: skip
-
-
-def _reference(run: Run) -> Any:
-    return reference_prompts(run.values["reference"], run.model).get("reference")
-
-
-@dataclass(frozen=True)
-class Input:
-    """A parameter of functions that a run provides; None leaves the function's default.
-
-    Args:
-        make: makes the argument for the present model.
-        words: words of the vocabulary from which it is made.
-        check: refuses these before torch is imported.
-    """
-
-    make: Callable[[Run], Any]
-    words: tuple[str, ...] = ()
-    check: Callable[[Run], None] = lambda run: None
-
-
-def _require_reference(run: Run) -> None:
-    require_reference(run.values["kind"], run.values["reference"])
-
-
-INPUTS = {
-    "run": Input(lambda run: run),
-    "model": Input(lambda run: run.model),
-    "task": Input(_task, ("task", "measure", "n", "max_length", "seed"), require_task),
-    "reference": Input(_reference, ("reference",), _require_reference),
-    "progress": Input(lambda run: run.made["progress"]),
-    "announce": Input(lambda run: run.announce),
-    "ledger": Input(lambda run: None if run.out is None else kept_folder(run.out)),
-    "resume": Input(lambda run: None if run.out is None else kept_folder(run.out)),
-}
-"""Parameters that mean the same in every function."""
-
-
-def read_labels(name: str) -> Input:
-    """Return an input of one label per text, read from the file that an option names."""
-
-    def make(run: Run) -> Any:
-        from interp.attribution.evaluation.run import read_texts
-
-        return None if run.values[name] is None else read_texts(run.values[name])
-
-    return Input(make, (name,))

@@ -21,11 +21,11 @@ from interp.cli.jobs import (
     task_grid,
     task_settings,
 )
-from interp.cli.printing import scored_text
 from interp.core.prompt_file import read_prompt_file
 from interp.core.shards import record_shard
 from interp.core.store import Store
 from interp.core.table import HeadTable
+from interp.report.printed.scores import scored_text
 
 
 def run_sweep(run: Any, sources: Mapping[str, str], *, printing: bool) -> None:

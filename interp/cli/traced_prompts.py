@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,23 +41,3 @@ def saved_in(out: Path | None, model: str, found: Result, stem: str, voice: Voic
     for end in ends:
         found.save(folder / f"{stem}.{end}")
     voice.note(f"{folder}: {', '.join(f'{stem}.{end}' for end in ends)}")
-
-
-def aligned_table(table: Sequence[Sequence[str]]) -> str:
-    """Format rows of cells as text with the first columns to the left and numbers to the right."""
-    width = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    text = [
-        all(not _number(row[i]) for row in table[1:]) for i in range(len(width))
-    ]  # columns of words
-    return "\n".join(
-        "  "
-        + "  ".join(
-            f"{cell:<{w}}" if words else f"{cell:>{w}}"
-            for cell, w, words in zip(row, width, text, strict=True)
-        ).rstrip()
-        for row in table
-    )
-
-
-def _number(cell: str) -> bool:
-    return cell[:1] in "+-0123456789" and cell[-1:].isdigit()

@@ -108,7 +108,18 @@ class HeadList(click.ParamType):
         return value
 
 
+class TokenName(click.ParamType):
+    """A token as text, or its id as a number."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str | int:
+        """Read a number as an id."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+
 DEVICE = DeviceName()
+TOKEN = TokenName()
 OUT_FOLDER = OutFolder()
 IMPORT = ImportName()
 HEADS = HeadList()

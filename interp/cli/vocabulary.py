@@ -137,7 +137,7 @@ WORDS: dict[str, Word] = {
     "stack": Word(help="Stack whose heads are included, such as encoder, decoder or cross."),
     "heads": Word(type=HEADS, metavar="L0H1,...", help="Heads to include; all by default."),
     "without": Word(type=HEADS, metavar="L0H1,...", help="Heads that are ablated in every run."),
-    "seed": Word(type=click.INT, help="Seed of prompts and of all sampling."),
+    "seed": Word(type=click.INT, default=0, help="Seed of prompts and of all sampling."),
     "max_tokens": Word(
         type=FROM_1, help="Maximum tokens per forward pass; memory grows with it."
     ),
@@ -182,19 +182,16 @@ def type_of(parameter: Parameter) -> click.ParamType | None:
 
 
 def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
-    if isinstance(node, ast.BinOp):  # X | None
-        sides = [n for n in (node.left, node.right) if ast.unparse(n) != "None"]
-        return _type(sides[0], parameter) if len(sides) == 1 else None
+    if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":  # X | None
+        return _type(node.left, parameter)
     if isinstance(node, ast.Subscript):
         outer, inner = ast.unparse(node.value), node.slice
         if outer == "Literal":
             values = inner.elts if isinstance(inner, ast.Tuple) else [inner]
             return click.Choice([str(ast.literal_eval(v)) for v in values])
-        if outer in ("Sequence", "tuple", "list"):
-            first = inner.elts[0] if isinstance(inner, ast.Tuple) else inner
-            each = _type(first, parameter)
-            return None if each is None else Separated(each)
-        return None
+        first = inner.elts[0] if isinstance(inner, ast.Tuple) else inner
+        each = _type(first, parameter) if outer in ("Sequence", "tuple", "list") else None
+        return None if each is None else Separated(each)
     if isinstance(node, ast.Name):
         if node.id in _PLAIN:
             return _PLAIN[node.id]

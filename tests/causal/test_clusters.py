@@ -23,11 +23,11 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
-from interp.report.printed.importance import importance_text
 from interp.core.clusters import cluster_count, cluster_summary, interval
 from interp.core.errors import OptionError
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import Disruption, disruption
+from interp.report.printed.importance import importance_text
 
 LABELS = ("a", "b", "a", "c", "c", "c", "b", "d")
 

@@ -11,13 +11,13 @@ from interp import causal
 from interp.causal.comparison.questions import METHODS
 from interp.causal.methods import importances
 from interp.causal.task import Task
-from interp.report.printed.importance import importance_text
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.sign import SIGN
 from interp.core.table import HeadTable
 from interp.model.locate.probe import probe
 from interp.planted import build
+from interp.report.printed.importance import importance_text
 
 HEADS = ["L0H0", "L0H3", "L1H1", "L1H3"]
 SIGNED = [name for name, question in METHODS.items() if question.signed]

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from interp.cli.folder import GROUPS, OTHER, Folder
 from interp.cli.main import main
-from interp.cli.verdict import LINES, verdict_text
 from interp.core.table import HeadTable
+from interp.report.printed.verdict import LINES, verdict_text
 
 COMMANDS = Path(main.commands.path)  # type: ignore[attr-defined]
 

@@ -8,12 +8,12 @@ import pytest
 from core.examples import small
 
 import interp
-from interp.cli.printing import top_heads
 from interp.core.errors import OptionError, UnknownName
 from interp.core.order import BY
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
 from interp.report import write_report
+from interp.report.printed.scores import top_heads
 
 SCORES = [[0.9, 0.1, -0.2], [0.5, -0.8, -0.9]]
 

@@ -138,7 +138,7 @@ def cache(
         found = _sources(model, options, voice)
     else:
         found = _heads(model, prompts, max_loss, options, voice)
-    from interp.cli.cache_text import text_of_cache
+    from interp.report.printed.cache import text_of_cache
 
     if form is not None:
         for result in found.values():

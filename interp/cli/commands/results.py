@@ -129,9 +129,9 @@ def query(sql: str, folder: Path, form: str | None) -> None:
 @debug_option
 def merge(folders: tuple[Path, ...], out: Path | None) -> None:
     """Add the results of folders B... to folder A, or of all to --out; nothing is computed."""
-    from interp.cli.summary import write_summary
     from interp.core.dataset import merge_results
     from interp.core.store import Store
+    from interp.report.summary import write_summary
 
     if out is None and len(folders) < 2:
         raise OptionError("name two folders, or one and --out: interp results merge A B -o ALL")
@@ -171,8 +171,8 @@ def repair(folder: Path) -> None:
 
     Afterwards `interp results verify` finds nothing but jobs of an array that have not run.
     """
-    from interp.cli.summary import write_summary
     from interp.core.dataset import repair_results
+    from interp.report.summary import write_summary
 
     store = _store(folder)
     store.prepare()

@@ -12,15 +12,22 @@ from itertools import groupby
 from typing import Any
 
 TEXTS = {
+    "AttributionGraph": "interp.report.printed.circuits:graph_text",
+    "CausalTraces": "interp.report.printed.circuits:trace_text",
     "Comparison": "interp.report.printed.importance:agreement_text",
     "Confirmation": "interp.report.printed.confirmation:confirmation_text",
     "Faithfulness": "interp.report.printed.faithfulness:faithfulness_text",
+    "HeadLoadings": "interp.report.printed.circuits:loadings_text",
     "Importance": "interp.report.printed.importance:importance_text",
     "Interactions": "interp.report.printed.importance:interactions_text",
     "LearnedHeadWeights": "interp.report.printed.top:top_text",
+    "MadePairs": "interp.report.printed.circuits:pairs_text",
+    "PathEffects": "interp.report.printed.circuits:path_text",
     "PromptMeans": "interp.report.printed.means:means_text",
     "PruningCurve": "interp.report.printed.pruning:pruning_text",
+    "QKShares": "interp.report.printed.circuits:shares_text",
     "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_text",
+    "ShareCheck": "interp.report.printed.circuits:share_check_text",
     "SimilarityMatrix": "interp.report.printed.top:top_text",
 }
 """Function that formats results of a type, by the name of the type."""

@@ -13,7 +13,6 @@ import torch
 import interp
 from interp.causal import Game, repeats_task
 from interp.circuits.tasks import TASKS
-from interp.report.printed.confirmation import confirmation_text
 from interp.core.registry import METRICS
 from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.conclusion import Conclusion, conclusion_of
@@ -24,6 +23,7 @@ from interp.heads.causal_check.stated import stated_task
 from interp.heads.causal_check.tasks import own_task
 from interp.report.atlas.mechanisms import check_parts
 from interp.report.checks import check_page
+from interp.report.printed.confirmation import confirmation_text
 
 SMALL = {"n": 4, "longest": 12}
 

@@ -11,7 +11,6 @@ from beside import STORIES, needs
 
 import interp
 from interp import planted
-from interp.cli.printing import top_heads
 from interp.core.errors import OptionError, PromptError
 from interp.core.registry import METRICS
 from interp.heads import needle
@@ -19,6 +18,7 @@ from interp.heads.experiments import _needles
 from interp.heads.needle.choosing import TriedTask, best_task, try_tasks
 from interp.heads.needle.sentences import FRAMES, NAMES, sentence_instances
 from interp.model.random_weights import DRAWS
+from interp.report.printed.scores import top_heads
 
 IDS = str(Path(__file__).parent / "needles_of_ids.jsonl")
 

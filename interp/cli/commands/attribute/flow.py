@@ -10,7 +10,6 @@ import click
 
 from interp.cli.coloured import (
     file_options,
-    print_attribution,
     standing_warning,
     write_attributions,
 )
@@ -20,6 +19,7 @@ from interp.cli.shared_options import model_argument, text_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
 from interp.core.errors import OptionError
+from interp.report.printed.attribution import print_attribution
 
 if TYPE_CHECKING:
     from interp.attribution.target import Target

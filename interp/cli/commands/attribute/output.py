@@ -9,7 +9,6 @@ import click
 
 from interp.cli.coloured import (
     file_options,
-    print_attribution,
     standing_warning,
     write_attributions,
 )
@@ -20,6 +19,7 @@ from interp.cli.shared_options import model_argument, text_option
 from interp.cli.texts import asked_texts, require_tokens
 from interp.cli.value_types import PromptFile
 from interp.core.errors import InterpError
+from interp.report.printed.attribution import print_attribution
 
 DEFAULT = ("attn_lrp", "occlusion:how=mean")
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from interp.circuits.whole_evaluation import DEFAULT, evaluated, with_set
 from interp.cli.beforehand import beforehand
-from interp.cli.circuit_evaluation import DEFAULT, evaluated, with_set
 from interp.cli.circuit_files import require_task_files, step_folder, stored_circuit
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import (
-    aligned_columns,
     comparison_options,
     printed_rows,
     prompts_of_file,
@@ -19,6 +18,7 @@ from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.name_types import METRIC_NAMES, MODEL_NAME
 from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
+from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.heads.checkpoints.result import Emergence

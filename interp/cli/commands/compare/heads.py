@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import (
-    aligned_columns,
     comparison_options,
     interval_notes,
     interval_text,

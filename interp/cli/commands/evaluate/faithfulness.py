@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from interp.cli.command import command
+from interp.cli.inputs import read_labels
 from interp.cli.name_types import ATTRIBUTION_NAMES
-from interp.cli.run import Run, read_labels
+from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_0, Word
 from interp.cli.written import as_given

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp.cli.command import command
+from interp.cli.inputs import read_labels
 from interp.cli.name_types import ATTRIBUTION_NAMES
-from interp.cli.run import Run, read_labels, say_notes
+from interp.cli.run import Run, say_notes
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import Word
 
@@ -72,5 +73,5 @@ def sanity(
     if classes is not None:
         found["refit"] = refit_check(model, texts, classes, methods, targets, **shared)
     for name, one in found.items():
-        run.save(one, f"{name}.json")
+        run.write(one, f"{name}.json")
     return [*found.values()]

@@ -83,9 +83,7 @@ def shapley(
         played = room.Game(model, task, **game)
         beside = {k: v for k, v in game.items() if k not in ("kind", "players")}
         shared: Any = {"method": method, "seed": game["seed"]}
-        run.announce(
-            room.estimate_shapley(played, max_evaluations=max_evaluations, **shared)
-        )
+        run.announce(room.estimate_shapley(played, max_evaluations=max_evaluations, **shared))
         found = room.shapley_of(
             played, null=null, beside=lambda: random_game(played, **beside), progress=progress,
             **shared, **budget,

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.each import each_model
-from interp.cli.lens_table import decoder_lens_text
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.progress import Voice
 from interp.cli.shared_options import model_argument
-from interp.cli.traced_prompts import aligned_table, saved_in
+from interp.cli.traced_prompts import saved_in
 from interp.cli.value_types import OUT_FOLDER, ItemFile
 from interp.core.errors import OptionError
+from interp.report.printed.decoder_lens import decoder_lens_text
+from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
     from interp.heads.alignment import HeadAlignments, SentencePair, TranslationHeads

@@ -2,82 +2,92 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.between import printed_rows, voice_of
-from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.shared_options import model_argument
+from interp.cli.command import command
+from interp.cli.inputs import Input
+from interp.cli.run import Run
+from interp.cli.vocabulary import Word
 from interp.cli.written import folder_for
+from interp.core.files import write_atomically
+
+if TYPE_CHECKING:
+    from interp.core.result import Result
+    from interp.heads.vision.own_images import Pictures
+    from interp.model.model import Model
+
+SHOWN = 4  # images of a page of maps
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
+FOLDER = click.Path(path_type=Path, exists=True, file_okay=False)
+OF_IMAGES = ("images", "masks", "cues", "texts", "bank", "resize", "n", "seed")
 
 
-@click.command(epilog="Example: interp study vision bundled:shapes-spurious --method cue")
-@model_argument
-@click.option(
-    "--images", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
-    help="Folder of images, in subfolders named after their class if they have one; images drawn "
-    "by the package by default, for the bundled models.",
+def _pictures(run: Run) -> Pictures:
+    from interp.heads.vision.own_images import Pictures
+
+    given = {name: run.values[name] for name in OF_IMAGES}
+    return Pictures.of(run.model, given.pop("images"), number=given.pop("n"), **given)
+
+
+def _check(run: Run) -> None:
+    from interp.heads.vision.measures import chosen_measures, require_maps
+
+    chosen_measures(run.values["method"])
+    require_maps(run.values["maps"])
+
+
+@command(
+    over="model",
+    inputs={"pictures": Input(_pictures, OF_IMAGES)},
+    options={
+        "images": Word(
+            type=FOLDER, metavar="DIR",
+            help="Folder of images, in subfolders named after their class if they have one; images "
+            "drawn by the package by default, for the bundled models.",
+        ),
+        "masks": Word(
+            type=FOLDER, metavar="DIR",
+            help="Folder of masks of the object, with the names of the images.",
+        ),
+        "cues": Word(
+            type=FILE, metavar="FILE",
+            help="CSV of image and the class that a cue in it suggests (empty: no cue), for "
+            "--method cue.",
+        ),
+        "texts": Word(
+            ("--texts",), FILE, "FILE",
+            "Texts of the classes, one per line, for a model of two towers.", default=None,
+        ),
+        "bank": Word(
+            type=FILE, metavar="FILE",
+            help="Texts that may describe a head, one per line, for a model of two towers.",
+        ),
+        "resize": Word(
+            type=click.BOOL, help="Convert and resize images to what the model takes."
+        ),
+        "n": Word(type=click.IntRange(4), default=200, help="Largest number of images."),
+        "method": Word(metavar="NAME,..."),
+        "maps": Word(("--draw",), click.STRING, "NAME", multiple=True),
+    },
+    loading=(),
+    check=_check,
+    text="interp.report.printed.vision:vision_text",
+    example="interp study vision bundled:shapes-spurious --method cue",
 )  # fmt: skip
-@click.option(
-    "--masks", type=click.Path(path_type=Path, exists=True, file_okay=False), metavar="DIR",
-    help="Folder of masks of the object, with the names of the images.",
-)  # fmt: skip
-@click.option(
-    "--cues", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="CSV of image and the class that a cue in it suggests (empty: no cue), for --method cue.",
-)  # fmt: skip
-@click.option(
-    "--texts", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Texts of the classes, one per line, for a model of two towers.",
-)  # fmt: skip
-@click.option(
-    "--bank", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-    help="Texts that may describe a head, one per line, for a model of two towers.",
-)  # fmt: skip
-@click.option("--resize", is_flag=True, help="Convert and resize images to what the model takes.")
-@click.option(
-    "--method", "only", metavar="NAME,...",
-    help="Measures: direct, distance, tokens, class_token, readouts, agreement, cue, texts; by "
-    "default these, where there is what they need. Only when named: registers, pruning.",
-)  # fmt: skip
-@click.option(
-    "--draw", "maps", multiple=True, metavar="NAME",
-    help="Map to draw: class_attention, pooling (SigLIP), a head, or an attribution method; by "
-    "default class_attention, and rollout of a vision transformer alone. Repeatable.",
-)  # fmt: skip
-@click.option(
-    "-n", "number", default=200, show_default=True, type=click.IntRange(4),
-    help="Largest number of images.",
-)  # fmt: skip
-@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder for tables, a page per measure and maps.html.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of images, splits and nulls.")
-@click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-              help="Number of rows to print per metric.")  # fmt: skip
-@click.option("--json", "form", flag_value="json", help="Print only the rows, as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print only the rows, as CSV.")
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@loading_options
 def vision(
-    source: str,
-    images: Path | None,
-    masks: Path | None,
-    cues: Path | None,
-    texts: Path | None,
-    bank: Path | None,
-    resize: bool,
-    only: str | None,
-    maps: tuple[str, ...],
-    number: int,
-    out: Path | None,
-    seed: int,
-    top: int,
-    form: str | None,
-    quiet: bool,
-    loading: Loading,
-    imports: tuple[str, ...],
-) -> None:
+    run: Run,
+    model: Model,
+    pictures: Pictures,
+    *,
+    method: str | None = None,
+    maps: Sequence[str] = (),
+    seed: int = 0,
+) -> list[Result]:
     """Measure where the heads of a vision transformer look and what they write.
 
     Direct effects on the class (or on the similarity to texts), attention distance in patches,
@@ -85,45 +95,69 @@ def vision(
     agreement with masks, neurons that make tokens of high norm and an added token that takes them
     over, pruning of patches by the attention of the class token, and with cues the heads that
     decide by them, found on one half of the images and corrected on the other.
-    """
-    from interp.cli.vision_images import Pictures
-    from interp.cli.vision_measures import (
-        chosen_measures,
-        maps_to_draw,
-        measures_of_images,
-        require_maps,
-        text_of_vision,
-        write_head_table,
-        write_maps,
-    )
 
-    asked = chosen_measures(only)
-    require_maps(maps)
-    loading.require_device()
-    import_first(imports)
-    voice = voice_of(quiet)
-    with voice.bars(source) as tell:
-        model = loading.checked(source, source, tell)
-    pictures = Pictures.of(
-        model, images, masks=masks, cues=cues, texts=texts, bank=bank, resize=resize,
-        number=number, seed=seed,
-    )  # fmt: skip
-    found = measures_of_images(model, pictures, asked, seed)
-    if form is not None:
-        for result in found.values():
-            printed_rows(result, form)
-    else:
-        click.echo(text_of_vision(model.name, pictures, found, top))
-    if out is not None:
+    Args:
+        run: the run.
+        model: the model.
+        pictures: the images.
+        method: measures: direct, distance, tokens, class_token, readouts, agreement, cue, texts; by
+            default these, where there is what they need. Only when named: registers, pruning.
+        maps: map to draw: class_attention, pooling (SigLIP), a head, or an attribution method; by
+            default class_attention, and rollout of a vision transformer alone. Repeatable.
+        seed: seed of images, splits and nulls.
+    """
+    from interp.heads.vision.measures import chosen_measures, maps_to_draw, measures_of_images
+
+    found = measures_of_images(model, pictures, chosen_measures(method), seed)
+    if run.form is None:
+        click.echo(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
+    if run.out is not None:
         about = {"hash": model.content_hash, "images": pictures.hash, "seed": seed}
         name = model.name.replace("bundled:", "")
         for stem, result in found.items():
-            folder = folder_for(out, name, f"{stem}.html", about)
+            folder = folder_for(run.out, name, f"{stem}.html", about)
             for suffix in (".html", ".csv", ".json"):
                 result.save(folder / f"{stem}{suffix}")
-            voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
-        table = write_head_table(found, out, name)
+            run.voice.note(f"{folder}: {stem}.html (open it in a browser), {stem}.csv, {stem}.json")
+        table = write_head_table(found, run.out, name)
         if table is not None:
-            voice.note(f"{table}: all scores of heads (interp atlas {out})")
-        page = write_maps(model, pictures, maps_to_draw(model, maps), out, name, about)
-        voice.note(f"{page}: maps over images")
+            run.voice.note(f"{table}: all scores of heads (interp atlas {run.out})")
+        page = write_maps(model, pictures, maps_to_draw(model, maps), run.out, name, about)
+        run.voice.note(f"{page}: maps over images")
+    return [*found.values()]
+
+
+def write_maps(
+    model: Model, pictures: Pictures, maps: Sequence[str], out: Path, name: str,
+    about: Mapping[str, Any],
+) -> Path:  # fmt: skip
+    """Write the maps of the first images as a page and as JSON; return the page's path."""
+    from interp.draw.figure import svg
+    from interp.draw.page import page
+    from interp.heads import vision
+
+    labels = None if pictures.labels is None else pictures.labels[:SHOWN]
+    found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
+    folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
+    found.save(folder / "maps.json")
+    parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
+    content = page(f"Maps of {model.name}", None, parts, found.provenance)
+    write_atomically(folder / "maps.html", content)
+    return folder / "maps.html"
+
+
+def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
+    """Write the scores of heads of all measures as one table, which the atlas reads."""
+    from interp.core.table import HeadTable
+    from interp.heads.vision.result import ImageScores
+
+    tables = [
+        x.table
+        for x in found.values()
+        if isinstance(x, ImageScores) and any(head >= 0 for _, _, head in x.places)
+    ]
+    if not tables:
+        return None
+    path = out / f"vision-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.parquet"
+    HeadTable.concat(tables).save(path)
+    return path

@@ -71,8 +71,8 @@ def categories(
     BIO tags, or source code. A score is the attention on tokens of a label, minus their share of
     the visible words; labels with groups are also scored on links between spans of a group.
     """
-    from interp.cli.printing import scored_text
     from interp.core.table import HeadTable
+    from interp.report.printed.scores import scored_text
     from interp.syntax import category_scores, read_labelled_texts
 
     loading.require_device()

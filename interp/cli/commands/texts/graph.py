@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interp.cli.between import aligned_columns, printed_rows, voice_of
+from interp.cli.between import printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.shared_options import model_argument, text_option
 from interp.cli.value_types import OUT_FOLDER, PromptFile
 from interp.core.errors import OptionError
+from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.heads.graphs import AttentionGraph, GraphInput

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.between import aligned_columns, printed_rows, voice_of
+from interp.cli.between import printed_rows, voice_of
 from interp.cli.loading import Loading, import_first, loading_options
 from interp.cli.shared_options import file_option, model_argument
 from interp.cli.traced_prompts import saved_in
 from interp.cli.value_types import OUT_FOLDER
 from interp.core.errors import OptionError
+from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.cli.progress import Voice

@@ -111,7 +111,7 @@ def probe(
         )  # fmt: skip
     click.echo(repr(result))
     if top:
-        from interp.cli.printing import top_heads
+        from interp.report.printed.scores import top_heads
 
         click.echo(top_heads(result.table, top))
     if out is not None:

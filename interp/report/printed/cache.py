@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from interp.cli.between import aligned_columns
 from interp.core.result import Result
+from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
     from interp.heads.kv_cache import CacheCards, CachePlan, ContextSources, RetrievalMethods

@@ -1,25 +1,19 @@
-"""Measures of `interp study vision`, and its output on the screen."""
+"""All measures of a vision model that its images and their labels, masks and texts allow."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from interp.cli.between import aligned_columns
-from interp.cli.written import folder_for
-from interp.core.columns import with_error
 from interp.core.errors import OptionError, UnknownName
-from interp.core.files import write_atomically
 from interp.core.registry import ATTRIBUTION_METHODS
 
 if TYPE_CHECKING:
-    from interp.cli.vision_images import Pictures
     from interp.core.result import Result
+    from interp.heads.vision.own_images import Pictures
     from interp.model.model import Model
 
 ON_REQUEST = ("registers", "pruning")  # few models have long tokens; pruning needs many runs
@@ -27,7 +21,6 @@ MEASURES = (
     "direct", "distance", "tokens", "class_token", "readouts", "agreement", "cue", "texts",
     *ON_REQUEST,
 )  # fmt: skip
-SHOWN = 4  # images of a page of maps
 
 
 def chosen_measures(only: str | None) -> tuple[str, ...] | None:
@@ -200,91 +193,3 @@ def _registers(model: Model, pictures: Pictures, labels: Any, seed: int) -> dict
             model, pictures.pixels[second], neurons, own, seed=seed
         ),
     }
-
-
-def text_of_vision(name: str, pictures: Pictures, found: Mapping[str, Result], top: int) -> str:
-    """Format the results of one model, with at most `top` rows per metric."""
-    lines = [f"{name}: {len(pictures.pixels)} images, {pictures.origin}"]
-    for result in found.values():
-        lines += ["", *_result_lines(result, top)]
-    return "\n".join(lines)
-
-
-def _result_lines(result: Result, top: int) -> list[str]:
-    if type(result).__name__ == "CorrectedAccuracy":
-        return [f"  {result!r}"]
-    if type(result).__name__ == "HeadDescriptions":
-        return _description_lines(result, top)
-    rows: list[tuple[str, ...]] = []
-    every: Any = result.to_pandas()
-    for metric in dict.fromkeys(every["metric"]):
-        mine = every[every["metric"] == metric]
-        size = mine["score"].abs().fillna(-1.0)
-        for at, row in enumerate(
-            mine.loc[size.sort_values(ascending=False, kind="stable").index[:top]].to_dict(
-                "records"
-            )
-        ):
-            null, p = float(row["null"]), float(row.get("p_holm", math.nan))
-            marks = [m for m in ("spurious", "target") if row.get(m) is True]
-            rows.append((
-                metric if at == 0 else "", str(row["part"]), ", ".join(marks),
-                with_error(float(row["score"]), float(row["sem"])),
-                "" if math.isnan(null) else f"null {null:.3g}",
-                "" if math.isnan(p) else f"p {p:.2g}", str(row["unit"]) if at == 0 else "",
-            ))  # fmt: skip
-    notes = getattr(result, "notes", {})
-    told = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]
-    return [*aligned_columns(rows).splitlines(), *told]
-
-
-def _description_lines(result: Result, top: int) -> list[str]:
-    """Format one row per head: its texts in order of choice, and what the first one explains."""
-    every: Any = result.to_pandas()
-    first = every[every["rank"] == 1].sort_values("score", ascending=False, kind="stable")
-    rows = []
-    for at, row in enumerate(first.head(top).to_dict("records")):
-        texts = every[every["part"] == row["part"]].sort_values("rank")["text"]
-        rows.append((
-            "explained_variance" if at == 0 else "", str(row["part"]),
-            with_error(float(row["score"]), float(row["sem"])), f"null {row['null']:.3g}",
-            f"p {row['p']:.2g}", ", then ".join(texts),
-        ))  # fmt: skip
-    told = "  Share of the variance on held-out images that the first text explains."
-    return [*aligned_columns(rows).splitlines(), told]
-
-
-def write_maps(
-    model: Model, pictures: Pictures, maps: Sequence[str], out: Path, name: str,
-    about: Mapping[str, Any],
-) -> Path:  # fmt: skip
-    """Write the maps of the first images as a page and as JSON; return the page's path."""
-    from interp.draw.figure import svg
-    from interp.draw.page import page
-    from interp.heads import vision
-
-    labels = None if pictures.labels is None else pictures.labels[:SHOWN]
-    found = vision.image_maps(model, pictures.pixels[:SHOWN], list(maps), labels=labels)
-    folder = folder_for(out, name, "maps.html", {**about, "maps": list(maps)})
-    found.save(folder / "maps.json")
-    parts = [(f"image {i}", svg(found.plot(i))) for i in range(len(found.pixels))]
-    content = page(f"Maps of {model.name}", None, parts, found.provenance)
-    write_atomically(folder / "maps.html", content)
-    return folder / "maps.html"
-
-
-def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path | None:
-    """Write the scores of heads of all measures as one table, which the atlas reads."""
-    from interp.core.table import HeadTable
-    from interp.heads.vision.result import ImageScores
-
-    tables = [
-        x.table
-        for x in found.values()
-        if isinstance(x, ImageScores) and any(head >= 0 for _, _, head in x.places)
-    ]
-    if not tables:
-        return None
-    path = out / f"vision-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.parquet"
-    HeadTable.concat(tables).save(path)
-    return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interp.cli.traced_prompts import aligned_table
+from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
     from interp.lens import DecoderLens

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from interp.cli.verdict import verdict_text
-from interp.cli.wrapping import say
 from interp.core.columns import prompt_counts, with_error
 from interp.core.order import end_of
 from interp.core.table import HeadTable
-
-if TYPE_CHECKING:
-    from interp.cli.progress import Voice
+from interp.report.printed.verdict import verdict_text
 
 FIRST = 3  # heads per metric
-_SIGNS = {
-    "[": "[low, high] is a 95 % confidence interval",
-    "±": "± precedes a standard error",
-}
 _NULL = {"shuffled-tokens": "shuffled tokens", "random-init": "random weights", "none": ""}
 
 
@@ -39,24 +31,6 @@ def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
         if k is not None or not said:
             parts.append(top_heads(own, FIRST if k is None else k, by))
     return "\n".join(parts)
-
-
-def say_scores(text: str, voice: Voice, *, known: bool) -> bool:
-    """Print what `scored_text` formats, and before it, once, what its signs mean.
-
-    Args:
-        text: the text.
-        voice: prints the note on the signs.
-        known: True if they were explained before.
-
-    Returns:
-        True if they are explained now.
-    """
-    told = [meaning for sign, meaning in _SIGNS.items() if sign in text]
-    if told and not known:
-        voice.note("; ".join(told))
-    say(text)
-    return known or bool(told)
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:

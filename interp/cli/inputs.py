@@ -1,0 +1,147 @@
+"""Inputs that a run makes for a function from options: tasks, prompts, reference texts, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp.causal.task_rows import task_rows
+from interp.cli.reference import reference_prompts, require_reference
+from interp.cli.texts import asked_texts
+from interp.cli.written import kept_folder
+from interp.core.errors import OptionError
+
+if TYPE_CHECKING:
+    from interp.cli.run import Run
+
+
+@dataclass(frozen=True)
+class Input:
+    """A parameter of functions that a run provides; None leaves the function's default.
+
+    Args:
+        make: makes the argument for the present model.
+        words: words of the vocabulary from which it is made.
+        check: refuses these before torch is imported.
+    """
+
+    make: Callable[[Run], Any]
+    words: tuple[str, ...] = ()
+    check: Callable[[Run], None] = lambda run: None
+
+
+def is_contrast(task: str) -> bool:
+    """Return True if a task is one of `interp circuit`, which makes pairs of prompts."""
+    from interp.circuits.tasks.named import TASKS
+
+    return task.replace("-", "_") in TASKS
+
+
+def require_task(run: Run) -> None:
+    """Refuse a task whose name, file or options are wrong, before torch is imported.
+
+    Raises:
+        UnknownName, OptionError, PromptError: as `task_rows`.
+    """
+    values = run.values
+    name, measure = values["task"], values["measure"]
+    if not is_contrast(name):
+        task_rows(name, measure)
+        return
+    for option, value in (("--measure", measure), ("--max-length", values["max_length"])):
+        if value is not None:
+            raise OptionError(f"{option} does not apply to the task {name}; omit it")
+
+
+def _task(run: Run) -> Any:
+    from interp.causal.task_file import make_task
+
+    values, model = run.values, run.model
+    n, seed = values["n"], values["seed"]
+    if is_contrast(values["task"]):
+        from interp.circuits.tasks import make_contrast
+
+        return make_contrast(model, values["task"], n=n or 32, seed=seed).task
+    return make_task(
+        model, values["task"], measure=values["measure"], n=n, longest=values["max_length"],
+        seed=seed,
+    )  # fmt: skip
+
+
+def _reference(run: Run) -> Any:
+    return reference_prompts(run.values["reference"], run.model).get("reference")
+
+
+def _require_reference(run: Run) -> None:
+    require_reference(run.values["kind"], run.values["reference"])
+
+
+def _kept(run: Run) -> Path | None:
+    return None if run.out is None or run.declared.out != "folder" else kept_folder(run.out)
+
+
+INPUTS = {
+    "run": Input(lambda run: run),
+    "model": Input(lambda run: run.model),
+    "task": Input(_task, ("task", "measure", "n", "max_length", "seed"), require_task),
+    "reference": Input(_reference, ("reference",), _require_reference),
+    "progress": Input(lambda run: run.made["progress"]),
+    "announce": Input(lambda run: run.announce),
+    "ledger": Input(_kept),
+    "resume": Input(_kept),
+}
+"""Parameters that mean the same in every function."""
+
+
+def read_labels(name: str) -> Input:
+    """Return an input of one label per text, read from the file that an option names."""
+
+    def make(run: Run) -> Any:
+        from interp.attribution.evaluation.run import read_texts
+
+        return None if run.values[name] is None else read_texts(run.values[name])
+
+    return Input(make, (name,))
+
+
+def _contrast(run: Run) -> Any:
+    from interp.circuits.tasks import known_task, make_contrast
+
+    values = run.values
+    return make_contrast(run.model, known_task(values["task"]), n=values["n"], seed=values["seed"])
+
+
+def _require_contrast(run: Run) -> None:
+    from interp.circuits.tasks import known_task
+
+    known_task(run.values["task"])
+
+
+CONTRAST = Input(_contrast, ("task", "n", "seed"), _require_contrast)
+"""Pairs of prompts of a task of `interp circuit`."""
+
+
+def _traced(run: Run) -> Any:
+    from interp.core.prompts import from_file, repeats
+
+    text, file = run.values["text"], run.values.get("file")
+    if text is not None:
+        return [text]
+    if file is not None:
+        return from_file(file, run.model, context=run.model.context)
+    n = run.values.get("n", 1)
+    run.voice.note(f"no text given: {n} prompts of random tokens repeated twice")
+    return repeats(run.model, n=n, seed=run.values["seed"])
+
+
+def _require_one(run: Run) -> None:
+    text, file = run.values["text"], run.values.get("file")
+    if text is not None or file is not None:
+        asked_texts(text, file)
+
+
+def traced(*words: str) -> Input:
+    """Return an input of prompts: the given texts, or random tokens repeated twice."""
+    return Input(_traced, ("text", *words, "seed"), _require_one)

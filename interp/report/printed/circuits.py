@@ -1,0 +1,196 @@
+"""Results on circuits as text: routes, traces, graphs, loadings, shares, made pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from interp.report.printed.tables import aligned_table
+
+if TYPE_CHECKING:
+    from interp.circuits.causal_traces import CausalTraces
+    from interp.circuits.made_pairs import MadePairs
+    from interp.circuits.path_patching import PathEffects
+    from interp.circuits.why.graph_result import AttributionGraph
+    from interp.circuits.why.loadings import HeadLoadings
+    from interp.circuits.why.share_check import ShareCheck
+    from interp.circuits.why.shares import QKShares
+
+SHOWN = 6
+
+
+def path_text(results: Sequence[PathEffects], *, top: int = 20) -> str:
+    """Format the routes with the largest effects.
+
+    Args:
+        results: the effects.
+        top: number of routes to print.
+    """
+    [found] = results
+    lines = [
+        f"{found.model}, {found.task}: {len(found)} routes, MLPs {found.mlps}, {len(found.gap)} "
+        f"pairs, {found.gap.mean():.4g} {found.unit} from clean to corrupted"
+    ]
+    width = max(len(route) for route in found.routes)
+    lines += [
+        f"  {row['route']:<{width}}  {row['score']:8.4g} ± {row['sem']:.2g} {found.unit}"
+        f"  share {row['share']:.3f} [{row['share_low']:.3f}, {row['share_high']:.3f}]"
+        for row in found.top(top).wide().to_dict("records")
+    ]
+    return "\n".join(lines)
+
+
+def trace_text(results: Sequence[CausalTraces]) -> str:
+    """Format maps: a row per layer, a column per place, gains of probability."""
+    return "\n".join(_trace(found) for found in results)
+
+
+def _trace(found: CausalTraces) -> str:
+    frame = found.wide()
+    table = frame.pivot_table(index="layer", columns="place", values="score", sort=False)
+    rows = [("layer", *map(str, table.columns))]
+    rows += [
+        (str(layer), *("" if math.isnan(x) else f"{x:+.3f}" for x in row))
+        for layer, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    layers = f"{found.window} layers of {found.site}" if found.window > 1 else found.site
+    cut = f", {found.sever} severed" if found.sever else ""
+    left = f" ({found.skipped} more left out: another answer)" if found.skipped else ""
+    return (
+        f"{found.model}: {layers} restored{cut}, {len(found.clean)} facts{left}; noise on the"
+        f" {found.corrupt} lowers the probability of the answer from {found.clean.mean():.3f} to"
+        f" {found.corrupted.mean():.3f}\n{aligned_table(rows)}\n"
+        f"  largest standard error {frame['sem'].max():.3f}; activations of other noise:"
+        f" {frame['null'].min():+.3f} to {frame['null'].max():+.3f}"
+    )
+
+
+def graph_text(
+    results: Sequence[AttributionGraph],
+    *,
+    by: Literal["head", "layer", "token", "edge"] = "head",
+    top: int = 12,
+) -> str:
+    """Format the logits of a graph and its strongest edges.
+
+    Args:
+        results: the graph.
+        by: groups between which edges are printed; edge for single edges.
+        top: number of edges to print.
+    """
+    [found] = results
+    lines = [repr(found)]
+    for x in found.nodes:
+        if x.kind == "logit":
+            lines.append(f"  {found.described(x)}: {x.activation:+.3f} above the mean logit")
+    frame = found.to_pandas() if by == "edge" else found.grouped(by)
+    table = [("source", "target", "effect", "influence")]
+    for r in frame.head(top).to_dict("records"):
+        table.append((r["source"], r["target"], f"{r['score']:+.3f}", f"{r['influence']:.3f}"))
+    return "\n".join([*lines, aligned_table(table)])
+
+
+def loadings_text(
+    results: Sequence[HeadLoadings],
+    *,
+    by: Literal["writer", "source"] | None = None,
+    top: int = 10,
+) -> str:
+    """Format the largest parts of the output of heads.
+
+    Args:
+        results: the loadings.
+        by: sum over source positions, or over writers.
+        top: number of parts to print.
+    """
+    [found] = results
+    shown = found if by is None else found.by(by)
+    whole = float(found.per_prompt.sum(0).mean())
+    table = [("head", "source", "writer", "logit", "standard error")]
+    for r in shown.top(top).to_pandas().to_dict("records"):
+        error = f"{r['sem']:.4f}" if r["sem"] == r["sem"] else "one prompt"
+        table.append((f"L{r['layer']}H{r['head']}", r["source"], r["writer"], f"{r['score']:+.4f}",
+                      error))  # fmt: skip
+    return (
+        f"{', '.join(found.errors)} of {found.model} on the logit of {found.direction}: "
+        f"{whole:+.4f} at position {found.position}, mean of {found.per_prompt.shape[1]} prompts\n"
+        f"{aligned_table(table)}"
+    )
+
+
+def shares_text(results: Sequence[QKShares], *, top: int = 8) -> str:
+    """Format the largest terms of each head.
+
+    Args:
+        results: the shares.
+        top: number of terms to print for each head.
+    """
+    return "\n\n".join(_told(found.of(head), top) for found in results for head in found.names)
+
+
+def _told(found: QKShares, top: int) -> str:
+    [name] = found.names
+    rows = found.top(top, by="relative").to_pandas()
+    table = [("query side", "key side", "term", "95 % interval", "relative", "null")]
+    for r in rows.to_dict("records"):
+        table.append((
+            r["query_writer"], r["key_writer"], f"{r['score']:+.3f}",
+            f"{r['low']:+.3f} to {r['high']:+.3f}" if r["low"] == r["low"] else "one prompt",
+            f"{r['relative']:+.3f}", f"{r['null']:+.3f}" if r["null"] == r["null"] else "none",
+        ))  # fmt: skip
+    frame = found.wide()
+    whole = f"{frame['score'].sum():+.3f} ({frame['relative'].sum():+.3f} relative to the keys)"
+    n = sum(1 for x in found.pairs[name] if x)
+    return (
+        f"{name} of {found.model}: score {whole} at {found.at} positions of {n} prompts "
+        f"({sum(found.pairs[name])} positions); the terms sum to it within "
+        f"{found.errors[name]:.1g}\n{aligned_table(table)}"
+    )
+
+
+def share_check_text(results: Sequence[ShareCheck]) -> str:
+    """Format the measured changes beside those that the shares predict."""
+    return "\n\n".join(["", *(_checked(found) for found in results)])
+
+
+def _checked(found: ShareCheck) -> str:
+    table = [("head", "side", "without", "score", "predicted", "attention", "predicted", "random")]
+    for r in found.to_pandas().to_dict("records"):
+        table.append((
+            f"L{r['layer']}H{r['head']}", r["side"], r["writer"], f"{r['score']:+.3f}",
+            f"{r['predicted']:+.3f}", f"{r['attention']:+.3f}", f"{r['attention_predicted']:+.3f}",
+            f"{r['null']:+.3f}",
+        ))  # fmt: skip
+    told = []
+    for name in ("score", "attention"):
+        r, low, high = found.correlations[name]
+        told.append(f"{name} {r:.3f} ({low:.3f} to {high:.3f})")
+    return (
+        "Change when a writer is removed from one side, on held-out prompts (random: a random "
+        "direction of the same length, change of the score):\n"
+        f"{aligned_table(table)}\n  correlation of predicted and measured: {', '.join(told)}"
+    )
+
+
+def pairs_text(results: Sequence[MadePairs]) -> str:
+    """Format the first pairs, the model's success on candidates, and what was left out."""
+    [found] = results
+    share, low, high = found.preferred_share
+    gap = found.clean - found.contrast
+    lines = [
+        f"{len(found)} pairs of {found.name} for {found.model}",
+        f"  the model prefers the answer in {found.preferred} of {found.measured} candidates:"
+        f" {share:.1%} [{low:.1%}, {high:.1%}]",
+        f"  answer minus wrong, logits: {found.clean.mean():.2f} after the clean prompt,"
+        f" {found.contrast.mean():.2f} after the corrupted one (gap {gap.mean():.2f})",
+    ]
+    if found.made["keep"] != "all" or found.made["least_probability"] > 0:
+        lines.append("  selected by the model's success: results hold where the model succeeds")
+    lines += [f"  left out: {count} ({why})" for why, count in found.dropped.items()]
+    for i in range(min(SHOWN, len(found))):
+        lines += [
+            f"  {found.prompts[i]!r} -> {found.answers[i]!r} (wrong {found.wrong[i]!r})",
+            f"    {found.corrupted[i]!r}",
+        ]
+    return "\n".join(lines)

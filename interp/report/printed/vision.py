@@ -1,0 +1,67 @@
+"""Results on images as text: rows of each metric, by size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from interp.core.columns import with_error
+from interp.report.printed.tables import aligned_columns
+
+if TYPE_CHECKING:
+    from interp.core.result import Result
+
+
+def vision_text(results: Sequence[Result], *, top: int = 5) -> str:
+    """Format the results of one model.
+
+    Args:
+        results: the results.
+        top: number of rows to print per metric.
+    """
+    return "\n\n".join("\n".join(_result_lines(result, top)) for result in results)
+
+
+def _result_lines(result: Result, top: int) -> list[str]:
+    if type(result).__name__ == "CorrectedAccuracy":
+        return [f"  {result!r}"]
+    if type(result).__name__ == "HeadDescriptions":
+        return _description_lines(result, top)
+    rows: list[tuple[str, ...]] = []
+    every: Any = result.to_pandas()
+    for metric in dict.fromkeys(every["metric"]):
+        mine = every[every["metric"] == metric]
+        size = mine["score"].abs().fillna(-1.0)
+        for at, row in enumerate(
+            mine.loc[size.sort_values(ascending=False, kind="stable").index[:top]].to_dict(
+                "records"
+            )
+        ):
+            null, p = float(row["null"]), float(row.get("p_holm", math.nan))
+            marks = [m for m in ("spurious", "target") if row.get(m) is True]
+            rows.append((
+                metric if at == 0 else "", str(row["part"]), ", ".join(marks),
+                with_error(float(row["score"]), float(row["sem"])),
+                "" if math.isnan(null) else f"null {null:.3g}",
+                "" if math.isnan(p) else f"p {p:.2g}", str(row["unit"]) if at == 0 else "",
+            ))  # fmt: skip
+    notes = getattr(result, "notes", {})
+    told = [f"  {k}: {v:.3g}" if isinstance(v, float) else f"  {k}: {v}" for k, v in notes.items()]
+    return [*aligned_columns(rows).splitlines(), *told]
+
+
+def _description_lines(result: Result, top: int) -> list[str]:
+    """Format one row per head: its texts in order of choice, and what the first one explains."""
+    every: Any = result.to_pandas()
+    first = every[every["rank"] == 1].sort_values("score", ascending=False, kind="stable")
+    rows = []
+    for at, row in enumerate(first.head(top).to_dict("records")):
+        texts = every[every["part"] == row["part"]].sort_values("rank")["text"]
+        rows.append((
+            "explained_variance" if at == 0 else "", str(row["part"]),
+            with_error(float(row["score"]), float(row["sem"])), f"null {row['null']:.3g}",
+            f"p {row['p']:.2g}", ", then ".join(texts),
+        ))  # fmt: skip
+    told = "  Share of the variance on held-out images that the first text explains."
+    return [*aligned_columns(rows).splitlines(), told]
