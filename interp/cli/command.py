@@ -36,6 +36,7 @@ from interp.cli.signature import Function, Parameter, read
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import Word, option_for
 from interp.cli.wrong_models import checked_source, checked_sources
+from interp.core.errors import OptionError
 from interp.report.printed import TEXTS
 
 GAME = {
@@ -68,7 +69,7 @@ class Declared:
     target: str | Callable[..., Any]
     over: str
     files: tuple[str, ...]
-    out: str | None
+    out: str | tuple[str, ...] | None
     text: str
     check: Callable[[Run], None] | None
     after: Callable[[Run], int | None] | None
@@ -97,7 +98,7 @@ def command(
     options: Mapping[str, Word] | None = None,
     inputs: Mapping[str, Input] | None = None,
     files: tuple[str, ...] = (),
-    out: Literal["folder", "file"] | None = "folder",
+    out: Literal["folder", "file", "own"] | tuple[str, ...] | None = "folder",
     loading: tuple[str, ...] = ("remote", "tp_plan"),
     help: str = "",
     example: str = "",
@@ -118,7 +119,9 @@ def command(
         inputs: parameters that are made from options, beside those of `INPUTS`.
         files: files to which `save` of the result writes, in the model's folder under --out.
         out: "folder": --out is a folder, and tables of scores of all models are written there;
-            "file": --out is a file in the format of its suffix; None: nothing is written.
+            "file": --out is a file in the format of its suffix; "own": a file that the function
+            writes; endings: --out may be given once
+            for each, and the function writes the files; None: nothing is written.
         loading: options of loading beside those of every command.
         help: sentences after the description of the function.
         example: a command line.
@@ -217,12 +220,35 @@ def _outputs(declared: Declared) -> list[click.Option]:
     quiet = click.Option(["-q", "--quiet"], is_flag=True, help="Do not print progress and notes.")
     if declared.out is None:
         return [quiet]
-    if declared.out == "file":
+    if declared.out in ("file", "own"):
         kind: Any = click.Path(path_type=Path, dir_okay=False)
         about = "Write the result: parquet, csv, json, toml or html, by suffix."
-        return [click.Option(["-o", "--out"], type=kind, metavar="FILE", help=about), quiet]
+        file = click.Option(["-o", "--out"], type=kind, metavar="FILE", help=about)
+        return [file, *_FORMS, quiet]
+    if isinstance(declared.out, tuple):
+        return [_by_ending(declared.out), quiet]
     about = "Folder for results"
     if declared.resumes:
         about += " and finished steps; the same command resumes an interrupted run"
     folder = click.Option(["-o", "--out"], type=OUT_FOLDER, metavar="DIR", help=f"{about}.")
     return [folder, *_FORMS, quiet]
+
+
+def _by_ending(endings: tuple[str, ...]) -> click.Option:
+    """Return the option --out of several files, each in the format of its ending."""
+
+    def by_end(ctx: click.Context, parameter: click.Parameter, value: tuple[Path, ...]) -> Any:
+        found = {path.suffix.lower(): path for path in value}
+        for end, path in found.items():
+            if end not in endings:
+                raise OptionError(f"{path} has no known ending; known: {', '.join(endings)}")
+        if len(found) < len(value):
+            raise OptionError("--out names two files of one format; name one of each")
+        return found
+
+    return click.Option(
+        ["-o", "--out"], multiple=True, type=click.Path(path_type=Path, dir_okay=False),
+        callback=by_end, metavar="FILE",
+        help="Write the result to this file, in the format of its ending: "
+        f"{', '.join(endings)}. Repeatable.",
+    )  # fmt: skip

@@ -145,3 +145,16 @@ def _require_one(run: Run) -> None:
 def traced(*words: str) -> Input:
     """Return an input of prompts: the given texts, or random tokens repeated twice."""
     return Input(_traced, ("text", *words, "seed"), _require_one)
+
+
+def _asked(run: Run) -> list[str]:
+    return asked_texts(run.values["text"], run.values["file"])
+
+
+def _require_asked(run: Run) -> None:
+    if (run.values["text"] is None) == (run.values["file"] is None):
+        asked_texts(run.values["text"], run.values["file"])  # raises
+
+
+ASKED = Input(_asked, ("text", "file"), _require_asked)
+"""One text, or those of a file."""

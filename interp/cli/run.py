@@ -45,11 +45,12 @@ class Run:
     values: dict[str, Any]
     loading: Loading
     voice: Voice
-    out: Path | None = None
+    out: Any = None  # a folder, a file, or files by their ending
     form: str | None = None
     sources: tuple[str, ...] = ()
     results: list[tuple[Model, list[Any]]] = field(default_factory=list)
     tables: list[HeadTable] = field(default_factory=list)
+    failed: int = 0  # parts of the work that failed, each reported
     made: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -106,7 +107,7 @@ class Run:
         self._end(code)
         if self.declared.after is not None and self.results and code in (0, 1):
             code = self.declared.after(self) or code
-        return code
+        return code or int(self.failed > 0)
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the function for the present model."""
@@ -136,17 +137,15 @@ class Run:
             if files and (folder := self.folder(files[0])) is not None:
                 self._save(results[0], folder, files)
         self.results.append((self.model, results))
-        self.tables += [r.table for r in results if hasattr(r, "table")]
-        if self.declared.out == "file" and self.out is not None:
-            results[-1].save(self.out)
-            self.voice.note(str(self.out))
+        self.tables += filter(None, map(table_of, results))
 
     def _show(self, results: list[Any]) -> None:
         from interp.report.printed import printed
 
-        if self.form is None:
+        if self.form is None and results:
             name = self.model.name if self.declared.over == "models" else ""
-            click.echo(printed(results, name, self.declared.text, **self.values))
+            if text := printed(results, name, self.declared.text, **self.values):
+                click.echo(text)
 
     def write(self, result: Any, *files: str) -> None:
         """Write a result to files in the present model's folder, if --out was given."""
@@ -157,6 +156,11 @@ class Run:
         for file in files:
             result.save(folder / file)
         self.voice.note(f"{folder}: {', '.join(files)}")
+
+    def say(self, text: str) -> None:
+        """Print a text, unless only rows are asked for."""
+        if self.form is None:
+            click.echo(text)
 
     def announce(self, estimate: Any) -> None:
         """Report the estimated time and memory of a step before it runs."""
@@ -190,7 +194,7 @@ class Run:
 
         if self.form is not None and self.results:
             first = self.results[0][1][0]
-            if hasattr(first, "table"):
+            if table_of(first) is not None:
                 table = HeadTable.concat(self.tables)
                 click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
             else:
@@ -208,7 +212,13 @@ class Run:
         elif self.form is not None:
             table = HeadTable.concat([])
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
-        if self.out is not None and code in (0, 1) and self.tables:
+        if self.out is None or code not in (0, 1) or not self.results:
+            return
+        if self.declared.out == "file":
+            [*_, last] = self.results[-1][1]
+            (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
+            self.voice.note(str(self.out))
+        elif self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
 
     def _write(self, folder: Path, table: HeadTable) -> None:
@@ -237,10 +247,19 @@ def say_notes(run: Run) -> None:
                 run.voice.note(f"{about}: {said}")
 
 
+def table_of(result: Any) -> HeadTable | None:
+    """Return the scores of heads of a result, if it has any."""
+    from interp.core.table import HeadTable
+
+    return result if isinstance(result, HeadTable) else getattr(result, "table", None)
+
+
 def listed(found: Any) -> list[Any]:
     """Return the results of a call as a list."""
     if isinstance(found, dict):
         return [*found.values()]
+    if found is None:
+        return []
     return found if isinstance(found, list) else [found]
 
 

@@ -40,8 +40,8 @@ def category_scores(
     texts: str | Path | Sequence[LabelledText],
     labels: Iterable[str] | None = None,
     *,
-    length: int = 96,
-    draws: int = DRAWS,
+    max_length: int = 96,
+    n_random: int = DRAWS,
     seed: int = 0,
     batch_size: int = BATCH,
     engine: str = "auto",
@@ -51,7 +51,7 @@ def category_scores(
 
     `labelled:label=X` is the attention on tokens of X above their share of the visible words;
     `coreference:label=X` that of a token of X on other spans of its group, above their share of all
-    spans of X. Each text is a prompt. Labels without a token in the first `length` tokens are left
+    spans of X. Each text is a prompt. Labels without a token in the first `max_length` tokens are left
     out; provenance names them.
 
     Null: the labels of other texts at the same positions; p is of the difference over documents.
@@ -69,8 +69,8 @@ def category_scores(
         model: a loaded model, or anything that `interp.load` accepts.
         texts: a file or folder, see `read_labelled_texts`, or the texts.
         labels: labels to score; all of the texts by default.
-        length: tokens of each text, at most.
-        draws: labellings of the null; at least 1.
+        max_length: tokens of each text, at most.
+        n_random: labellings of the null; at least 1.
         seed: seed of the labellings.
         batch_size: texts per forward pass; does not affect the numbers.
         engine: "stored", "streamed" or "auto"; see `interp.score`.
@@ -79,17 +79,17 @@ def category_scores(
     Raises:
         PromptError: the file is wrong, there are fewer than two documents, the model has no
             tokenizer or no vocabulary of text, or no label has a token.
-        OptionError: a label does not occur in the texts, or `draws` is below 1.
+        OptionError: a label does not occur in the texts, or `n_random` is below 1.
     """
-    if draws < 1:
-        raise OptionError(f"draws={draws}: give at least one labelling of the null")
+    if n_random < 1:
+        raise OptionError(f"n_random={n_random}: give at least one labelling of the null")
     file = str(texts) if isinstance(texts, (str, Path)) else ""
     given = read_labelled_texts(texts) if isinstance(texts, (str, Path)) else list(texts)
     known = Counter(s.label for t in given for s in t.spans)
     asked = list(known) if labels is None else list(dict.fromkeys(labels))
     for label in asked:
         require_label(given, label, file or "the texts")
-    at = tokenized(model, given, length)
+    at = tokenized(model, given, max_length)
     categories, bounds, left_out = [], [], []
     for label in asked:
         keys = of_keys(label, key_codes(at, label), at.words())
@@ -104,12 +104,12 @@ def category_scores(
     name = f"{model.name}, {len(asked)} labels"
     tell = progress or (lambda what, done, total: None)
     found = measured_categories(
-        model, at, categories, seed=seed, draws=draws, engine=engine, batch_size=batch_size,
+        model, at, categories, seed=seed, draws=n_random, engine=engine, batch_size=batch_size,
         advance=lambda done, total: tell(name, done, total),
     )  # fmt: skip
     content = hashlib.sha256(repr(given).encode()).hexdigest()
     about = {"prompts": f"{len(given)} labelled texts", "prompts_hash": content, "seed": seed}
-    about |= {"engine": engine, "left_out": left_out, "length": length, "file": file}
+    about |= {"engine": engine, "left_out": left_out, "length": max_length, "file": file}
     about["made_by"] = "interp.syntax.category_scores"
     clusters = tuple(t.document or f"text {i}" for i, t in enumerate(at.texts))
     origin, rows = model_provenance(model), []

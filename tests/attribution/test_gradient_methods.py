@@ -16,9 +16,9 @@ from torch import nn
 import interp
 from interp import planted
 from interp.attribution import Example, Target, token_logit
-from interp.cli.coloured import print_attribution
 from interp.core.errors import OptionError
 from interp.core.registry import ATTRIBUTION_METHODS
+from interp.report.printed.attribution import attribution_text
 from interp.report.tokens import attribution_page
 
 method = ATTRIBUTION_METHODS.load
@@ -286,11 +286,11 @@ def test_every_method_with_a_total_can_be_flagged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ATTRIBUTION_METHODS)
-def test_one_statement_says_whether_scores_are_complete(name: str, capsys) -> None:
+def test_one_statement_says_whether_scores_are_complete(name: str) -> None:
     """What is printed beside the flag never claims the opposite, for any method."""
     found = method(name).of(of("gpt2"))
-    print_attribution(found, 1)
-    lines = [x for x in capsys.readouterr().out.splitlines() if "omplete" in x]
+    text = attribution_text([found], top=1)
+    lines = [x for x in text.splitlines() if "omplete" in x]
     assert [x.strip() for x in lines] == [found.completeness]
     exact = found.residual is not None and abs(found.residual) <= 1e-4 * abs(found.total or 0)
     assert found.completeness.startswith("Complete: ") == exact

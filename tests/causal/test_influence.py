@@ -150,18 +150,18 @@ def test_json_lines_keep_their_ids(tmp_path):
 def test_long_texts_are_cut_and_the_row_says_so():
     model, text = tiny(), id_lists(1)[0] * 4
     limit = 10
-    cut = attention_influence(model, [text], HEADS, n_random=0, context=limit)
+    cut = attention_influence(model, [text], HEADS, n_random=0, max_length=limit)
     (row,) = cut
     assert row["cut"] == f"first 10 of {len(text)} tokens"
     assert row["loss"] == pytest.approx(naive(model, text[:limit]), abs=1e-6)
     assert (row["n_tokens"], row["n_scored"]) == (len(text), 9)
     text = text[:21]  # the last window is one token, which nothing predicts
-    (row,) = attention_influence(model, [text], HEADS, n_random=0, context=limit, long="windows")
+    (row,) = attention_influence(model, [text], HEADS, n_random=0, max_length=limit, long="windows")
     assert row["cut"] == "2 windows of at most 10 tokens"
     windows = [text[:10], text[10:20]]
     assert row["loss"] == pytest.approx(np.mean([naive(model, w) for w in windows]), abs=1e-6)
     text = text[:14]
-    (row,) = attention_influence(model, [text], HEADS, n_random=0, context=limit, long="windows")
+    (row,) = attention_influence(model, [text], HEADS, n_random=0, max_length=limit, long="windows")
     want = (9 * naive(model, text[:10]) + 3 * naive(model, text[10:])) / 12
     assert row["loss"] == pytest.approx(want, abs=1e-6)
     assert row["n_scored"] == 12
@@ -362,10 +362,10 @@ def test_bad_sets_and_options_are_refused():
         attention_influence(model, texts, HEADS, long="drop")
     with pytest.raises(OptionError, match="n_random=1"):
         attention_influence(model, texts, HEADS, n_random=1)
-    with pytest.raises(OptionError, match="context=1; it must be at least 2"):
-        attention_influence(model, texts, HEADS, context=1)
+    with pytest.raises(OptionError, match="max_length=1; it must be at least 2"):
+        attention_influence(model, texts, HEADS, max_length=1)
     with pytest.raises(OptionError, match="reads at most"):
-        attention_influence(model, texts, HEADS, context=10**6)
+        attention_influence(model, texts, HEADS, max_length=10**6)
     with pytest.raises(OptionError, match="max_tokens=0"):
         attention_influence(model, texts, HEADS, max_tokens=0)
     with pytest.raises(OptionError, match=r"give a pathlib\.Path to a file"):

@@ -49,7 +49,7 @@ def attention_influence(
     stack: str | None = None,
     n_random: int = 8,
     seed: int = 0,
-    context: int | None = None,
+    max_length: int | None = None,
     long: Long = "truncate",
     max_tokens: int = 4096,
     out: str | os.PathLike | None = None,
@@ -75,7 +75,7 @@ def attention_influence(
         n_random: number of random sets of as many other heads in the same layers (of all heads of a
             layer if the others are too few), drawn with `seed`; 0 for none. `z` compares with them.
         seed: seed of the random sets.
-        context: maximum tokens of a text per run; by default the model's context.
+        max_length: maximum tokens of a text per run; by default the model's context.
         long: handling of longer texts: cut to their first tokens ("truncate"), or split into
             windows ("windows") whose losses are averaged over tokens; the column `cut` describes
             it.
@@ -124,7 +124,7 @@ def attention_influence(
     source = texts_of(texts)
     players, masked = _masked(model, heads, stack)
     sets = _random_sets(players, masked, n_random, seed)
-    limit = _limit(model, context)
+    limit = _limit(model, max_length)
     run = _Run(model, players, _gates([masked, *sets], len(players)), kind, max_tokens)
     provenance = model_provenance(model)
     names = players.labels
@@ -301,14 +301,14 @@ def _gates(out: Sequence[Sequence[int]], n: int) -> Float[Tensor, "coalition pla
     return gates
 
 
-def _limit(model: Model, context: int | None) -> int | None:
-    if context is not None and context < 2:
+def _limit(model: Model, max_length: int | None) -> int | None:
+    if max_length is not None and max_length < 2:
         raise OptionError(
-            f"context={context}; it must be at least 2 tokens, so that one is predicted"
+            f"max_length={max_length}; it must be at least 2 tokens, so that one is predicted"
         )
-    known = [x for x in (context, model.context, model.limit) if x is not None]
-    if context is not None and min(known) < context:
+    known = [x for x in (max_length, model.context, model.limit) if x is not None]
+    if max_length is not None and min(known) < max_length:
         raise OptionError(
-            f"context={context}; {model.name} reads at most {min(known)} tokens at once"
+            f"max_length={max_length}; {model.name} reads at most {min(known)} tokens at once"
         )
     return min(known, default=None)

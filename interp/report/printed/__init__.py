@@ -12,6 +12,8 @@ from itertools import groupby
 from typing import Any
 
 TEXTS = {
+    "Attribution": "interp.report.printed.attribution:attribution_text",
+    "Anchors": "interp.report.printed.texts:anchors_text",
     "AttributionGraph": "interp.report.printed.circuits:graph_text",
     "CausalTraces": "interp.report.printed.circuits:trace_text",
     "Comparison": "interp.report.printed.importance:agreement_text",
@@ -20,6 +22,7 @@ TEXTS = {
     "HeadLoadings": "interp.report.printed.circuits:loadings_text",
     "Importance": "interp.report.printed.importance:importance_text",
     "Interactions": "interp.report.printed.importance:interactions_text",
+    "HeadTable": "interp.report.printed.scores:table_text",
     "LearnedHeadWeights": "interp.report.printed.top:top_text",
     "MadePairs": "interp.report.printed.circuits:pairs_text",
     "PathEffects": "interp.report.printed.circuits:path_text",
@@ -29,12 +32,14 @@ TEXTS = {
     "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_text",
     "ShareCheck": "interp.report.printed.circuits:share_check_text",
     "SimilarityMatrix": "interp.report.printed.top:top_text",
+    "TextScores": "interp.report.printed.texts:influence_text",
 }
 """Function that formats results of a type, by the name of the type."""
 ROWS = {
     "Confirmation": "interp.report.printed.confirmation:confirmation_rows",
     "PruningCurve": "interp.report.printed.pruning:pruning_rows",
     "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_rows",
+    "TextScores": "interp.report.printed.texts:influence_rows",
 }
 """Function that returns the rows of a result, where they are not those of `to_pandas()`."""
 
@@ -68,6 +73,11 @@ def printed(results: Sequence[Any], model: str = "", by: str = "", **options: An
         known = function.__kwdefaults__ or {}
         parts.append(function([*group], **{k: v for k, v in options.items() if k in known}))
     return "".join(parts)
+
+
+def nothing(results: Sequence[Any]) -> str:
+    """Return no text, for a command that printed its results step by step."""
+    return ""
 
 
 def rows_of(result: Any, model: str) -> Any:

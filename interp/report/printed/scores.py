@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp.core.columns import prompt_counts, with_error
@@ -31,6 +31,16 @@ def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
         if k is not None or not said:
             parts.append(top_heads(own, FIRST if k is None else k, by))
     return "\n".join(parts)
+
+
+def table_text(results: Sequence[HeadTable], *, top: int = 3) -> str:
+    """Format the heads with the highest scores, of each metric of each model.
+
+    Args:
+        results: the tables.
+        top: number of heads to list per metric.
+    """
+    return "\n".join(scored_text(table, top) for table in results)
 
 
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:

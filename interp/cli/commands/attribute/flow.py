@@ -2,118 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.coloured import (
-    file_options,
-    standing_warning,
-    write_attributions,
-)
-from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.progress import Voice
-from interp.cli.shared_options import model_argument, text_option
-from interp.cli.texts import asked_texts, require_tokens
+from interp.cli.attributions import ENDS, attributions
+from interp.cli.command import command
+from interp.cli.inputs import ASKED
+from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
+from interp.cli.vocabulary import FROM_0, Word
 from interp.core.errors import OptionError
-from interp.report.printed.attribution import print_attribution
 
 if TYPE_CHECKING:
+    from interp.attribution.result import Attribution
     from interp.attribution.target import Target
+    from interp.model.model import Model
 
 
-@click.command(
-    epilog="Example: interp attribute flow gpt2 --text 'The keys are on the' --output mean"
-)
-@model_argument
-@text_option
-@click.option(
-    "--file",
-    type=PromptFile(),
-    metavar="FILE",
-    help="File with one text per line, in place of --text.",
-)
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="POSITION",
-    help="Output position (negative counts from the end), or mean for the average over all. "
-    "Repeatable; by default the last, and mean for encoders.",
-)
-@click.option(
-    "--residual",
-    default=0.5,
-    show_default=True,
-    type=click.FloatRange(0, 1),
-    help="Share of the residual connection in every layer.",
-)
-@click.option(
-    "--start-layer",
-    default=0,
-    show_default=True,
-    type=click.IntRange(0),
-    help="First layer of the flow; the layers before it are left out.",
-)
-@click.option(
-    "--backend",
-    default="numba",
-    show_default=True,
-    type=click.Choice(["numba", "scipy", "ortools", "networkx"]),
-    help="Solver for the maximum flows.",
-)
-@click.option("--stack", default="", help="Stack to use if a model has several.")
-@file_options
-@loading_options
+@command(
+    over="model",
+    inputs={"texts": ASKED},
+    options={
+        "file": Word(type=PromptFile(), help="File with one text per line, in place of --text."),
+        "outputs": Word(
+            ("--output",), click.STRING, "POSITION", multiple=True,
+            read=lambda given: [_position(x) for x in given],
+        ),
+        "residual": Word(type=click.FloatRange(0, 1)),
+        "start_layer": Word(type=FROM_0),
+    },
+    out=ENDS,
+    loading=(),
+    example="interp attribute flow gpt2 --text 'The keys are on the' --output mean",
+)  # fmt: skip
 def flow(
-    text: str | None,
-    source: str,
-    file: Path | None,
-    outputs: tuple[str, ...],
-    residual: float,
-    start_layer: int,
-    backend: str,
-    stack: str,
-    out: dict[str, Path],
-    top: int,
-    quiet: bool,
-    loading: Loading,
-    imports: tuple[str, ...],
-) -> None:
+    run: Run,
+    model: Model,
+    texts: list[str],
+    outputs: Any = (),
+    *,
+    residual: float = 0.5,
+    start_layer: int = 0,
+    backend: Literal["numba", "scipy", "ortools", "networkx"] = "numba",
+    stack: str = "",
+) -> Iterator[Attribution]:
     """Compute attention rollout and attention flow from outputs of MODEL to the tokens of a text.
 
     Both use attention alone: they show possible paths of information, not effects on the output.
     The share of saturated flows is the part of the flow that only reflects the attention of the
     first layer.
-    """
-    wanted = [_position(o) for o in outputs]  # refused before torch is imported
-    texts = asked_texts(text, file)
 
+    Args:
+        run: the run.
+        model: the model.
+        texts: the texts.
+        outputs: output position (negative counts from the end), or mean for the average over all.
+            Repeatable; by default the last, and mean for encoders.
+        residual: share of the residual connection in every layer.
+        start_layer: first layer of the flow; the layers before it are left out.
+        backend: solver for the maximum flows.
+        stack: stack to use if a model has several.
+    """
     from interp.attribution.example import Example
     from interp.attribution.named import choose_methods
 
     shared = f"residual={residual},start_layer={start_layer}" + (f",stack={stack}" if stack else "")
     chosen = choose_methods([f"rollout:{shared}", f"attention_flow:{shared},backend={backend}"])
-    voice = Voice.of_command(quiet=quiet)
-    model = loaded(source, loading, imports)
-    found = []
-    for at, one in enumerate(texts):
-        for position in wanted or [None if model.kind == "encoder" else -1]:
-            example = Example(model, one, _output(position))
-            require_tokens(example.special, one)
-            for method in chosen:
-                result = method.of(example)
-                result = replace(result, provenance=dict(result.provenance) | {"text": at})
-                found.append(result)
-                print_attribution(result, top)
-    warning = standing_warning(chosen)
-    if warning:
-        voice.note(warning)
+    wanted = outputs or [None if model.kind == "encoder" else -1]
+    examples = [
+        (i, one, partial(Example, model, one, _output(at)))
+        for i, one in enumerate(texts)
+        for at in wanted
+    ]
     title = f"{model.name}: rollout and attention flow"
-    write_attributions(found, out, title=title, warning=warning)
+    yield from attributions(run, examples, chosen, title)
 
 
 def _position(text: str) -> int | None:

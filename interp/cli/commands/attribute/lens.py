@@ -3,71 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.shared_options import model_argument, result_option, text_option
+from interp.cli.command import command
+from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
+from interp.cli.vocabulary import FROM_1, Word
+from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from interp.core.prompt_means import PromptMeans
-    from interp.lens.logit import LogitLens
+    from interp.model.model import Model
 
 
-@click.command(
-    epilog="Example: interp attribute lens gpt2 --text 'The keys are on the' --tune texts.txt"
+def _check(run: Run) -> None:
+    if all(run.values[name] is None for name in ("text", "tune", "direct")):
+        raise OptionError("give --text, or --tune FILE, or --direct FILE")
+
+
+@command(
+    over="model",
+    options={
+        "target": Word(metavar="WORD|OTHER"),
+        "tune": Word(type=PromptFile(), metavar="FILE"),
+        "direct": Word(type=PromptFile(), metavar="FILE"),
+        "position": Word(help="Position that is read; negative counts from the end."),
+        "top": Word(type=FROM_1),
+    },
+    out="file",
+    loading=(),
+    check=_check,
+    text="interp.report.printed:nothing",
+    example="interp attribute lens gpt2 --text 'The keys are on the' --tune texts.txt",
 )
-@model_argument
-@text_option
-@click.option("-t", "--target", metavar="WORD|OTHER",
-    help="Token whose rank is printed at every depth; with --direct the logit that is split, minus "
-    "that of OTHER.")  # fmt: skip
-@click.option("--tune", type=PromptFile(), metavar="FILE",
-    help="Train a tuned lens on the texts of FILE (one per line), print its error on held-out "
-    "texts, and read the text through it.")  # fmt: skip
-@click.option("--direct", type=PromptFile(), metavar="FILE",
-    help="Split the logit of the target over heads, MLPs and the embedding, as means over the "
-    "texts of FILE; a line may give its own target after a tab.")  # fmt: skip
-@click.option("--split", default="part", show_default=True, type=click.Choice(["part", "source"]),
-    help="With --direct: rows per part, or per head and source token.")  # fmt: skip
-@click.option("--position", default=-1, show_default=True, type=int,
-    help="Position that is read; negative counts from the end.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True,
-    help="Seed of held-out texts and of random tokens.")  # fmt: skip
-@click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="K",
-    help="Number of parts to print with --direct.")  # fmt: skip
-@result_option("the last result")
-@loading_options
 def lens(
-    text: str | None,
-    source: str,
-    target: str | None,
-    tune: Path | None,
-    direct: Path | None,
-    split: str,
-    position: int,
-    seed: int,
-    top: int,
-    out: Path | None,
-    loading: Loading,
-    imports: tuple[str, ...],
-) -> None:
+    model: Model,
+    text: str | None = None,
+    *,
+    target: str | None = None,
+    tune: Path | None = None,
+    direct: Path | None = None,
+    split: Literal["part", "source"] = "part",
+    position: int = -1,
+    seed: int = 0,
+    top: int = 10,
+) -> Any:
     """Print what every layer of MODEL predicts after a text.
 
     The logit lens applies the final norm and the unembedding to the residual stream after every
     layer. --tune adds a trained affine map per layer; its error is the KL divergence from the
     model's own distribution on held-out texts. --direct splits a logit into what heads, MLPs and
     the embedding add to it, with intervals and the same for random tokens. For the encoder of a
-    model that translates or writes from sound, see DecoderLens: `interp study align` and `interp study speech`
-    with -m decoder-lens.
-    """
-    from interp.core.errors import OptionError
+    model that translates or writes from sound, see DecoderLens: `interp study align` and
+    `interp study speech` with -m decoder-lens.
 
-    if text is None and tune is None and direct is None:
-        raise OptionError("give --text, or --tune FILE, or --direct FILE")
-    model = loaded(source, loading, imports)
+    Args:
+        model: the model.
+        text: text to analyse.
+        target: token whose rank is printed at every depth; with --direct the logit that is split,
+            minus that of OTHER.
+        tune: train a tuned lens on the texts of FILE (one per line), print its error on held-out
+            texts, and read the text through it.
+        direct: split the logit of the target over heads, MLPs and the embedding, as means over the
+            texts of FILE; a line may give its own target after a tab.
+        split: with --direct: rows per part, or per head and source token.
+        position: position that is read.
+        seed: seed of held-out texts and of random tokens.
+        top: number of parts to print with --direct.
+    """
+    from interp.report.printed.lens import direct_text, lens_text, tuned_text
+
     tuned = found = None
     if tune is not None:
         from interp.attribution.evaluation.run import read_texts
@@ -80,13 +86,7 @@ def lens(
 
         texts, targets, contrasts = targets_of(direct, target)
         found = direct_logits(
-            model,
-            texts,
-            targets,
-            contrasts,
-            split=split,  # type: ignore[arg-type]
-            position=position,
-            seed=seed,
+            model, texts, targets, contrasts, split=split, position=position, seed=seed
         )
         click.echo(direct_text(found, top))
     if text is not None:
@@ -95,8 +95,7 @@ def lens(
         word = None if target is None else target.partition("|")[0]
         found = logit_lens(model, text, k=3, target=word, tuned=tuned)
         click.echo(lens_text(found, position, "logit lens" if tuned is None else "tuned lens"))
-    if out is not None and found is not None:
-        found.save(out)
+    return found
 
 
 def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], list[str] | None]:
@@ -106,7 +105,6 @@ def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], li
         OptionError: a line has no target, or only some have a contrast.
     """
     from interp.attribution.evaluation.run import read_texts
-    from interp.core.errors import OptionError
 
     texts, targets, contrasts = [], [], []
     for at, line in enumerate(read_texts(file), 1):
@@ -126,50 +124,3 @@ def targets_of(file: Path, target: str | None) -> tuple[list[str], list[str], li
             "to none"
         )
     return texts, targets, contrasts or None
-
-
-def lens_text(found: LogitLens, position: int, name: str) -> str:
-    """Format the first tokens at one position, and the target's rank, by depth.
-
-    Raises:
-        OptionError: the position is out of range.
-    """
-    from interp.lens.finish import row_of
-    from interp.report.tokens import shown
-
-    at = row_of(position, len(found.tokens))
-    lines = [f"{name} after {shown(found.tokens[at])!r} (position {at})"]
-    for d, depth in enumerate(found.depths):
-        each = zip(found.top_tokens[d][at], found.top_logits[d, at], strict=True)
-        best = ", ".join(f"{shown(token)} {logit:.2f}" for token, logit in each)
-        rank = found.target_rank
-        says = "" if rank is None else f"  {found.target}: rank {rank[d, at] + 1}"
-        lines.append(f"  {depth:<10} {best}{says}")
-    return "\n".join(lines)
-
-
-def tuned_text(found: PromptMeans) -> str:
-    """Format the errors of both lenses by depth, on held-out texts."""
-    rows = {(r["metric"], r["depth"]): r for r in found.to_pandas().to_dict("records")}
-    number = found.notes["held-out texts"]
-    lines = [f"KL from the model's distribution in nats, {number} held-out texts [95 %]"]
-    for depth in dict.fromkeys(depth for _, depth in rows):
-        cells = []
-        for metric in ("logit lens", "tuned lens", "gain"):
-            row = rows[metric, depth]
-            cells.append(f"{metric} {row['score']:.3f} [{row['low']:.3f}, {row['high']:.3f}]")
-        lines.append(f"  {depth:<10} {', '.join(cells)}, p {rows['gain', depth]['p_holm']:.2g}")
-    null = rows["tuned lens", depth]["null"]
-    return "\n".join([*lines, f"  the mean distribution of the training texts: {null:.3f}", ""])
-
-
-def direct_text(found: PromptMeans, top: int) -> str:
-    """Format the largest mean contributions, with their nulls."""
-    part = found.top(top, by="abs").to_pandas().to_dict("records")
-    lines = [f"{part[0]['metric']}, mean over {part[0]['n']} text(s) [95 %], null: random tokens"]
-    for row in part:
-        name = row.get("part") or f"L{row['layer']}H{row['head']} from {row['source']}"
-        ends = "" if row["low"] != row["low"] else f" [{row['low']:+.3f}, {row['high']:+.3f}]"
-        says = f"null {row['null']:+.3f}, p {row['p_holm']:.2g}"
-        lines.append(f"  {name:<18} {row['score']:+.3f}{ends}  {says}")
-    return "\n".join([*lines, ""])

@@ -14,7 +14,7 @@ from interp.cli.shared_options import model_argument
 from interp.cli.traced_prompts import saved_in
 from interp.cli.value_types import OUT_FOLDER, ItemFile
 from interp.core.errors import OptionError
-from interp.report.printed.decoder_lens import decoder_lens_text
+from interp.report.printed.lens import decoder_lens_text
 from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:

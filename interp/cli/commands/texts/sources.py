@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.between import printed_rows, voice_of
-from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.shared_options import file_option, model_argument
-from interp.cli.traced_prompts import saved_in
-from interp.cli.value_types import OUT_FOLDER
+from interp.cli.command import command
+from interp.cli.inputs import Input
+from interp.cli.run import Run
+from interp.cli.value_types import PromptFile
+from interp.cli.vocabulary import FROM_1, FROM_2, Word
 from interp.core.errors import OptionError
-from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
-    from interp.cli.progress import Voice
     from interp.heads.chains import Chain
     from interp.heads.context import AnswerSources, SourceJudgement
     from interp.model.model import Model
@@ -24,109 +22,106 @@ if TYPE_CHECKING:
 WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
 
-@click.command(
-    epilog="Example: interp texts sources MODEL --file notes.txt --question ' Who came?' --answer ' Tom'"
-)
-@model_argument
-@file_option("File of the document.")
-@click.option("--question", default="", metavar="TEXT", help="Text between document and answer.")
-@click.option(
-    "--answer", default="", metavar="TEXT", help="The answer; often it begins with a space."
-)
-@click.option(
-    "--method",
-    "ways",
-    multiple=True,
-    type=click.Choice(WAYS),
-    help="Way to score sentences; repeatable; all by default.",
-)
-@click.option("--known", default="auto", show_default=True,
-              type=click.Choice(["auto", "sentences", "ids", "none"]),
-              help="Documents with known sources, on which heads are chosen and confidence is "
-                   "calibrated: English sentences, random tokens, or none.")  # fmt: skip
-@click.option("--documents", default=12, show_default=True, type=click.IntRange(2),
-              help="Number of these documents; half of them are held out.")  # fmt: skip
-@click.option("--sentences", default=10, show_default=True, type=click.IntRange(7),
-              help="Sentences of each.")  # fmt: skip
-@click.option("--n-heads", "k", type=click.IntRange(1), metavar="K",
-              help="Number of heads of the way 'heads'; an eighth of all by default.")  # fmt: skip
-@click.option("--candidates", type=click.IntRange(1), metavar="N",
-              help="Intervene only on the N sentences with most attention; or on all.")  # fmt: skip
-@click.option("--ablations", default=64, show_default=True, type=click.IntRange(4), metavar="N",
-              help="Random sets of hidden sentences.")  # fmt: skip
-@click.option("--beyond", is_flag=True,
-              help="Allow documents longer than the context that the config states.")  # fmt: skip
-@click.option("--batch-size", default=4, show_default=True, type=click.IntRange(1),
-              help="Interventions per forward pass; does not affect the numbers.")  # fmt: skip
-@click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-              help="Number of sentences to print per way.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
-@click.option("--json", "form", flag_value="json", help="Print only the rows, as JSON.")
-@click.option("--csv", "form", flag_value="csv", help="Print only the rows, as CSV.")
-@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
-              help="Folder for the results as .json, .csv and .html.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@loading_options
+def _check(run: Run) -> None:
+    given = run.values
+    if given["file"] is not None and not given["answer"]:
+        raise OptionError("give the answer whose sources are sought with --answer")
+    if given["file"] is None and given["known"] == "none":
+        raise OptionError("--known none leaves nothing to do without --file")
+    if given["known"] == "none" and "heads" in given["ways"]:
+        raise OptionError("--method heads chooses heads on known documents; leave out --known none")
+
+
+def _chain(run: Run) -> Chain | None:
+    from interp.core.prompt_file import prompt_text
+    from interp.heads.chains import Chain
+
+    file = run.values["file"]
+    if file is None:
+        return None
+    about = {name: run.values[name] for name in ("question", "answer")}
+    chain = Chain.of_text(run.model, prompt_text(file), name=file.stem, **about)
+    chain.fits(run.model, beyond=run.values["beyond"])
+    return chain
+
+
+@command(
+    over="model",
+    also={
+        "interp.heads.context.judge:judge_sources": (
+            "k", "candidates", "ablations", "batch_size", "beyond", "seed",
+        )
+    },
+    inputs={"chain": Input(_chain, ("file", "question", "answer"))},
+    options={
+        "file": Word(type=PromptFile("--file"), help="File of the document."),
+        "question": Word(default="", metavar="TEXT", help="Text between document and answer."),
+        "answer": Word(
+            default="", metavar="TEXT", help="The answer; often it begins with a space."
+        ),
+        "ways": Word(("--method",), click.Choice(WAYS), multiple=True),
+        "documents": Word(type=FROM_2),
+        "sentences": Word(type=click.IntRange(7)),
+        "k": Word(("--n-heads",), FROM_1, "K"),
+        "candidates": Word(type=FROM_1),
+        "ablations": Word(type=click.IntRange(4)),
+    },
+    text="interp.report.printed:nothing",
+    loading=(),
+    check=_check,
+    example="interp texts sources MODEL --file notes.txt --question ' Who?' --answer ' Tom'",
+)  # fmt: skip
 def sources(
-    source: str, file: Path | None, question: str, answer: str, ways: tuple[str, ...], known: str,
-    documents: int, sentences: int, k: int | None, top: int, form: str | None, out: Path | None,
-    quiet: bool, loading: Loading, imports: tuple[str, ...], **shared: Any,
-) -> None:  # fmt: skip
+    run: Run,
+    model: Model,
+    chain: Chain | None = None,
+    *,
+    ways: Sequence[str] = (),
+    known: Literal["auto", "sentences", "ids", "none"] = "auto",
+    documents: int = 12,
+    sentences: int = 10,
+    top: int = 5,
+    progress: Any = None,
+    **options: Any,
+) -> AnswerSources | SourceJudgement | None:
     """Score the sentences of a document (FILE) by how much the answer of MODEL rests on them.
 
     First every way is judged on documents with known sources: precision at k, and the calibration
     of the confidence that is then stated for FILE. Without a file, only this is done.
+
+    Args:
+        run: the run.
+        model: the model.
+        chain: the document.
+        ways: way to score sentences; repeatable; all by default.
+        known: documents with known sources, on which heads are chosen and confidence is calibrated:
+            English sentences, random tokens, or none.
+        documents: number of these documents; half of them are held out.
+        sentences: sentences of each.
+        top: number of sentences to print per way.
+        progress: see `Progress`.
+        options: of `judge_sources`.
     """
-    _check(file, answer, known, ways)
-    import_first(imports)
-    voice = voice_of(quiet)
-    with voice.bars(source) as tell:
-        model = loading.checked(source, source, tell)
-    from interp.heads.chains import Chain
     from interp.heads.context import answer_sources, judge_sources
+    from interp.report.printed.texts import answer_text, judgement_text
 
-    text = None
-    if file is not None:
-        from interp.core.prompt_file import prompt_text
-
-        text = Chain.of_text(
-            model, prompt_text(file), question=question, answer=answer, name=file.stem
-        )
-        text.fits(model, beyond=shared["beyond"])
     judged = found = None
-    wanted = ways or WAYS
+    wanted, k = ways or WAYS, options.pop("k", None)
     if known != "none":
-        given = _known(model, known, documents, sentences, shared["seed"], voice)
-        with voice.bars("known documents") as tell:
-            judged = judge_sources(model, given, ways=wanted, k=k, progress=tell, **shared)
+        given = _known(run, known, documents, sentences, options["seed"])
+        judged = judge_sources(model, given, ways=wanted, k=k, progress=progress, **options)
+        run.say(judgement_text(judged))
+        run.write(judged, "judged.json", "judged.csv", "judged.html")
     elif not ways:
         wanted = tuple(w for w in WAYS if w != "heads")
-    if text is not None:
-        found = answer_sources(model, text, ways=wanted, judged=judged, **shared)
-    if form is not None:
-        printed_rows(found or judged, form)  # type: ignore[arg-type]
-    else:
-        if judged is not None:
-            _judged(judged)
-        if found is not None:
-            _found(found, top)
-    for result, stem in ((judged, "judged"), (found, "sources")):
-        if result is not None:
-            saved_in(out, model.name, result, stem, voice)
+    if chain is not None:
+        found = answer_sources(model, chain, ways=wanted, judged=judged, **options)
+        run.say(answer_text(found, top))
+        run.write(found, "sources.json", "sources.csv", "sources.html")
+    return found or judged
 
 
-def _check(file: Path | None, answer: str, known: str, ways: tuple[str, ...]) -> None:
-    if file is not None and not answer:
-        raise OptionError("give the answer whose sources are sought with --answer")
-    if file is None and known == "none":
-        raise OptionError("--known none leaves nothing to do without --file")
-    if known == "none" and "heads" in ways:
-        raise OptionError("--method heads chooses heads on known documents; leave out --known none")
-
-
-def _known(
-    model: Model, known: str, documents: int, sentences: int, seed: int, voice: Voice
-) -> list[Chain]:
+def _known(run: Run, known: str, documents: int, sentences: int, seed: int) -> list[Chain]:
     """Return documents with known sources, of English sentences where the model reads them."""
     from interp.core.errors import PromptError
     from interp.heads.chains import linked_chains
@@ -134,46 +129,13 @@ def _known(
 
     if known != "ids":
         try:
-            made = sentence_documents(model, documents=documents, sentences=sentences, seed=seed)
-            voice.note(f"known documents: {documents} of {sentences} English sentences")
+            made = sentence_documents(run.model, documents=documents, sentences=sentences, seed=seed)
+            run.voice.note(f"known documents: {documents} of {sentences} English sentences")
             return made
         except PromptError:
             if known == "sentences":
                 raise
-    voice.note(f"known documents: {documents} of {sentences} sentences of random tokens")
+    run.voice.note(f"known documents: {documents} of {sentences} sentences of random tokens")
     return linked_chains(
-        model, chains=documents, sentences=sentences, length=6, anchors=1, links=3, seed=seed
+        run.model, chains=documents, sentences=sentences, length=6, anchors=1, links=3, seed=seed
     )
-
-
-def _judged(judged: SourceJudgement) -> None:
-    rows = [("way", "precision", "95 % interval", "random order", "calibration error", "Brier",
-             "of base rate")]  # fmt: skip
-    for r in judged.to_pandas().to_dict("records"):
-        rows.append((
-            r["metric"], f"{r['score']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}",
-            f"{r['null']:.2f}", f"{r['calibration_error']:.3f}", f"{r['brier']:.3f}",
-            f"{r['brier_of_base_rate']:.3f}",
-        ))  # fmt: skip
-    n, right = len(judged.documents), sum(judged.answered)
-    click.echo(
-        f"On {n} held-out documents with known sources, of which the model answers {right}:\n"
-        + aligned_columns(rows)
-    )
-    if judged.heads_used:
-        click.echo(f"  heads: {' '.join(map(str, judged.heads_used))}")
-
-
-def _found(found: AnswerSources, top: int) -> None:
-    for way in found.scores:
-        part = found[way].to_pandas().sort_values("score", ascending=False).head(top)
-        rows = [("sentence", "score", "confidence", "")]
-        for r in part.to_dict("records"):
-            words = " ".join(r["text"].split())
-            sure = f"{r['confidence']:.2f}" if r["confidence"] == r["confidence"] else "-"
-            rows.append((str(r["sentence"]), f"{r['score']:.3g}", sure,
-                         words[:70] + "..." * (len(words) > 70)))  # fmt: skip
-        unit = part["unit"].iloc[0] if len(part) else ""
-        more = f"; correlation {found.fit:.2f} with held-out ablations"
-        said = more if way == "ablations" and found.fit == found.fit else ""
-        click.echo(f"\n{way} ({unit}{said}):\n{aligned_columns(rows)}")
