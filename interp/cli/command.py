@@ -68,10 +68,12 @@ class Declared:
 
     target: str | Callable[..., Any]
     over: str
+    usual: str
     files: tuple[str, ...]
     out: str | tuple[str, ...] | None
     text: str
     check: Callable[[Run], None] | None
+    each: Callable[[Run, list[Any]], None] | None
     after: Callable[[Run], int | None] | None
     given: list[str] = field(default_factory=list)
     inputs: dict[str, Input] = field(default_factory=dict)
@@ -93,6 +95,7 @@ def command(
     target: str = "",
     *,
     over: Literal["models", "model"] = "models",
+    usual: str = "",
     also: Mapping[str, tuple[str, ...]] | None = None,
     omit: tuple[str, ...] = (),
     options: Mapping[str, Word] | None = None,
@@ -104,6 +107,7 @@ def command(
     example: str = "",
     text: str = "",
     check: Callable[[Run], None] | None = None,
+    each: Callable[[Run, list[Any]], None] | None = None,
     after: Callable[[Run], int | None] | None = None,
 ) -> Any:
     """Make a command from a function.
@@ -113,6 +117,7 @@ def command(
             command's file.
         over: "models": the function is called for each of several models, and a failure does not
             stop the others; "model": for one.
+        usual: the model if none is given.
         also: functions whose parameters are passed on as keywords, with the names of these.
         omit: parameters that are no options.
         options: what is special about an option, by its parameter.
@@ -127,9 +132,10 @@ def command(
         example: a command line.
         text: function that formats the results, as `module:name`, in place of that of their type.
         check: refuses options that do not fit, before a model is loaded.
+        each: called with the results of a model, when they are printed.
         after: called when all models are done; it may return an exit code.
     """
-    made = (over, files, out, text, check, after)
+    made = (over, usual, files, out, text, check, each, after)
     rest = (also or {}, omit, options or {}, INPUTS | (inputs or {}), loading, help, example)
     if target:
         return _made(Declared(target, *made), read(target), *rest)
@@ -183,7 +189,7 @@ def _made(
         run = Run(
             declared, {k: values.pop(k) for k in options}, values.pop("loading"),
             Voice.of_command(quiet=values.pop("quiet")), values.pop("out", None),
-            values.pop("rows", None), values.pop("sources"),
+            values.pop("rows", None), values.pop("sources") or (declared.usual,),
         )  # fmt: skip
         run.check()
         import_first(imports)
@@ -206,7 +212,7 @@ def _made(
 def _model(declared: Declared) -> click.Argument:
     many = declared.over == "models"
     return click.Argument(
-        ["sources"], nargs=-1 if many else 1, required=True, type=MODEL_NAME,
+        ["sources"], nargs=-1 if many else 1, required=not declared.usual, type=MODEL_NAME,
         metavar="MODEL..." if many else "MODEL",
         callback=checked_sources if many else _one_source,
     )  # fmt: skip

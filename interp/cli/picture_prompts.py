@@ -14,7 +14,7 @@ from interp.core.errors import OptionError
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ def picture_options(command: Callable) -> Callable:
     for option in (
         click.option("--text", "text", multiple=True, metavar="TEXT",
                      help="Text beside each picture or sound, or one for all."),
-        click.option("--audio", "audio", multiple=True, type=_FILE, metavar="FILE",
+        click.option("--audio", "audio", multiple=True, type=FILE, metavar="FILE",
                      help="A .wav file (16 bits, one channel), one prompt each. Repeatable."),
-        click.option("--image", "images", multiple=True, type=_FILE, metavar="FILE",
+        click.option("--image", "images", multiple=True, type=FILE, metavar="FILE",
                      help="A picture, read by the model's own processor, one prompt each. "
                      "Repeatable."),
     ):  # fmt: skip

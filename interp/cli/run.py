@@ -137,6 +137,8 @@ class Run:
             if files and (folder := self.folder(files[0])) is not None:
                 self._save(results[0], folder, files)
         self.results.append((self.model, results))
+        if self.declared.each is not None:
+            self.declared.each(self, results)
         self.tables += filter(None, map(table_of, results))
 
     def _show(self, results: list[Any]) -> None:

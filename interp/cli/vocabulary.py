@@ -244,4 +244,6 @@ def plain_help(text: str) -> str:
         r"`?(\w+)=[\"']([\w-]+)[\"']`?", lambda m: f"--{m[1].replace('_', '-')} {m[2]}", text
     )
     text = re.sub(r"`(?!interp )([^`]*)`", r"\1", text).strip()
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") or not text else ".")
+    if not re.match(r"[\w-]+:", text):  # a choice and what it means
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith(".") or not text else f"{text}."

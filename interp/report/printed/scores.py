@@ -43,6 +43,17 @@ def table_text(results: Sequence[HeadTable], *, top: int = 3) -> str:
     return "\n".join(scored_text(table, top) for table in results)
 
 
+def probe_text(results: Sequence[Any], *, top: int = 5) -> str:
+    """Format the scores of a probe, and the heads without which it is worse.
+
+    Args:
+        results: the probe.
+        top: number of heads to list.
+    """
+    lines = [repr(found) for found in results]
+    return "\n".join([*lines, *(top_heads(found.table, top) for found in results if top)])
+
+
 def top_heads(table: HeadTable, k: int, by: str = "end") -> str:
     """Format a block per model with a row per head, in the order of `HeadTable.top`."""
     made = table.provenance

@@ -14,3 +14,13 @@ def top_text(results: Sequence[Any], *, top: int = 10) -> str:
         top: number of largest rows to print; 0 for all.
     """
     return "\n".join(repr(found.top(top) if top else found) for found in results)
+
+
+def plain_text(results: Sequence[Any]) -> str:
+    """Format results as they print themselves, each followed by an empty line."""
+    return "\n".join(f"{found}\n" for found in results)
+
+
+def lines_text(results: Sequence[Any]) -> str:
+    """Format results as they print themselves, one below the other."""
+    return "\n".join(repr(found) for found in results)

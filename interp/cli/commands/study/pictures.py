@@ -1,93 +1,108 @@
-"""Command `interp study pictures`: heads of a model that reads pictures inside text, and its tokens."""
+"""Command `interp study pictures`: heads of a model that reads pictures inside text."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.loading import Loading, import_first, loading_options
-from interp.cli.picture_prompts import PicturePrompts, picture_options
-from interp.cli.progress import Voice
-from interp.cli.shared_options import model_argument
-from interp.cli.value_types import OUT_FOLDER
-from interp.cli.written import model_folder
+from interp.cli.command import command
+from interp.cli.inputs import Input
+from interp.cli.picture_prompts import FILE, PicturePrompts
+from interp.cli.run import Run
+from interp.cli.vocabulary import FROM_1, Word
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
-ANALYSES = ("sinks", "grounding", "dropping", "contrast")
+OF_PROMPTS = ("images", "audio", "text")
 
 
-@click.command(
-    epilog="Example: interp study pictures models/llava -m grounding --image a.png --image b.png"
-    "--image c.png --image d.png --text 'The animal is a' --answer cat --answer dog ..."
-)
-@model_argument
-@click.option(
-    "-m", "--method", required=True, type=click.Choice(ANALYSES),
-    help="sinks: tokens of the picture that are attention sinks, and the heads on them. grounding: "
-    "heads that attend to the picture, ablated. dropping: loss without the least attended tokens "
-    "(FastV). contrast: answers against a run on less of the picture (no image, AvisC).",
+def _asked(run: Run) -> PicturePrompts:
+    asked = PicturePrompts.asked(*(run.values[name] for name in OF_PROMPTS))
+    if asked is None or not asked.images:
+        raise OptionError("give the pictures by --image, and the text beside them by --text")
+    return asked
+
+
+def _check(run: Run) -> None:
+    answers, images = len(run.values["answers"]), len(_asked(run).images)
+    if run.values["method"] != "sinks" and answers != images:
+        raise OptionError(f"{answers} --answer for {images} pictures; give one for each")
+
+
+@command(
+    over="model",
+    inputs={"inputs": Input(lambda run: _asked(run).inputs(run.model), OF_PROMPTS, _check)},
+    options={
+        "images": Word(
+            ("--image",), FILE, "FILE", multiple=True,
+            help="A picture, read by the model's own processor, one prompt each. Repeatable.",
+        ),
+        "audio": Word(
+            type=FILE, metavar="FILE", multiple=True,
+            help="A .wav file (16 bits, one channel), one prompt each. Repeatable.",
+        ),
+        "text": Word(multiple=True, help="Text beside each picture or sound, or one for all."),
+        "method": Word(("-m", "--method")),
+        "answers": Word(("--answer",), click.STRING, "TEXT|ID", multiple=True),
+        "layer": Word(type=FROM_1),
+        "drop": Word(type=click.FLOAT, multiple=True),
+        "k": Word(("-k",), FROM_1),
+    },
+    loading=(),
+    example="interp study pictures models/llava -m sinks --image a.png --text 'The animal is a'",
 )  # fmt: skip
-@picture_options
-@click.option("--answer", "answers", multiple=True, metavar="TEXT|ID",
-              help="The answer to each prompt: its first token, or a token id. Not for sinks. "
-              "Repeatable.")  # fmt: skip
-@click.option("--layer", type=click.IntRange(1), default=2, show_default=True,
-              help="dropping: the first layer without the dropped tokens.")  # fmt: skip
-@click.option("--drop", multiple=True, type=float, default=(0.5,), show_default=True,
-              help="dropping: share of the picture's tokens. Repeatable.")  # fmt: skip
-@click.option("--tau", type=float, default=20.0, show_default=True,
-              help="sinks: smallest ratio of a value to the root mean square.")  # fmt: skip
-@click.option("-k", "k", type=click.IntRange(1), default=4, show_default=True,
-              help="grounding: number of heads.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of halves and random tokens.")
-@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
-              help="Folder for METHOD.json, METHOD.csv and METHOD.html.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@loading_options
 def pictures(
-    source: str, method: str, images: tuple[Path, ...], audio: tuple[Path, ...],
-    text: tuple[str, ...], answers: tuple[str, ...], layer: int, drop: tuple[float, ...],
-    tau: float, k: int, seed: int, out: Path | None, quiet: bool, loading: Loading,
-    imports: tuple[str, ...],
-) -> None:  # fmt: skip
+    run: Run,
+    model: Model,
+    inputs: Any,
+    method: Literal["sinks", "grounding", "dropping", "contrast"],
+    *,
+    answers: Sequence[str] = (),
+    layer: int = 2,
+    drop: Sequence[float] = (0.5,),
+    tau: float = 20.0,
+    k: int = 4,
+    seed: int = 0,
+) -> Any:
     """Analyse how MODEL reads pictures inside text.
 
     Each --image is a prompt, with one --text each or one for all; the answer follows the last
     token. Sinks and grounding heads are found on half of the prompts and judged on the other half.
+
+    Args:
+        run: the run.
+        model: the model.
+        inputs: the prompts.
+        method: sinks: tokens of the picture that are attention sinks, and the heads on them.
+            grounding: heads that attend to the picture, ablated. dropping: loss without the least
+            attended tokens (FastV). contrast: answers against a run on less of the picture (no
+            image, AvisC).
+        answers: the answer to each prompt: its first token, or a token id. Not for sinks.
+            Repeatable.
+        layer: dropping: the first layer without the dropped tokens.
+        drop: dropping: share of the picture's tokens. Repeatable.
+        tau: sinks: smallest ratio of a value to the root mean square.
+        k: grounding: number of heads.
+        seed: seed of halves and random tokens.
     """
-    asked = PicturePrompts.asked(images, audio, text)
-    if asked is None or not asked.images:
-        raise OptionError("give the pictures by --image, and the text beside them by --text")
-    if method != "sinks" and len(answers) != len(images):
-        raise OptionError(f"{len(answers)} --answer for {len(images)} pictures; give one for each")
-    import_first(imports)
-    voice = Voice.of_command(quiet=quiet)
     from interp.heads import vision_language as found_in
 
-    with voice.bars(source) as tell:
-        model = loading.checked(source, source, tell)
-        inputs = asked.inputs(model)
-        wanted = [_token(model, answer) for answer in answers]
-        found: Any
-        if method == "sinks":
-            found = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
-        elif method == "grounding":
-            found = found_in.grounding_heads(model, inputs, wanted, k=k, seed=seed)
-        elif method == "dropping":
-            found = found_in.drop_tokens(model, inputs, wanted, layer=layer, drop=drop, seed=seed)
-        else:
-            found = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
-    click.echo(repr(found))
-    if out is not None:
-        folder = model_folder(out, model.name)
-        for end in ("json", "csv", "html"):
-            found.save(folder / f"{method}.{end}")
-        voice.note(f"{folder}: {method}.json, {method}.csv, {method}.html")
+    wanted = [_token(model, answer) for answer in answers]
+    found: Any
+    if method == "sinks":
+        found = found_in.visual_sinks(model, inputs, tau=tau, seed=seed)
+    elif method == "grounding":
+        found = found_in.grounding_heads(model, inputs, wanted, k=k, seed=seed)
+    elif method == "dropping":
+        found = found_in.drop_tokens(model, inputs, wanted, layer=layer, drop=drop, seed=seed)
+    else:
+        found = found_in.contrast_pictures(model, inputs, wanted, seed=seed)
+    run.write(found, *(f"{method}.{end}" for end in ("json", "csv", "html")))
+    return found
 
 
 def _token(model: Model, answer: str) -> int:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.progress import Voice
-from interp.cli.shared_options import model_argument
-from interp.cli.traced_prompts import saved_in
-from interp.cli.value_types import OUT_FOLDER, ItemFile
+from interp.cli.command import command
+from interp.cli.inputs import Input
+from interp.cli.run import Run
+from interp.cli.value_types import ItemFile
+from interp.cli.vocabulary import FROM_1, Word
 from interp.core.errors import OptionError
-from interp.core.head import Head
-from interp.report.printed.lens import decoder_lens_text
-from interp.report.printed.tables import aligned_table
 
 if TYPE_CHECKING:
-    from interp.heads.alignment import TimeAlignments, Utterance, WordTimes
+    from interp.heads.alignment import TimeAlignments, Utterance
     from interp.model.model import Model
 
-SOUND = click.Path(exists=True, dir_okay=False, path_type=Path)
+ENDS = ("json", "csv", "html")
 
 
 def _recordings(path: str) -> list[Utterance]:
@@ -31,100 +27,9 @@ def _recordings(path: str) -> list[Utterance]:
     return read_recordings(path)
 
 
-@click.command(
-    epilog="Example: interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'"
-)
-@model_argument
-@click.option("--file", "listed", type=ItemFile(_recordings), metavar="FILE",
-    help="File of recordings and their texts (.jsonl).")  # fmt: skip
-@click.option("--audio", multiple=True, type=SOUND,
-              metavar="FILE", help="A .wav file (16 bits, one channel). Repeatable.")  # fmt: skip
-@click.option("--text", multiple=True, metavar="TEXT",
-              help="The words that are spoken in it, one --text per --audio.")  # fmt: skip
-@click.option("-m", "--method", "measure", default="times", show_default=True,
-              type=click.Choice(["times", "decoder-lens"]),
-              help="times: when each word is spoken, and the error against gold times. "
-                   "decoder-lens: loss of the text when the decoder reads an earlier encoder "
-                   "layer.")  # fmt: skip
-@click.option("--heads", metavar="L3H1,L4H2", callback=lambda _, __, x: x and x.split(","),
-              help="Cross-attention heads to read together. By default those chosen on recordings "
-                   "with gold times, else those that the model declares.")  # fmt: skip
-@click.option("--rows", default="emits", show_default=True, type=click.Choice(["emits", "fed"]),
-              help="Decoder row that stands for a token: the row that predicts it, or the row that "
-                   "reads it.")  # fmt: skip
-@click.option("--language", metavar="CODE",
-              help="Language of the text, such as en, for a multilingual Whisper.")  # fmt: skip
-@click.option("--choose", default=3, show_default=True, type=click.IntRange(1), metavar="K",
-              help="Number of heads to choose by gold times.")  # fmt: skip
-@click.option("--select", default=0.5, show_default=True,
-              type=click.FloatRange(0, 1, min_open=True, max_open=True),
-              help="Share of the recordings that choose heads; the others judge.")  # fmt: skip
-@click.option("--width", type=click.IntRange(1), metavar="W",
-              help="Encoder positions of the median filter, an odd number; by default that of the "
-                   "model's config.")  # fmt: skip
-@click.option("--random", "null_draws", default=199, show_default=True,
-              type=click.IntRange(1), metavar="N",
-              help="Random orders of the token rows, the null of the error.")  # fmt: skip
-@click.option("--top", default=12, show_default=True, type=click.IntRange(1), metavar="K",
-              help="Number of heads to print, and of words.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
-@click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
-              help="Folder for word_times and time_alignment (or decoder_lens) as .json, .csv and "
-                   ".html; `interp atlas` reads it.")  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@loading_options
-def speech(
-    source: str, listed: list[Utterance] | None, audio: tuple[Path, ...], text: tuple[str, ...],
-    measure: str, heads: list[str] | None, rows: Any, language: str | None, choose: int,
-    select: float, width: int | None, null_draws: int, top: int, seed: int, out: Path | None,
-    quiet: bool, loading: Loading, imports: tuple[str, ...],
-) -> None:  # fmt: skip
-    """Find when words are spoken, by the cross attention of a speech MODEL such as Whisper.
-
-    Each line of the file is an object such as {"audio": "a.wav", "text": "the cat", "words":
-    [["the", 0.12], ["cat", 0.34]]}; words give the start in seconds and may be left out. With gold
-    times of four or more recordings every head is scored, and heads are chosen on some recordings
-    and judged on the others.
-    """
-    recordings = _asked(listed, audio, text)
-    for head in heads or ():
-        Head.parse(head)
-    loading.require_device()
-    import_first(imports)
-    voice = Voice.of_command(quiet=quiet)
-    [(path, name)] = source_labels((source,)).items()
-    with voice.bars(name) as tell:
-        model = loading.checked(path, name, tell)
-    if measure == "decoder-lens":
-        from interp.heads.alignment.heard import heard_recordings, spoken_targets
-        from interp.lens import decoder_lens
-
-        batch, labels = spoken_targets(
-            model, heard_recordings(model, recordings, language=language)
-        )
-        lens = decoder_lens(model, batch, labels=labels)
-        click.echo(f"{name}: {decoder_lens_text(lens)}")
-        saved_in(out, model.name, lens, "decoder_lens", voice)
-        return
-    options = {"rows": rows, "width": width, "language": language}
-    errors = _errors(model, recordings, heads, choose, select, null_draws, seed, options)
-    if errors is not None:
-        click.echo(f"{name}: {errors_text(errors, top)}\n")
-        saved_in(out, model.name, errors, "time_alignment", voice)
-        recordings = [recordings[i] for i in errors.judged]
-    from interp.heads.alignment import word_times
-    from interp.heads.alignment.time_result import CHOSEN
-
-    read = heads or (None if errors is None else errors.heads_of(CHOSEN)) or None
-    found = word_times(model, recordings, heads=read, **options)
-    click.echo(words_text(found, top))
-    saved_in(out, model.name, found, "word_times", voice)
-
-
-def _asked(
-    listed: list[Utterance] | None, audio: tuple[Path, ...], text: tuple[str, ...]
-) -> list[Utterance]:
+def _asked(run: Run) -> list[Utterance]:
     """Return the recordings of the file, or of --audio and --text."""
+    listed, audio, text = (run.values[name] for name in ("recordings", "audio", "text"))
     if (listed is None) == (not audio):
         raise OptionError("give --file RECORDINGS.jsonl, or --audio with --text, and not both")
     if listed is not None:
@@ -136,6 +41,113 @@ def _asked(
     from interp.heads.alignment.recordings import Utterance
 
     return [Utterance(file, spoken) for file, spoken in zip(audio, text, strict=True)]
+
+
+def _require(run: Run) -> None:
+    _asked(run)
+
+
+@command(
+    over="model",
+    inputs={"recordings": Input(_asked, ("recordings", "audio", "text"), _require)},
+    options={
+        "recordings": Word(
+            ("--file",), ItemFile(_recordings), "FILE",
+            "File of recordings and their texts (.jsonl).", default=None,
+        ),
+        "audio": Word(
+            type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+            multiple=True, help="A .wav file (16 bits, one channel). Repeatable.",
+        ),
+        "text": Word(
+            multiple=True, help="The words that are spoken in it, one --text per --audio."
+        ),
+        "method": Word(("-m", "--method")),
+        "heads": Word(
+            help="Cross-attention heads to read together. By default those chosen on recordings "
+            "with gold times, else those that the model declares."
+        ),
+        "choose": Word(type=FROM_1, metavar="K"),
+        "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
+        "width": Word(type=FROM_1),
+        "n_random": Word(type=FROM_1),
+        "top": Word(type=FROM_1),
+        "language": Word(metavar="CODE"),
+    },
+    loading=(),
+    text="interp.report.printed:nothing",
+    example="interp study speech openai/whisper-tiny --audio a.wav --text 'the cat'",
+)  # fmt: skip
+def speech(
+    run: Run,
+    model: Model,
+    recordings: list[Utterance],
+    *,
+    method: Literal["times", "decoder-lens"] = "times",
+    heads: Any = None,
+    rows: Literal["emits", "fed"] = "emits",
+    language: str | None = None,
+    choose: int = 3,
+    select: float = 0.5,
+    width: int | None = None,
+    n_random: int = 199,
+    top: int = 12,
+    seed: int = 0,
+) -> Any:
+    """Find when words are spoken, by the cross attention of a speech MODEL such as Whisper.
+
+    Each line of the file is an object such as {"audio": "a.wav", "text": "the cat", "words":
+    [["the", 0.12], ["cat", 0.34]]}; words give the start in seconds and may be left out. With gold
+    times of four or more recordings every head is scored, and heads are chosen on some recordings
+    and judged on the others. `interp atlas` reads what --out writes.
+
+    Args:
+        run: the run.
+        model: the model.
+        recordings: the recordings.
+        method: times: when each word is spoken, and the error against gold times. decoder-lens:
+            loss of the text when the decoder reads an earlier encoder layer.
+        heads: the heads.
+        rows: decoder row that stands for a token: the row that predicts it, or the row that reads
+            it.
+        language: language of the text, such as en, for a multilingual Whisper.
+        choose: number of heads to choose by gold times.
+        select: share of the recordings that choose heads; the others judge.
+        width: encoder positions of the median filter, an odd number; by default that of the model's
+            config.
+        n_random: random orders of the token rows, the null of the error.
+        top: number of heads to print, and of words.
+        seed: seed of split and null.
+    """
+    from interp.heads.alignment import word_times
+    from interp.heads.alignment.time_result import CHOSEN
+    from interp.report.printed.alignment import errors_text, words_text
+
+    if method == "decoder-lens":
+        return _lens(run, model, recordings, language)
+    options = {"rows": rows, "width": width, "language": language}
+    errors = _errors(model, recordings, heads, choose, select, n_random, seed, options)
+    if errors is not None:
+        run.say(f"{model.name}: {errors_text(errors, top)}\n")
+        run.write(errors, *(f"time_alignment.{end}" for end in ENDS))
+        recordings = [recordings[i] for i in errors.judged]
+    read = heads or (None if errors is None else errors.heads_of(CHOSEN)) or None
+    found = word_times(model, recordings, heads=read, **options)
+    run.say(words_text(found, top))
+    run.write(found, *(f"word_times.{end}" for end in ENDS))
+    return found
+
+
+def _lens(run: Run, model: Model, recordings: list[Utterance], language: str | None) -> Any:
+    from interp.heads.alignment.heard import heard_recordings, spoken_targets
+    from interp.lens import decoder_lens
+    from interp.report.printed.lens import decoder_lens_text
+
+    batch, labels = spoken_targets(model, heard_recordings(model, recordings, language=language))
+    found = decoder_lens(model, batch, labels=labels)
+    run.say(f"{model.name}: {decoder_lens_text(found)}")
+    run.write(found, *(f"decoder_lens.{end}" for end in ENDS))
+    return found
 
 
 def _errors(
@@ -157,54 +169,3 @@ def _errors(
         model, recordings, heads=heads, choose=choose, select=select, null_draws=null_draws,
         seed=seed, **options,
     )  # fmt: skip
-
-
-def errors_text(found: TimeAlignments, top: int) -> str:
-    """Format the errors of the heads with the lowest ones, and of all sets of heads."""
-    frame: Any = found.to_pandas().sort_values("score", kind="stable")
-    frame = frame[frame["layer"].isna() | frame.index.isin(frame.index[:top])]
-    table = [("heads", "error", "95 % interval", "rows in random order", "p", "p (Holm)")]
-    for r in frame.to_dict("records"):
-        ends = "none" if math.isnan(r["low"]) else f"{r['low']:.3f} to {r['high']:.3f}"
-        table.append((r["heads_read"], f"{r['score']:.3f}", ends, f"{r['null']:.3f}",
-                      f"{r['p']:.2g}", f"{r['p_holm']:.2g}"))  # fmt: skip
-    told = [
-        f"mean distance of word starts to the gold times in seconds, "
-        f"{len(found.judged)} judged recordings",
-        aligned_table(table),
-        f"  evenly spaced words: {found.even:.3f}",
-    ]
-    told += [
-        f"  {name}: {', '.join(map(str, heads))}"
-        for name, heads in zip(found.names, found.of, strict=True)
-        if name.endswith("together")
-    ]
-    return "\n".join(told)
-
-
-def words_text(found: WordTimes, top: int) -> str:
-    """Format the words of the first recording with their times in seconds."""
-    frame: Any = found.to_pandas()
-    mine = frame[found.of_recording == 0]
-    several = len(found.of) > 1
-    known = bool(mine["gold"].notna().any())
-    columns = [
-        ("word", "word"), ("start", "score"), *[("error", "sem")] * several, ("end", "end"),
-        ("evenly spaced", "null"), *[("gold start", "gold")] * known,
-    ]  # fmt: skip
-    table = [tuple(name for name, _ in columns)]
-    for r in mine.head(top).to_dict("records"):
-        cells = (r[key] for _, key in columns)
-        table.append(tuple(x if isinstance(x, str) else _seconds(x) for x in cells))
-    number, shown = len(found.recordings), min(top, len(mine))
-    more = f", the first {shown} of {len(mine)} words" if shown < len(mine) else ""
-    others = f" (the first of {number} recordings)" if number > 1 else ""
-    error = "; error: jackknife over the heads" if several else ""
-    return (
-        f"words of {found.recordings[0]}{others} in seconds, by "
-        f"{', '.join(map(str, found.of))}{more}{error}\n{aligned_table(table)}"
-    )
-
-
-def _seconds(value: float) -> str:
-    return "unknown" if math.isnan(value) else f"{value:.2f}"

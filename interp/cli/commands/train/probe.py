@@ -4,120 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.loading import Loading, loaded, loading_options
-from interp.cli.progress import Voice
-from interp.cli.shared_options import model_argument
+from interp.cli.command import command
+from interp.cli.run import Run
+from interp.cli.vocabulary import FROM_0, FROM_2, Word
 from interp.core.errors import OptionError
 
-
-@click.command(
-    epilog="Example: interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors"
-)
-@model_argument
-@click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
-    help="File of labelled prompts (.jsonl).")  # fmt: skip
-@click.option(
-    "--read", "kind", default="z", show_default=True,
-    type=click.Choice(["z", "metrics", "lookback", "last-row"]),
-    help="What is read of each head: its output, statistics of its pattern, the Lookback ratio of "
-    "a response, or the attention of the last token on parts of a context (Sentinel).",
-)  # fmt: skip
-@click.option(
-    "--position", default="last", show_default=True, metavar="last|mean|N",
-    help="Position at which z is read.",
-)  # fmt: skip
-@click.option(
-    "-m", "--metric", "metrics", metavar="NAME,...", help="Metrics for --features metrics."
-)
-@click.option(
-    "--folds", default=5, show_default=True, type=click.IntRange(2),
-    help="Folds of whole documents.",
-)  # fmt: skip
-@click.option(
-    "--strength", default=1.0, show_default=True, type=float,
-    help="Inverse of the penalty on squared weights.",
-)  # fmt: skip
-@click.option(
-    "--random", "permutations", default=99, show_default=True, type=click.IntRange(0),
-    help="Shufflings of the labels, for p and the null.",
-)  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of folds and shufflings.")
-@click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-              help="Number of heads to list.")  # fmt: skip
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
-    help="File for the probe (.safetensors); its scores and heads are written beside it as .json.",
-)  # fmt: skip
-@click.option(
-    "--apply", "saved", type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE",
-    help="Apply this saved probe to FILE instead of training: a line of JSON per item.",
-)  # fmt: skip
-@click.option(
-    "--other-weights", is_flag=True,
-    help="With --apply: accept a model of the same heads whose weights differ.",
-)  # fmt: skip
-@click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
-@loading_options
-def probe(
-    file: Path,
-    source: str,
-    kind: str,
-    position: str,
-    metrics: str | None,
-    folds: int,
-    strength: float,
-    permutations: int,
-    seed: int,
-    top: int,
-    out: Path | None,
-    saved: Path | None,
-    other_weights: bool,
-    quiet: bool,
-    loading: Loading,
-    imports: tuple[str, ...],
-) -> None:
-    """Train a linear probe on the heads of MODEL, for the labels of FILE.
-
-    FILE is .jsonl: {"prompt": ..., "label": ..., "document": ...} per line, or {"context": ...,
-    "rest": ..., "spans": [[start, end, label], ...]}. Folds are of whole documents. Printed are the
-    scores on held-out documents, with intervals, shuffled labels and a control task if there are
-    types, and the heads without which the probe is worse.
-    """
-    from interp.core.declaration import split_names
-    from interp.probes import HeadProbe, read_probe_items, train_probe
-
-    held = None if saved is None else HeadProbe.load(saved)
-    if other_weights and held is None:
-        raise OptionError("--other-weights is for --apply; give a saved probe")
-    items = read_probe_items(file, labelled=held is None)
-    voice = Voice.of_command(quiet=quiet)
-    model = loaded(source, loading, imports)
-    asked = None if metrics is None else split_names(metrics)
-    features, labels, documents, types = items.features(
-        model, kind, position=_position(position), metrics=asked
-    )
-    if held is not None:
-        found = held.apply(features, other_weights=other_weights)
-        for name, x in zip(documents, found.tolist(), strict=True):
-            click.echo(json.dumps({"document": name, f"p({held.classes[1]})": x}))
-        return
-    with voice.bars(model.name) as tell:
-        result = train_probe(
-            features, labels, documents, types=types, folds=folds, strength=strength,
-            permutations=permutations, seed=seed, progress=tell,
-        )  # fmt: skip
-    click.echo(repr(result))
-    if top:
-        from interp.report.printed.scores import top_heads
-
-        click.echo(top_heads(result.table, top))
-    if out is not None:
-        result.probe.save(out)
-        result.save(out.with_suffix(".json"))
-        voice.note(f"{out}, {out.with_suffix('.json')}")
+if TYPE_CHECKING:
+    from interp.model.model import Model
+    from interp.probes import ProbeResult
 
 
 def _position(text: str) -> int | str:
@@ -127,3 +25,78 @@ def _position(text: str) -> int | str:
         return int(text)
     except ValueError as error:
         raise OptionError(f"--position {text!r}: give last, mean or a number") from error
+
+
+@command(
+    over="model",
+    also={"interp.probes.training:train_probe": ("folds", "strength", "seed", "progress")},
+    options={
+        "file": Word(type=click.Path(path_type=Path), help="File of labelled prompts (.jsonl)."),
+        "position": Word(
+            type=click.STRING, metavar="last|mean|N", read=_position,
+            help="Position at which z is read.",
+        ),
+        "metrics": Word(default=()),
+        "folds": Word(type=FROM_2),
+        "n_random": Word(type=FROM_0),
+        "apply": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
+    },
+    out="own",
+    loading=(),
+    text="interp.report.printed.scores:probe_text",
+    example="interp train probe gpt2 --file answers.jsonl --read z -o probe.safetensors",
+)
+def probe(
+    run: Run,
+    model: Model,
+    file: Path,
+    *,
+    read: Literal["z", "metrics", "lookback", "last-row"] = "z",
+    position: str = "last",
+    metrics: Any = None,
+    n_random: int = 99,
+    apply: Path | None = None,
+    other_weights: bool = False,
+    **options: Any,
+) -> ProbeResult | None:
+    """Train a linear probe on the heads of MODEL, for the labels of FILE.
+
+    FILE is .jsonl: {"prompt": ..., "label": ..., "document": ...} per line, or {"context": ...,
+    "rest": ..., "spans": [[start, end, label], ...]}. Folds are of whole documents. Printed are the
+    scores on held-out documents, with intervals, shuffled labels and a control task if there are
+    types, and the heads without which the probe is worse. With --out the scores and heads are
+    written beside the probe (.safetensors) as .json.
+
+    Args:
+        run: the run.
+        model: the model.
+        file: the labelled prompts.
+        read: what is read of each head: its output, statistics of its pattern, the Lookback ratio
+            of a response, or the attention of the last token on parts of a context (Sentinel).
+        position: position at which z is read.
+        metrics: metrics for --read metrics.
+        n_random: shufflings of the labels, for p and the null.
+        apply: apply this saved probe to FILE instead of training: a line of JSON per item.
+        other_weights: with --apply: accept a model of the same heads whose weights differ.
+        options: of `train_probe`.
+    """
+    from interp.probes import HeadProbe, read_probe_items, train_probe
+
+    held = None if apply is None else HeadProbe.load(apply)
+    if other_weights and held is None:
+        raise OptionError("--other-weights is for --apply; give a saved probe")
+    items = read_probe_items(file, labelled=held is None)
+    features, labels, documents, types = items.features(
+        model, read, position=position, metrics=metrics or None
+    )
+    if held is not None:
+        found = held.apply(features, other_weights=other_weights)
+        for name, x in zip(documents, found.tolist(), strict=True):
+            click.echo(json.dumps({"document": name, f"p({held.classes[1]})": x}))
+        return None
+    result = train_probe(features, labels, documents, types=types, permutations=n_random, **options)
+    if run.out is not None:
+        result.probe.save(run.out)
+        result.save(run.out.with_suffix(".json"))
+        run.voice.note(f"{run.out}, {run.out.with_suffix('.json')}")
+    return result
