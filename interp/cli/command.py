@@ -13,14 +13,12 @@ after the last of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from interp.cli.inputs import INPUTS, Input
+from interp.cli.inputs import INPUTS
 from interp.cli.loading import (
     device_map_option,
     import_first,
@@ -31,7 +29,7 @@ from interp.cli.loading import (
 )
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.run import Run
+from interp.cli.run import Declared, Input, Run
 from interp.cli.signature import Function, Parameter, read
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import Word, option_for
@@ -55,40 +53,6 @@ _FORMS = (
     click.Option(["--json", "rows"], flag_value="json", help="Print only the rows, as JSON."),
     click.Option(["--csv", "rows"], flag_value="csv", help="Print only the rows, as CSV."),
 )
-
-
-@dataclass
-class Declared:
-    """Declaration of a command; see `command`.
-
-    Args:
-        given: parameters that options give.
-        inputs: parameters that the run provides.
-    """
-
-    target: str | Callable[..., Any]
-    over: str
-    usual: str
-    files: tuple[str, ...]
-    out: str | tuple[str, ...] | None
-    text: str
-    check: Callable[[Run], None] | None
-    each: Callable[[Run, list[Any]], None] | None
-    after: Callable[[Run], int | None] | None
-    given: list[str] = field(default_factory=list)
-    inputs: dict[str, Input] = field(default_factory=dict)
-
-    @property
-    def resumes(self) -> bool:
-        """True if finished steps are stored under --out."""
-        return bool({"ledger", "resume"} & {*self.inputs})
-
-    def function(self) -> Callable[..., Any]:
-        """Return the function, imported."""
-        if callable(self.target):
-            return self.target
-        module, _, name = self.target.partition(":")
-        return getattr(import_module(module), name)
 
 
 def command(

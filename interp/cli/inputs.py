@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp.causal.task_rows import task_rows
 from interp.cli.reference import reference_prompts, require_reference
+from interp.cli.run import Input, Run
 from interp.cli.texts import asked_texts
 from interp.cli.written import kept_folder
 from interp.core.errors import OptionError
-
-if TYPE_CHECKING:
-    from interp.cli.run import Run
-
-
-@dataclass(frozen=True)
-class Input:
-    """A parameter of functions that a run provides; None leaves the function's default.
-
-    Args:
-        make: makes the argument for the present model.
-        words: words of the vocabulary from which it is made.
-        check: refuses these before torch is imported.
-    """
-
-    make: Callable[[Run], Any]
-    words: tuple[str, ...] = ()
-    check: Callable[[Run], None] = lambda run: None
 
 
 def is_contrast(task: str) -> bool:

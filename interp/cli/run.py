@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,59 @@ from interp.core.json_document import rows_text
 from interp.core.steps import finishing
 
 if TYPE_CHECKING:
-    from interp.cli.command import Declared
     from interp.core.table import HeadTable
     from interp.model.model import Model
 
 SAFE = "the same command resumes after the last finished step"
+
+
+@dataclass(frozen=True)
+class Input:
+    """A parameter of functions that a run provides; None leaves the function's default.
+
+    Args:
+        make: makes the argument for the present model.
+        words: words of the vocabulary from which it is made.
+        check: refuses these before torch is imported.
+    """
+
+    make: Callable[[Run], Any]
+    words: tuple[str, ...] = ()
+    check: Callable[[Run], None] = lambda run: None
+
+
+@dataclass
+class Declared:
+    """Declaration of a command; see `command`.
+
+    Args:
+        given: parameters that options give.
+        inputs: parameters that the run provides.
+    """
+
+    target: str | Callable[..., Any]
+    over: str
+    usual: str
+    files: tuple[str, ...]
+    out: str | tuple[str, ...] | None
+    text: str
+    check: Callable[[Run], None] | None
+    each: Callable[[Run, list[Any]], None] | None
+    after: Callable[[Run], int | None] | None
+    given: list[str] = field(default_factory=list)
+    inputs: dict[str, Input] = field(default_factory=dict)
+
+    @property
+    def resumes(self) -> bool:
+        """True if finished steps are stored under --out."""
+        return bool({"ledger", "resume"} & {*self.inputs})
+
+    def function(self) -> Callable[..., Any]:
+        """Return the function, imported."""
+        if callable(self.target):
+            return self.target
+        module, _, name = self.target.partition(":")
+        return getattr(import_module(module), name)
 
 
 @dataclass

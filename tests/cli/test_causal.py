@@ -391,7 +391,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
     ("args", "told"),
     [
         (("importance", "ablate", MODEL, "--task", "nothing.txt"), "does not exist"),
-        (("importance", "ablate", MODEL, "--task", "ioi"), "'repeats' or a .jsonl"),
+        (("importance", "ablate", MODEL, "--task", "iou"), "'repeats' or a .jsonl"),
         (("importance", "ablate", MODEL, "--heads", "L9H9"), "L9H9"),
         (("importance", "ablate", MODEL, "--without", "one"), "cannot read 'one' as a head"),
         (("importance", "ablate", MODEL, "--measure", "accuracy"), "repeats measures the loss"),

@@ -29,6 +29,8 @@ BY_NAME = {
     "core/room.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
+    "cli/run.py": "public functions from which commands are made",
+    "report/printed/__init__.py": "printed forms of results, by the name of their type",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",

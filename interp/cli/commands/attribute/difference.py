@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
 from interp.cli.loading import source_labels
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import Word
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, Word
 from interp.core.errors import OptionError
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
 from interp.cli.name_types import ATTRIBUTION_NAMES
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_0, Word
 from interp.core.errors import OptionError

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
 from interp.cli.name_types import ATTRIBUTION_NAMES
-from interp.cli.run import Run, say_notes
+from interp.cli.run import Input, Run, say_notes
 from interp.cli.vocabulary import Word
 
 

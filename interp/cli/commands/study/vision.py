@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.vocabulary import Word
 from interp.cli.written import folder_for
 from interp.core.files import write_atomically

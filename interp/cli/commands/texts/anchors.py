@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Word
 from interp.core.errors import OptionError

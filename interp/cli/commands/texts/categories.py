@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, FROM_2, Word
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError

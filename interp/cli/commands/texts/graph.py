@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_2, Word
 from interp.core.errors import OptionError

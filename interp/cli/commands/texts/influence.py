@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from interp.cli.command import command
-from interp.cli.inputs import Input
 from interp.cli.name_types import METRIC_NAME
-from interp.cli.run import Run
+from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_0, FROM_1, FROM_2, Word
 from interp.core.errors import OptionError
