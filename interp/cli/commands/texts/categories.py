@@ -98,7 +98,7 @@ def categories(
         if left:
             voice.note(
                 f"{name}: no token in the first {length} of a text has {', '.join(left)}; raise "
-                f"--length"
+                f"--max-length"
             )
         if not as_json:
             click.echo(scored_text(tables[-1], top))
