@@ -259,7 +259,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
             1,
             "0 token(s) that are not special",
         ),
-        (("attribute", *MODEL, "--text", " "), 2, "--text is empty"),
+        (("attribute", *MODEL, "--text", " "), 2, "the text is empty"),
         (("attribute", *MODEL), 2, "give one --text, or --file"),
         (("attribute", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
         (("attribute", *MODEL, "--text", TEXT, "--position", "50"), 2, "position 50"),

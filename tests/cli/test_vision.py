@@ -86,7 +86,7 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
     [
         ((SPURIOUS, "--method", "dircet"), "did you mean direct"),
         ((SPURIOUS, "--method", ","), "names no measure"),
-        ((SPURIOUS, "--method", "texts"), "--only texts needs --bank"),
+        ((SPURIOUS, "--method", "texts"), "--method texts needs --bank"),
         ((SPURIOUS, "--masks", "."), "belong to the images"),
         ((SPURIOUS, "--draw", "rolout"), "did you mean rollout"),
     ],
