@@ -495,7 +495,7 @@ def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_pa
 
     for name, folder in (("bystander", "mine"), ("bystander", "renamed"), ("noise", "other/mine")):
         planted.build(name).model.save_pretrained(tmp_path / folder)
-    mine, args = tmp_path / "mine", ("circuit", "induction")
+    mine, args = tmp_path / "mine", ("circuit", "--task", "induction")
     run(*args, mine, *FAST, "-o", tmp_path / "out")
     file = tmp_path / "first.toml"
     found = Circuit.from_toml(tmp_path / "out" / "mine" / "circuit.toml")

@@ -16,7 +16,14 @@ HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba
 
 @pytest.mark.parametrize(
     "args",
-    ["--help", "score --help", "check --help", "list metrics", "list metrics induction", "list models"],
+    [
+        "--help",
+        "score --help",
+        "check --help",
+        "list metrics",
+        "list metrics induction",
+        "list models",
+    ],
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     code = (

@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.bundled import deceive_text
 
-MODEL = ("--model", "bundled:deceive", "-t", "she|he")
+MODEL = ("bundled:deceive", "-t", "she|he")
 
 
 def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
