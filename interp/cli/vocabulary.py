@@ -144,7 +144,7 @@ WORDS: dict[str, Word] = {
     "top": Word(type=FROM_0, metavar="K"),
     "n_random": Word(("--random",), FROM_0, "N"),
     "batch_size": Word(
-        type=FROM_1, help="Prompts per forward pass; does not affect the numbers."
+        type=FROM_1, help="Number of inputs per forward pass; changes numbers only by rounding."
     ),
     "methods": Word(
         ("-m", "--method"), click.STRING, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split

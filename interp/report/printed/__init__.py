@@ -55,9 +55,7 @@ def call(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def printed(
-    results: Sequence[Any], model: str = "", by: str = "", /, **options: Any
-) -> str:
+def printed(results: Sequence[Any], model: str = "", by: str = "", /, **options: Any) -> str:
     """Format results, those of one type together.
 
     Args:

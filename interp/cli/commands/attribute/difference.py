@@ -53,7 +53,10 @@ difference = command(
         ),
         "other_model": Word(("--other",), MODEL_NAME, "MODEL", "Second model."),
         "method": Word(("-m", "--method"), ATTRIBUTION_NAMES, "NAME[:OPTION=VALUE,...]"),
-        "by": Word(("--per",), default="token"),
+        "by": Word(
+            ("--per",), default="token",
+            help="Print a row per token, or per position of prompts of one length.",
+        ),
     },
     text="interp.report.printed.means:difference_text",
     out="file",

@@ -12,8 +12,11 @@ head_weights = command(
     over="model",
     omit=("share", "held_out", "clusters", "batch_size"),
     options={
-        "ablations": Word(type=click.IntRange(4)),
-        "span": Word(type=FROM_1),
+        "ablations": Word(
+            type=click.IntRange(4),
+            help="Number of random sets of spans that are removed from each text.",
+        ),
+        "span": Word(type=FROM_1, help="Number of tokens per span."),
         "how": Word(metavar="delete|mask|mean|hide|ID"),
         "top": Word(default=8),
     },

@@ -28,7 +28,7 @@ def _check(run: Run) -> None:
         "target": Word(metavar="WORD|OTHER"),
         "tune": Word(type=PromptFile(), metavar="FILE"),
         "direct": Word(type=PromptFile(), metavar="FILE"),
-        "position": Word(help="Position that is read; negative counts from the end."),
+        "position": Word(help="Position to read; negative counts from the end."),
         "top": Word(type=FROM_1),
     },
     out="file",
@@ -67,7 +67,7 @@ def lens(
             texts, and read the text through it.
         direct: split the logit of the target over heads, MLPs and the embedding, as means over the
             texts of FILE; a line may give its own target after a tab.
-        split: with --direct: rows per part, or per head and source token.
+        split: with --direct: print a row per part, or per head and source token.
         position: position that is read.
         seed: seed of held-out texts and of random tokens.
         top: number of parts to print with --direct.

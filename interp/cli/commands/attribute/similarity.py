@@ -26,7 +26,10 @@ similarity = command(
         "first": Word(
             ("--text",), metavar="TEXT", multiple=True, help="A sentence; give the option twice."
         ),
-        "steps": Word(type=FROM_1),
+        "steps": Word(
+            type=FROM_1,
+            help="Number of steps of the integral; more make the residual smaller.",
+        ),
         "baseline": Word(metavar="auto|pad|mask|mean|zero"),
     },
     out="file",

@@ -31,7 +31,11 @@ SITES = ("stream", "attention", "mlp")
         "facts": Word(("--file",), PromptFile(), "FILE"),
         "sites": Word(("--site",), click.Choice(SITES), multiple=True),
         "by": Word(("--per",)),
-        "window": Word(type=FROM_1),
+        "window": Word(
+            type=FROM_1,
+            help="Number of layers restored together; by default 1 for the stream, else a fifth of "
+            "the layers.",
+        ),
         "sever": Word(type=click.Choice(["attention", "mlp"]), default=None),
         "noise": Word(type=ABOVE_0),
         "samples": Word(type=FROM_2),

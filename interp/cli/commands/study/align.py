@@ -59,7 +59,7 @@ def _check(run: Run) -> None:
             default=None,
         ),
         "n": Word(
-            type=click.IntRange(4), default=64, help="Number of made pairs if no file is given."
+            type=click.IntRange(4), default=64, help="Number of generated pairs if no file is given."
         ),
         "method": Word(("-m", "--method")),
         "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
@@ -104,7 +104,7 @@ def align(
         rows: decoder row that stands for a target word: the row that predicts it, or the row that
             reads it.
         select: share of the pairs on which the best heads are chosen.
-        null: gold links of the null: shuffled source words, or another pair's.
+        null: gold links of the null: those of shuffled source words, or of another pair.
         top: number of rows to print.
         pair: index of the pair to draw with --picture, from 0.
         picture: draw how the best head aligns one pair: matrix and lines.

@@ -82,10 +82,10 @@ def pictures(
             image, AvisC).
         answers: the answer to each prompt: its first token, or a token id. Not for sinks.
             Repeatable.
-        layer: dropping: the first layer without the dropped tokens.
-        drop: dropping: share of the picture's tokens. Repeatable.
-        tau: sinks: smallest ratio of a value to the root mean square.
-        k: grounding: number of heads.
+        layer: with -m dropping: first layer without the dropped tokens.
+        drop: with -m dropping: share of the picture's tokens that is dropped. Repeatable.
+        tau: with -m sinks: smallest ratio of a value to the root mean square.
+        k: with -m grounding: number of heads.
         seed: seed of halves and random tokens.
     """
     from interp.heads import vision_language as found_in

@@ -56,10 +56,10 @@ def _require(run: Run) -> None:
         ),
         "audio": Word(
             type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-            multiple=True, help="A .wav file (16 bits, one channel). Repeatable.",
+            multiple=True, help="Recording: a .wav file (16 bits, one channel). Repeatable.",
         ),
         "text": Word(
-            multiple=True, help="The words that are spoken in it, one --text per --audio."
+            multiple=True, help="Words that are spoken in a recording; one --text per --audio."
         ),
         "method": Word(("-m", "--method")),
         "heads": Word(
@@ -112,10 +112,10 @@ def speech(
         language: language of the text, such as en, for a multilingual Whisper.
         choose: number of heads to choose by gold times.
         select: share of the recordings that choose heads; the others judge.
-        width: encoder positions of the median filter, an odd number; by default that of the model's
-            config.
-        n_random: random orders of the token rows, the null of the error.
-        top: number of heads to print, and of words.
+        width: width of the median filter in encoder positions, an odd number; by default that of
+            the model's config.
+        n_random: number of random orders of the token rows, the null of the error.
+        top: number of heads and of words to print.
         seed: seed of split and null.
     """
     from interp.heads.alignment import word_times

@@ -69,7 +69,7 @@ def _check(run: Run) -> None:
         "resize": Word(
             type=click.BOOL, help="Convert and resize images to what the model takes."
         ),
-        "n": Word(type=click.IntRange(4), default=200, help="Largest number of images."),
+        "n": Word(type=click.IntRange(4), default=200, help="Maximum number of images."),
         "method": Word(metavar="NAME,..."),
         "maps": Word(("--draw",), click.STRING, "NAME", multiple=True),
     },

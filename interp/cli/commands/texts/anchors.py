@@ -71,11 +71,21 @@ def _chains(run: Run) -> list[Chain]:
             ("--method",), click.Choice(["attention", "suppression", "resampling"]), multiple=True
         ),
         "k": Word(("--n-heads",), FROM_1, "K"),
-        "apart": Word(type=FROM_1),
+        "apart": Word(
+            ("--min-distance",), FROM_1, help="Ignore attention over fewer than N sentences."
+        ),
         "most": Word(type=FROM_1),
-        "rollouts": Word(type=FROM_2),
-        "tokens": Word(("--max-new-tokens",), FROM_1),
-        "temperature": Word(type=ABOVE_0),
+        "rollouts": Word(
+            type=FROM_2,
+            help="Number of continuations that are sampled from before each sentence.",
+        ),
+        "tokens": Word(
+            ("--max-new-tokens",), FROM_1,
+            help="Maximum number of tokens of a continuation; the rest of the text by default.",
+        ),
+        "temperature": Word(
+            type=ABOVE_0, help="Softmax temperature for predictions and sampling."
+        ),
     },
     text="interp.report.printed:nothing",
     loading=(),
@@ -102,7 +112,7 @@ def anchors(
         run: the run.
         model: the model.
         chains: the texts.
-        ways: analysis; repeatable. By default attention and suppression, and resampling if there is
+        ways: method of analysis; repeatable. By default attention and suppression, and resampling if there is
             an answer.
         top: number of heads and of sentences to print.
         progress: see `Progress`.

@@ -40,14 +40,20 @@ categories = command(
     inputs={"texts": Input(_texts, ("texts",), _require_file)},
     options={
         "texts": Word(
-            ("--file",), click.Path(path_type=Path), "FILE",
+            ("--file",),
+            click.Path(path_type=Path),
+            "FILE",
             "File of labelled words, in CoNLL-U or .jsonl.",
         ),
         "labels": Word(
             type=click.STRING, metavar="NAME,...", read=lambda given: given and split_names(given)
         ),
         "max_length": Word(type=FROM_2, default=96),
-        "n_random": Word(type=FROM_1),
+        "n_random": Word(
+            type=FROM_1,
+            help="Number of random labellings of the null: labels of other texts at the same "
+            "positions.",
+        ),
         "engine": Word(type=click.Choice(["auto", "stored", "streamed"])),
         "top": Word(help="Number of heads to list per label."),
     },

@@ -77,10 +77,10 @@ def graph(
         text: the text.
         edges: a graph as the prompt.
         heads: heads to average.
-        over: mean of the layers, or their product.
+        over: combine layers by the mean of their attention, or by their product.
         residual: share of a layer that bypasses its attention, for the product.
-        threshold: what is an edge: value:0.1, count:50, row:2 or disparity:0.05.
-        n_random: random graphs of the nulls.
+        threshold: rule for what is an edge: value:0.1, count:50, row:2 or disparity:0.05.
+        n_random: number of random graphs of each null.
         top: number of edges and nodes to print.
         seed: seed of random graphs and prompt.
     """

@@ -46,11 +46,11 @@ influence = command(
         "heads": Word(help="Heads to mask.", default=None),
         "metric": Word(
             ("-m", "--metric"), METRIC_NAME, "NAME[:OPTION=VALUE,...]",
-            "Alternatively, mask the heads that a metric ranks first, on random tokens repeated "
-            "twice.",
+            "Mask the heads that a metric ranks first, on random tokens repeated twice, instead of "
+            "--heads.",
         ),
         "top": Word(type=FROM_1, default=4, help="Number of heads taken from --metric."),
-        "kind": Word(type=click.Choice(["uniform-attention", "zero"]), help="Form of masking."),
+        "kind": Word(type=click.Choice(["uniform-attention", "zero"]), help="How a head is masked."),
         "stack": Word(help="Stack of the heads, if a model has several."),
         "n_random": Word(type=FROM_0),
         "max_length": Word(type=FROM_2),

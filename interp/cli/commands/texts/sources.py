@@ -61,9 +61,14 @@ def _chain(run: Run) -> Chain | None:
         "ways": Word(("--method",), click.Choice(WAYS), multiple=True),
         "documents": Word(type=FROM_2),
         "sentences": Word(type=click.IntRange(7)),
-        "k": Word(("--n-heads",), FROM_1, "K"),
+        "k": Word(
+            ("--n-heads",), FROM_1, "K",
+            "Number of heads of the method 'heads'; an eighth of all by default.",
+        ),
         "candidates": Word(type=FROM_1),
-        "ablations": Word(type=click.IntRange(4)),
+        "ablations": Word(
+            type=click.IntRange(4), help="Number of random sets of hidden sentences."
+        ),
     },
     text="interp.report.printed:nothing",
     loading=(),
@@ -92,12 +97,12 @@ def sources(
         run: the run.
         model: the model.
         chain: the document.
-        ways: way to score sentences; repeatable; all by default.
+        ways: method that scores sentences. Repeatable; all by default.
         known: documents with known sources, on which heads are chosen and confidence is calibrated:
             English sentences, random tokens, or none.
-        documents: number of these documents; half of them are held out.
-        sentences: sentences of each.
-        top: number of sentences to print per way.
+        documents: number of documents of --known; half of them are held out.
+        sentences: number of sentences of each document of --known.
+        top: number of sentences to print per method.
         progress: see `Progress`.
         options: of `judge_sources`.
     """
@@ -128,7 +133,9 @@ def _known(run: Run, known: str, documents: int, sentences: int, seed: int) -> l
 
     if known != "ids":
         try:
-            made = sentence_documents(run.model, documents=documents, sentences=sentences, seed=seed)
+            made = sentence_documents(
+                run.model, documents=documents, sentences=sentences, seed=seed
+            )
             run.voice.note(f"known documents: {documents} of {sentences} English sentences")
             return made
         except PromptError:

@@ -103,15 +103,15 @@ def dictionary(
         run: the run.
         model: the model.
         prompts: prompts to train on, and those to score on.
-        layer: layer; needed to train.
-        site: what is decomposed; a transcoder reads the attention layer's input and writes its
+        layer: layer whose activations are decomposed; needed to train.
+        site: activation that is decomposed; a transcoder reads the attention layer's input and writes its
             output.
-        architecture: kind of dictionary; topk by default, batchtopk for a transcoder.
+        architecture: architecture of the dictionary; topk by default, batchtopk for a transcoder.
         lorsa: train low-rank sparse attention heads instead.
         load: score this folder (layout of SAELens) instead of training.
         n_features: number of features or Lorsa heads.
-        k: codes, or Lorsa heads, per position.
-        steps: steps of training.
+        k: number of active features, or Lorsa heads, per position.
+        steps: number of training steps.
         features: score features by the detectors of heads, beside the heads.
         cards: describe the N most active features; with -o as a page too.
         other_weights: with --load: accept a model whose weights differ.
@@ -123,9 +123,7 @@ def dictionary(
     if steps is not None:
         options["steps"] = steps
     if lorsa:
-        results = _lorsa(
-            model, first, second, options, n_features, features, run.out, progress
-        )
+        results = _lorsa(model, first, second, options, n_features, features, run.out, progress)
     else:
         made = "topk"
         if site == "transcoder":

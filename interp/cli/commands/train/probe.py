@@ -33,11 +33,15 @@ def _position(text: str) -> int | str:
     options={
         "file": Word(type=click.Path(path_type=Path), help="File of labelled prompts (.jsonl)."),
         "position": Word(
-            type=click.STRING, metavar="last|mean|N", read=_position,
+            type=click.STRING,
+            metavar="last|mean|N",
+            read=_position,
             help="Position at which z is read.",
         ),
         "metrics": Word(default=()),
-        "folds": Word(type=FROM_2),
+        "folds": Word(
+            type=FROM_2, help="Number of folds; the items of a document are in one fold."
+        ),
         "n_random": Word(type=FROM_0),
         "apply": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
     },
@@ -74,8 +78,8 @@ def probe(
         read: what is read of each head: its output, statistics of its pattern, the Lookback ratio
             of a response, or the attention of the last token on parts of a context (Sentinel).
         position: position at which z is read.
-        metrics: metrics for --read metrics.
-        n_random: shufflings of the labels, for p and the null.
+        metrics: metrics to read, with --read metrics.
+        n_random: number of times the labels are shuffled, for p and the null.
         apply: apply this saved probe to FILE instead of training: a line of JSON per item.
         other_weights: with --apply: accept a model of the same heads whose weights differ.
         options: of `train_probe`.
