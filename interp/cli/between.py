@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +11,12 @@ import click
 from interp.cli.loading import Loading, source_labels
 from interp.cli.progress import Voice
 from interp.cli.written import folder_for
+from interp.core.declaration import split_names
 from interp.core.json_document import rows_text
 from interp.core.prompt_file import FilePrompts, read_prompt_file
 
 if TYPE_CHECKING:
+    from interp.cli.run import Run
     from interp.core.result import Result
     from interp.model.model import Model
 
@@ -113,17 +113,21 @@ def write_files(
     return folder
 
 
-def interval_text(row: Mapping[str, Any], form: str) -> str:
-    """Format the interval of a row, or "too few" where there is none for that reason."""
-    if math.isnan(row["low"]):
-        return "too few" if row["why_no_interval"].startswith("too few") else ""
-    return f"{row['low']:{form}} to {row['high']:{form}}"
+def expanded(texts: Sequence[str]) -> list[str]:
+    """Return the metrics of a repeatable option, groups dissolved."""
+    from interp.core.registry import METRICS
+
+    return METRICS.expand([name for text in texts for name in split_names(text)]) if texts else []
 
 
-def interval_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a line on the rows without an interval for each reason, the most frequent first."""
-    found = Counter(x for row in rows if (x := row["why_no_interval"]).startswith("too few"))
-    return [
-        f"  no interval of {count} head{'s' * (count != 1)}, {why}"
-        for why, count in found.most_common()
-    ]
+def write_comparison(run: Run, found: Any, stem: str, name: str) -> Path | None:
+    """Write page, Parquet and CSV of a comparison, if --out was given; return their folder."""
+    if run.out is None:
+        return None
+    about = {"hashes": [m.content_hash for m in run.made["models"]]} | {
+        name: run.values[name] for name in run.declared.given if name != "prompts"
+    }
+    about["prompts"] = found.provenance["prompts_hash"]
+    if "checkpoints" in found.provenance:
+        about["hashes"] = [x["content_hash"] for x in found.provenance["checkpoints"]]
+    return write_files(found, run.out, name.replace("bundled:", ""), stem, about, run.voice)

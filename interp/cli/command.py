@@ -58,7 +58,8 @@ _FORMS = (
 def command(
     target: str = "",
     *,
-    over: Literal["models", "model"] = "models",
+    over: Literal["models", "model", "all", "sources"] = "models",
+    arguments: tuple[str, ...] = (),
     usual: str = "",
     also: Mapping[str, tuple[str, ...]] | None = None,
     omit: tuple[str, ...] = (),
@@ -80,7 +81,9 @@ def command(
         target: the function as `module:name`; without it, `command` decorates a function of the
             command's file.
         over: "models": the function is called for each of several models, and a failure does not
-            stop the others; "model": for one.
+            stop the others; "model": for one; "all": once for all, which are loaded; "sources":
+            once, and the function loads them.
+        arguments: metavars of "all" and "sources", such as A and B...
         usual: the model if none is given.
         also: functions whose parameters are passed on as keywords, with the names of these.
         omit: parameters that are no options.
@@ -99,7 +102,7 @@ def command(
         each: called with the results of a model, when they are printed.
         after: called when all models are done; it may return an exit code.
     """
-    made = (over, usual, files, out, text, check, each, after)
+    made = (over, arguments, usual, files, out, text, check, each, after)
     rest = (also or {}, omit, options or {}, INPUTS | (inputs or {}), loading, help, example)
     if target:
         return _made(Declared(target, *made), read(target), *rest)
@@ -146,14 +149,14 @@ def _made(
         for name, parameter in read(formats).parameters.items():
             if name not in ("results", *omit):
                 add(name, parameter)
-    params = [_model(declared), *options.values(), *_outputs(declared)]
+    params = [*_models(declared), *options.values(), *_outputs(declared)]
 
     def callback(**values: Any) -> None:
         imports = values.pop("imports")
         run = Run(
             declared, {k: values.pop(k) for k in options}, values.pop("loading"),
             Voice.of_command(quiet=values.pop("quiet")), values.pop("out", None),
-            values.pop("rows", None), values.pop("sources") or (declared.usual,),
+            values.pop("rows", None), _given(declared, values),
         )  # fmt: skip
         run.check()
         import_first(imports)
@@ -173,13 +176,36 @@ def _made(
     )  # fmt: skip
 
 
-def _model(declared: Declared) -> click.Argument:
+def _models(declared: Declared) -> list[click.Argument]:
     many = declared.over == "models"
-    return click.Argument(
-        ["sources"], nargs=-1 if many else 1, required=not declared.usual, type=MODEL_NAME,
-        metavar="MODEL..." if many else "MODEL",
-        callback=checked_sources if many else _one_source,
-    )  # fmt: skip
+    if not declared.arguments:
+        return [
+            click.Argument(
+                ["sources"], nargs=-1 if many else 1, required=not declared.usual, type=MODEL_NAME,
+                metavar="MODEL..." if many else "MODEL",
+                callback=checked_sources if many else _one_source,
+            )
+        ]  # fmt: skip
+    checked = None if declared.over == "sources" else checked_sources
+    return [
+        click.Argument(
+            [f"sources{i}"], nargs=-1 if name.endswith("...") else 1, required=True,
+            type=MODEL_NAME, metavar=name,
+            callback=checked if name.endswith("...") else checked and checked_source,
+        )
+        for i, name in enumerate(declared.arguments)
+    ]  # fmt: skip
+
+
+def _given(declared: Declared, values: dict[str, Any]) -> tuple[str, ...]:
+    """Take the models out of the values of a command."""
+    if not declared.arguments:
+        return values.pop("sources") or (declared.usual,)
+    sources: list[str] = []
+    for i in range(len(declared.arguments)):
+        value = values.pop(f"sources{i}")
+        sources += [value] if isinstance(value, str) else value
+    return tuple(sources)
 
 
 def _one_source(context: click.Context, parameter: click.Parameter, value: str) -> tuple[str]:

@@ -66,6 +66,8 @@ def _kept(run: Run) -> Path | None:
 INPUTS = {
     "run": Input(lambda run: run),
     "model": Input(lambda run: run.model),
+    "models": Input(lambda run: run.made["models"]),
+    "sources": Input(lambda run: run.sources),
     "task": Input(_task, ("task", "measure", "n", "max_length", "seed"), require_task),
     "reference": Input(_reference, ("reference",), _require_reference),
     "progress": Input(lambda run: run.made["progress"]),

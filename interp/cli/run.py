@@ -54,6 +54,7 @@ class Declared:
 
     target: str | Callable[..., Any]
     over: str
+    arguments: tuple[str, ...]
     usual: str
     files: tuple[str, ...]
     out: str | tuple[str, ...] | None
@@ -97,7 +98,7 @@ class Run:
     out: Any = None  # a folder, a file, or files by their ending
     form: str | None = None
     sources: tuple[str, ...] = ()
-    results: list[tuple[Model, list[Any]]] = field(default_factory=list)
+    results: list[tuple[Any, list[Any]]] = field(default_factory=list)
     tables: list[HeadTable] = field(default_factory=list)
     failed: int = 0  # parts of the work that failed, each reported
     made: dict[str, Any] = field(default_factory=dict)
@@ -137,6 +138,8 @@ class Run:
             if self.declared.over == "model":
                 [(source, name)] = source_labels(self.sources).items()
                 self._one(source, name)
+            elif self.declared.over != "models":
+                self._together()
             else:
                 failed = each_model(source_labels(self.sources), self.voice, self._one)
                 code = int(bool(failed))
@@ -149,7 +152,7 @@ class Run:
             kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
             self.voice.error(f"interrupted{kept if self.declared.resumes else ''}")
         except StoreError as error:
-            if self.declared.over == "model":
+            if self.declared.over != "models":
                 raise
             code = 1
             self.voice.error(str(error), error)
@@ -174,18 +177,32 @@ class Run:
     def _one(self, source: str, name: str) -> None:
         with self.voice.bars(name) as tell:
             self.made = {"progress": tell, "model": self.loading.checked(source, name, tell)}
-            arguments = self.arguments()
-            with finishing():
-                found = self.declared.function()(**arguments)
-            results = []
-            for group in found if isinstance(found, Iterator) else [listed(found)]:
-                shown = listed(group)
-                results += shown
-                self._show(shown)  # a step that follows may be stopped
-            files = self.declared.files
-            if files and (folder := self.folder(files[0])) is not None:
-                self._save(results[0], folder, files)
-        self.results.append((self.model, results))
+            self._call()
+
+    def _together(self) -> None:
+        """Load all models, unless the function does, and call it once."""
+        models = {}
+        for source, name in source_labels(self.sources).items():
+            if self.declared.over == "all":
+                with self.voice.bars(name) as tell:
+                    models[source] = self.loading.checked(source, name, tell)
+        with self.voice.bars(command_name(click.get_current_context())) as tell:
+            self.made = {"progress": tell, "models": [models[s] for s in self.sources if models]}
+            self._call()
+
+    def _call(self) -> None:
+        arguments = self.arguments()
+        with finishing():
+            found = self.declared.function()(**arguments)
+        results = []
+        for group in found if isinstance(found, Iterator) else [found]:
+            shown = listed(group)
+            results += shown
+            self._show(shown)  # a step that follows may be stopped
+        files = self.declared.files
+        if files and (folder := self.folder(files[0])) is not None:
+            self._save(results[0], folder, files)
+        self.results.append((self.made.get("model"), results))
         if self.declared.each is not None:
             self.declared.each(self, results)
         self.tables += filter(None, map(table_of, results))
@@ -253,7 +270,7 @@ class Run:
 
                 kind = type(first)
                 frames = [
-                    rows_of(r, model.name)
+                    rows_of(r, model.name if model else "")
                     for model, results in self.results
                     for r in results
                     if isinstance(r, kind)

@@ -22,6 +22,7 @@ from interp.cli.signature import REQUIRED, UNREAD, Parameter
 from interp.cli.value_types import HeadList, PromptFile
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
+from interp.core.prompt_file import read_prompt_file
 
 UNSET = object()
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
@@ -156,6 +157,12 @@ WORDS: dict[str, Word] = {
     "texts": Word(("--file",), PromptFile("--file"), "FILE", "File with one text per line."),
     "file": Word(type=PromptFile("--file"), metavar="FILE"),
     "prompt_file": Word(type=PromptFile(), metavar="FILE", help=_TEXT),
+    "prompts": Word(
+        ("--file",), click.Path(path_type=Path), "FILE",
+        "File of prompts, one per line, which every model reads by its own tokenizer, or .jsonl "
+        "with a cluster for each; random tokens repeated twice by default.",
+        read=lambda path: None if path is None else read_prompt_file(path),
+    ),
     "target": Word(("-t", "--target"), click.STRING, "TARGET"),
     "targets": Word(
         ("-t", "--target"), click.STRING, "TARGET",

@@ -235,12 +235,12 @@ def test_heads_are_ordered_over_all_metrics(bundled_induction) -> None:
 
 
 def test_the_answer_is_the_same_everywhere(without_l0h3, tmp_path) -> None:
-    from interp.cli.commands.compare.heads import text_of_differences
     from interp.report.atlas.between_models import difference_part
+    from interp.report.printed.between import differences_text
 
     answer = without_l0h3.answer
     assert answer is not None
-    printed = text_of_differences(without_l0h3, 5).splitlines()
+    printed = differences_text([without_l0h3], top=5).splitlines()
     assert [line.strip() for line in printed[1 : 1 + len(answer.lines())]] == answer.lines()
     without_l0h3.save(tmp_path / "x.html")
     page = html.unescape((tmp_path / "x.html").read_text(encoding="utf-8"))

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import interp
-from interp.cli.commands.compare.match import text_of_matches
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.prompts import repeats
 from interp.heads.between_models.matches import HeadMatches
 from interp.model.random_weights import RandomWeights
+from interp.report.printed.between import matches_text
 from training.variants import permuted
 
 
@@ -147,7 +147,7 @@ def test_p_is_corrected_over_the_rows_by_both_methods() -> None:
     assert few.to_pandas()["low"].isna().all()
     assert set(few.to_pandas()["why_no_interval"]) == {"too few: 3 prompts of at least 6"}
     about = {"model": "m", "within": "layer", "unmatched_b": []}
-    assert "too few" in text_of_matches(replace(few, provenance=about), 10)
+    assert "too few" in matches_text([replace(few, provenance=about)], top=10)
 
 
 def test_different_numbers_of_heads_leave_some_without_a_match(bundled_induction) -> None:
