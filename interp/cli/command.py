@@ -55,6 +55,14 @@ _FORMS = (
 )
 
 
+class MadeCommand(click.Command):
+    """Command made from a function, with its declaration."""
+
+    def __init__(self, declared: Declared, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.declared = declared
+
+
 def command(
     target: str = "",
     *,
@@ -147,8 +155,8 @@ def _made(
     types = {TEXTS[kind] for kind in function.returns if kind in TEXTS}
     for formats in [declared.text] if declared.text else sorted(types):
         for name, parameter in read(formats).parameters.items():
-            if name not in ("results", *omit):
-                add(name, parameter)
+            if name not in ("results", *omit) and add(name, parameter):
+                declared.printing.add(name)
     params = [*_models(declared), *options.values(), *_outputs(declared)]
 
     def callback(**values: Any) -> None:
@@ -169,8 +177,8 @@ def _made(
         decorated = _LOADING[extra](decorated)
     decorated = loading_options(decorated)
     loaded = [*reversed(decorated.__dict__.pop("__click_params__"))]
-    return click.Command(
-        function.name, callback=decorated, params=[*params, *loaded],
+    return MadeCommand(
+        declared, function.name, callback=decorated, params=[*params, *loaded],
         help="\n\n".join(filter(None, (function.doc, help))),
         epilog=f"Example: {example}" if example else None,
     )  # fmt: skip

@@ -49,6 +49,7 @@ class Declared:
 
     Args:
         given: parameters that options give.
+        printing: parameters of the printed form that options give.
         inputs: parameters that the run provides.
     """
 
@@ -63,6 +64,7 @@ class Declared:
     each: Callable[[Run, list[Any]], None] | None
     after: Callable[[Run], int | None] | None
     given: list[str] = field(default_factory=list)
+    printing: set[str] = field(default_factory=set)
     inputs: dict[str, Input] = field(default_factory=dict)
 
     @property

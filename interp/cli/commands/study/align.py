@@ -59,7 +59,8 @@ def _check(run: Run) -> None:
             default=None,
         ),
         "n": Word(
-            type=click.IntRange(4), default=64, help="Number of generated pairs if no file is given."
+            type=click.IntRange(4), default=64,
+            help="Number of generated pairs if no file is given.",
         ),
         "method": Word(("-m", "--method")),
         "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),

@@ -136,7 +136,9 @@ safety = command(
             help="A token that begins a refusal, as text. Repeatable; by default those that the "
             "model declares.",
         ),
-        "k": Word(("-k", "--n-heads"), FROM_1, help="Number of heads to ablate, one after another."),
+        "k": Word(
+            ("-k", "--n-heads"), FROM_1, help="Number of heads to ablate, one after another."
+        ),
         "ranking": Word(("--by",), click.Choice(["projection", "ships"])),
         "n_random": Word(type=FROM_2),
     },

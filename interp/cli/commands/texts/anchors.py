@@ -112,8 +112,8 @@ def anchors(
         run: the run.
         model: the model.
         chains: the texts.
-        ways: method of analysis; repeatable. By default attention and suppression, and resampling if there is
-            an answer.
+        ways: method of analysis; repeatable. By default attention and suppression, and resampling
+            if there is an answer.
         top: number of heads and of sentences to print.
         progress: see `Progress`.
         options: of `thought_anchors`.

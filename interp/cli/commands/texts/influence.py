@@ -50,7 +50,9 @@ influence = command(
             "--heads.",
         ),
         "top": Word(type=FROM_1, default=4, help="Number of heads taken from --metric."),
-        "kind": Word(type=click.Choice(["uniform-attention", "zero"]), help="How a head is masked."),
+        "kind": Word(
+            type=click.Choice(["uniform-attention", "zero"]), help="How a head is masked."
+        ),
         "stack": Word(help="Stack of the heads, if a model has several."),
         "n_random": Word(type=FROM_0),
         "max_length": Word(type=FROM_2),

@@ -104,8 +104,8 @@ def dictionary(
         model: the model.
         prompts: prompts to train on, and those to score on.
         layer: layer whose activations are decomposed; needed to train.
-        site: activation that is decomposed; a transcoder reads the attention layer's input and writes its
-            output.
+        site: activation that is decomposed; a transcoder reads the attention layer's input and
+            writes its output.
         architecture: architecture of the dictionary; topk by default, batchtopk for a transcoder.
         lorsa: train low-rank sparse attention heads instead.
         load: score this folder (layout of SAELens) instead of training.
