@@ -29,11 +29,11 @@ MADE = {
 MOST_COMMANDS = 22
 ONE_THING = {
     "--file": "the file that a command reads",
-    "--method": "the method, or the methods, by which a command answers",
+    "--by": "the score by which heads are ordered",
+    "--method": "the way, or the ways, in which a command answers",
     "--random": "the number of random draws of the null",
     "--task": "the task on which heads are measured",
-    "--text": "the text, or the texts, that a command reads",
-    "--target": "what is explained, or several of it",
+    "--text": "the text that a command reads",
     "--per": "the unit of a row",
     "--n-heads": "the number of heads",
 }
@@ -62,7 +62,8 @@ def test_a_spelling_means_one_thing() -> None:
     for made in MADE.values():
         for option in made.params:
             if isinstance(option, click.Option) and option.name not in ("rows", "out"):
-                parameters[max(option.opts, key=len)].add(str(option.name))
+                one = str(option.name).removesuffix("s")  # a method, or several
+                parameters[max(option.opts, key=len)].add(one)
     several = {flag for flag, names in parameters.items() if len(names) > 1}
     assert several <= set(ONE_THING), {f: parameters[f] for f in several - set(ONE_THING)}
 
@@ -97,7 +98,7 @@ def test_a_function_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_docstrings_become_help() -> None:
-    doc = "Do it.\n\nMore.\n\nArgs:\n    a, b: two\n        things.\n    c: one.\n\nRaises:\n    x: y."
+    doc = "Do it.\n\nMore.\n\nArgs:\n    a, b: two\n        things.\n    c: one.\n\nRaises:\n    x: y"
     assert description(doc) == "Do it.\n\nMore."
     assert entries(doc) == {"a": "two things.", "b": "two things.", "c": "one."}
     assert plain_help('with `method="causal"`; see `Gates.cost`.') == "With --method causal."
