@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from interp.cli.written import kept_folder
 from interp.core.errors import OptionError
 from interp.core.prompt_file import prompt_text
 
@@ -23,16 +22,6 @@ def require_task_files(task: str, given: Path | None) -> None:
         from interp.circuits.tasks.template_file import read_templates
 
         read_templates(Path(task))
-
-
-def step_folder(out: Path | None) -> Path | None:
-    """Return the folder for finished steps, inside a writable folder."""
-    if out is None:
-        return None
-    from interp.core.store import Store
-
-    Store(out).prepare()
-    return kept_folder(out)
 
 
 def stored_circuit(path: Path, model: Model, task: str) -> Circuit:

@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from interp.cli.value_types import PromptFile
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.model.model import Model
-
-
-def reference_option(of: str = "--kind") -> Callable[..., Any]:
-    """Return the option, for a command that chooses the replacement with the option `of`."""
-    return click.option(
-        "--reference",
-        type=PromptFile("--reference"),
-        metavar="FILE",
-        help=f"For {of} mean-dataset: file of prompts, one per line, over which a head's output "
-        f"is averaged.",
-    )
 
 
 def require_reference(kind: str, reference: Path | None, of: str = "--kind") -> None:

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from interp.core.table import HeadTable
     from interp.model.model import Model
 
-SAFE = "the same command resumes after the last finished step"
+RESUMES = {
+    True: "the same command resumes from the finished steps",
+    False: "nothing is stored without --out, which allows the same command to resume",
+}
+"""Sentence after an interrupt, with --out and without."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,7 @@ class Run:
     sources: tuple[str, ...] = ()
     results: list[tuple[Any, list[Any]]] = field(default_factory=list)
     tables: list[HeadTable] = field(default_factory=list)
+    interrupted: str = ""  # where what is finished can be found
     failed: int = 0  # parts of the work that failed, each reported
     made: dict[str, Any] = field(default_factory=dict)
 
@@ -151,8 +156,8 @@ class Run:
                     )
         except KeyboardInterrupt:
             code = INTERRUPTED
-            kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
-            self.voice.error(f"interrupted{kept if self.declared.resumes else ''}")
+            kept = f"; {RESUMES[self.out is not None]}" if self.declared.resumes else ""
+            self.voice.error(f"interrupted{self.interrupted}{kept}")
         except StoreError as error:
             if self.declared.over != "models":
                 raise

@@ -98,7 +98,7 @@ def test_a_function_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 
 def test_docstrings_become_help() -> None:
-    doc = "Do it.\n\nMore.\n\nArgs:\n    a, b: two\n        things.\n    c: one.\n\nRaises:\n    x: y"
+    doc = "Do it.\n\nMore.\n\nArgs:\n    a, b: two\n        things.\n    c: one.\n\nRaises:\n    x"
     assert description(doc) == "Do it.\n\nMore."
     assert entries(doc) == {"a": "two things.", "b": "two things.", "c": "one."}
     assert plain_help('with `method="causal"`; see `Gates.cost`.') == "With --method causal."
