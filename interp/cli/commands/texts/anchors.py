@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     epilog="Example: interp texts anchors MODEL --file trace.txt --answer ' 42' -o results"
 )
 @model_argument
-@click.option("--file", "files", multiple=True, type=PromptFile("--file"), metavar="FILE",
+@click.option("--file", "files", multiple=True, type=PromptFile(), metavar="FILE",
     help="File of one long text; repeatable.")  # fmt: skip
 @click.option("--question", default="", metavar="TEXT",
               help="Text after each chain, such as ' Therefore the answer is'.")  # fmt: skip

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: interp texts graph MODEL --text 'Tom met Lily. Lily met Ben.'")
 @model_argument
 @text_option
-@click.option("--file", type=PromptFile("--file"), metavar="FILE",
+@click.option("--file", type=PromptFile(), metavar="FILE",
               help="Graph as the prompt: a file with two names per line. Attention between "
                    "mentions of nodes is compared with the edges.")  # fmt: skip
 @click.option("--heads", metavar="HEADS",
