@@ -183,7 +183,8 @@ class Run:
 
     def _one(self, source: str, name: str) -> None:
         with self.voice.bars(name) as tell:
-            self.made = {"progress": tell, "model": self.loading.checked(source, name, tell)}
+            loading = tell if self.declared.over == "models" else lambda *_: None
+            self.made = {"progress": tell, "model": self.loading.checked(source, name, loading)}
             self._call()
 
     def _together(self) -> None:
@@ -265,7 +266,7 @@ class Run:
 
     def _end(self, code: int) -> None:
         from interp.core.table import HeadTable
-        from interp.report.printed import rows_of
+        from interp.report.printed import JSON_LINES, rows_of
 
         if self.form is not None and self.results:
             first = self.results[0][1][0]
@@ -283,7 +284,8 @@ class Run:
                     if isinstance(r, kind)
                 ]
                 rows = pd.concat(frames, ignore_index=True)
-                click.echo(rows_text(rows, self.form), nl=False)
+                lines = self.form == "json" and kind.__name__ in JSON_LINES
+                click.echo(rows_text(rows, "jsonl" if lines else self.form), nl=False)
         elif self.form is not None:
             table = HeadTable.concat([])
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)

@@ -127,7 +127,7 @@ WORDS: dict[str, Word] = {
         type=click.Choice(KINDS), help="Replacement for the output of an ablated head."
     ),
     "reference": Word(
-        type=PromptFile("--reference"), metavar="FILE", default=None,
+        type=PromptFile(), metavar="FILE", default=None,
         help="For --kind mean-dataset: file of prompts, one per line, over which a head's output "
         "is averaged.",
     ),
@@ -154,8 +154,8 @@ WORDS: dict[str, Word] = {
         ("-m", "--metric"), METRIC_NAMES, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
     "text": Word(type=click.STRING, metavar="TEXT", help="Text to analyse."),
-    "texts": Word(("--file",), PromptFile("--file"), "FILE", "File with one text per line."),
-    "file": Word(type=PromptFile("--file"), metavar="FILE"),
+    "texts": Word(("--file",), PromptFile(), "FILE", "File with one text per line."),
+    "file": Word(type=PromptFile(), metavar="FILE"),
     "prompt_file": Word(type=PromptFile(), metavar="FILE", help=_TEXT),
     "prompts": Word(
         ("--file",), click.Path(path_type=Path), "FILE",

@@ -92,8 +92,8 @@ def test_every_command_is_in_a_group(tmp_path: Path) -> None:
 
 def test_the_help_lists_commands_by_group() -> None:
     text = run("--help").output
-    assert text.index("\nHeads:") < text.index("\n  score ") < text.index("\nPages:")
-    assert text.index("\nPages:") < text.index("\n  atlas ") < text.index("\nResults:")
+    assert text.index("\nMeasure:") < text.index("\n  score ") < text.index("\nLook:")
+    assert text.index("\nLook:") < text.index("\n  atlas ") < text.index("\nResults:")
 
 
 def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
         ),
         (("attribute", *MODEL, "--text", " "), 2, "the text is empty"),
         (("attribute", *MODEL), 2, "give one --text, or --file"),
-        (("attribute", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
+        (("attribute", *MODEL, "--file", "none.txt"), 2, "none.txt is not a file"),
         (("attribute", *MODEL, "--text", TEXT, "--position", "50"), 2, "position 50"),
         (("attribute", "bundled:decieve", "--text", TEXT), 2, "did you mean deceive"),
         (
@@ -270,7 +270,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
             "output 'x' is not a position",
         ),
         (("attribute", "flow", *MODEL, "--text", TEXT, "--output", "40"), 2, "position 40"),
-        (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
+        (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 2, "none.txt is not a file"),
     ],
 )
 def test_bad_input_is_one_line(errors, args, code: int, line: str) -> None:

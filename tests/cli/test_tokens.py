@@ -54,7 +54,7 @@ def test_one_text_has_no_interval(run) -> None:
 def test_bad_input(errors) -> None:
     code, [line] = errors("attribute", "tokens", *MODEL)
     assert code == 2
-    assert "give a TEXT, or --file" in line
+    assert "give --text, or --file" in line
     code, [line] = errors("attribute", "tokens", *MODEL, "--text", "so", "-m", "rsq")
     assert "needs at least 3" in line
     code, [line] = errors("attribute", "tokens", *MODEL, "--text", "a b c", "-m", "rsx")

@@ -171,7 +171,7 @@ attribute difference planted:nosuch --file texts.txt | unknown planted model 'no
 attribute difference {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute lens planted:nosuch --text a        | unknown planted model 'nosuch'
 attribute lens {MODEL}                        | give --text, or --tune FILE
-attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt cannot be read
+attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt is not a file
 attribute head-weights planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 attribute head-weights {MODEL} --file texts.txt --ablations 1 | '--ablations'
 evaluate sanity planted:nosuch --file texts.txt | unknown planted model 'nosuch'
@@ -183,7 +183,7 @@ texts influence {MODEL} --file texts.txt      | name the heads with --heads
 study safety planted:nosuch                   | unknown planted model 'nosuch'
 study safety bundled:refusal --harmful texts.txt | must be given together
 study safety bundled:refusal --template x     | --template applies to
-study safety bundled:refusal --harmful no --harmless no | no cannot be read
+study safety bundled:refusal --harmful no --harmless no | no is not a file; --harmful expects
 study align planted:nosuch                    | unknown planted model 'nosuch'
 study align bundled:reorder --file bad.jsonl  | bad.jsonl, line 1: not JSON
 study align bundled:reorder --rows x          | '--rows'
@@ -198,7 +198,7 @@ study vision bundled:shapes --method nosuch   | unknown measure 'nosuch'
 study vision bundled:shapes --images nowhere  | 'nowhere' does not exist
 study vision bundled:shapes --draw rolout     | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
-view {MODEL} --file nowhere.txt               | nowhere.txt cannot be read
+view {MODEL} --file nowhere.txt               | nowhere.txt is not a file
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --show nosuch           | '--show'
 list methods nosuch                           | 'nosuch'

@@ -240,7 +240,19 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
 
 
 def test_the_command_writes_a_page(run, tmp_path) -> None:
-    quick = ("-n", "20", "--max-length", "10", "--n-features", "16", "-k", "2", "--steps", "2", "-q")
+    quick = (
+        "-n",
+        "20",
+        "--max-length",
+        "10",
+        "--n-features",
+        "16",
+        "-k",
+        "2",
+        "--steps",
+        "2",
+        "-q",
+    )
     done = run(
         "train",
         "dictionary",

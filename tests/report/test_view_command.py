@@ -130,7 +130,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             "cannot be combined with --block and --tile",
         ),
         (("--image", "x.png"), "of kind causal; it does not read images alone"),
-        (("--file", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--file", "nowhere.txt"), "nowhere.txt is not a file; --file expects"),
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],
 )

@@ -47,6 +47,10 @@ ROWS = {
 """Function that returns the rows of a result, where they are not those of `to_pandas()`."""
 
 
+JSON_LINES = ("TextScores",)
+"""Types of results with so many rows that JSON has a line for each."""
+
+
 def of_type(table: dict[str, str], kind: type) -> str | None:
     """Return the entry of a type or of the nearest one that it inherits from."""
     return next((table[base.__name__] for base in kind.__mro__ if base.__name__ in table), None)

@@ -48,7 +48,7 @@ difference = command(
     },
     options={
         "prompts": Word(
-            ("--file",), PromptFile("--file"), "FILE",
+            ("--file",), PromptFile(), "FILE",
             "File with one text per line; without --other, two prompts separated by a tab.",
         ),
         "other_model": Word(("--other",), MODEL_NAME, "MODEL", "Second model."),

@@ -12,7 +12,6 @@ from interp.cli.attributions import ENDS, attributions
 from interp.cli.command import command
 from interp.cli.inputs import ASKED
 from interp.cli.run import Run
-from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_0, Word
 from interp.core.errors import OptionError
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     over="model",
     inputs={"texts": ASKED},
     options={
-        "file": Word(type=PromptFile(), help="File with one text per line, in place of --text."),
+        "file": Word(help="File with one text per line, in place of --text."),
         "outputs": Word(
             ("--output",), click.STRING, "POSITION", multiple=True,
             read=lambda given: [_position(x) for x in given],

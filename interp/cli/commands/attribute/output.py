@@ -11,7 +11,6 @@ from interp.cli.command import command
 from interp.cli.inputs import ASKED
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Run
-from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import Word
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     over="model",
     inputs={"texts": ASKED},
     options={
-        "file": Word(type=PromptFile(), help="File with one text per line, in place of --text."),
+        "file": Word(help="File with one text per line, in place of --text."),
         "methods": Word(
             type=ATTRIBUTION_NAMES, default=("attn_lrp", "occlusion:how=mean"),
             help="A method of `interp list methods`, several separated by commas, or a .py file "

@@ -12,7 +12,6 @@ import click
 from interp.cli.command import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run
-from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_0, Word
 from interp.core.errors import OptionError
 
@@ -43,7 +42,6 @@ def _check(run: Run) -> None:
     inputs={"texts": Input(_texts, ("text", "file"), _check)},
     options={
         "file": Word(
-            type=PromptFile(),
             help="File with one text per line, on which the measures are judged; without --text "
             "its first judged text is shown.",
         ),

@@ -68,7 +68,7 @@ def _check(run: Run) -> None:
         "budget": Word(("--evaluations",), FROM_1),
         "n": Word(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
         "reference": Word(
-            type=PromptFile("--reference"),
+            type=PromptFile(),
             help="For --ablation mean-dataset: file of prompts, one per line, over which a head's "
             "output is averaged.",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interp.cli.command import command
 from interp.cli.inputs import traced
-from interp.cli.value_types import TOKEN, PromptFile
+from interp.cli.value_types import TOKEN
 from interp.cli.vocabulary import FROM_1, Word
 
 loadings = command(
@@ -14,8 +14,7 @@ loadings = command(
     inputs={"prompts": traced("file")},
     options={
         "heads": Word(help="Heads to explain."),
-        "file": Word(
-            type=PromptFile(), help="File with one text per line, all of one length in tokens.",
+        "file": Word(help="File with one text per line, all of one length in tokens.",
             default=None,
         ),
         "target": Word(type=TOKEN, metavar="TOKEN"),

@@ -50,7 +50,7 @@ pairs = command(
     "interp.circuits.made_pairs:make_pairs",
     over="model",
     options={
-        "source": Word(("--file",), PromptFile("--file"), "FILE", "File that describes the pairs."),
+        "source": Word(("--file",), PromptFile(), "FILE", "File that describes the pairs."),
         "n": Word(type=click.IntRange(6), default=64, help="Number of pairs."),
         "keep": Word(("--only",)),
         "least_probability": Word(type=click.FloatRange(0, 1, max_open=True), metavar="P"),

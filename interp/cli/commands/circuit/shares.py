@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.cli.command import command
 from interp.cli.inputs import traced
 from interp.cli.run import Run
-from interp.cli.value_types import PromptFile
 from interp.cli.vocabulary import FROM_1, Word
 from interp.core.errors import OptionError
 
@@ -32,8 +31,7 @@ def _rule(text: str) -> Any:
     inputs={"prompts": traced("file", "n")},
     options={
         "heads": Word(help="Heads to explain."),
-        "file": Word(
-            type=PromptFile(), help="File with one text per line, in place of --text.",
+        "file": Word(help="File with one text per line, in place of --text.",
             default=None,
         ),
         "at": Word(metavar="RULE", read=_rule),

@@ -36,12 +36,14 @@ def _write(run: Run, results: list[Any]) -> None:
     arguments=("RUN...",),
     options={
         "metrics": Word(
-            default=(), read=expanded,
+            default=(),
+            read=expanded,
             help="A metric, or several separated by commas; repeatable. By default previous_token, "
             "induction and first_token.",
         ),
         "revisions": Word(
-            type=click.STRING, metavar="NAME,...",
+            type=click.STRING,
+            metavar="NAME,...",
             read=lambda text: [x.strip() for x in (text or "").split(",") if x.strip()] or None,
         ),
     },

@@ -37,7 +37,8 @@ def _write(run: Run, results: list[Any]) -> None:
     omit=("a", "b"),
     options={
         "metrics": Word(
-            default=(), read=expanded,
+            default=(),
+            read=expanded,
             help="A metric, or several separated by commas; repeatable. By default previous_token, "
             "induction, duplicate_token, first_token and entropy.",
         ),

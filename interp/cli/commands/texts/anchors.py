@@ -58,7 +58,7 @@ def _chains(run: Run) -> list[Chain]:
     inputs={"chains": Input(_chains, ("file", "question", "answer"))},
     options={
         "file": Word(
-            type=PromptFile("--file"), multiple=True, help="File of one long text; repeatable."
+            type=PromptFile(), multiple=True, help="File of one long text; repeatable."
         ),
         "question": Word(
             default="", metavar="TEXT",

@@ -38,7 +38,7 @@ def _edges(run: Run) -> GraphInput | None:
     inputs={"edges": Input(_edges, ("file",))},
     options={
         "file": Word(
-            type=PromptFile("--file"),
+            type=PromptFile(),
             help="Graph as the prompt: a file with two names per line. Attention between mentions "
             "of nodes is compared with the edges.",
         ),

@@ -42,7 +42,7 @@ influence = command(
         "out": Input(lambda run: run.out),
     },
     options={
-        "texts": Word(type=PromptFile("--file")),
+        "texts": Word(type=PromptFile()),
         "heads": Word(help="Heads to mask.", default=None),
         "metric": Word(
             ("-m", "--metric"), METRIC_NAME, "NAME[:OPTION=VALUE,...]",

@@ -53,7 +53,7 @@ def _chain(run: Run) -> Chain | None:
     },
     inputs={"chain": Input(_chain, ("file", "question", "answer"))},
     options={
-        "file": Word(type=PromptFile("--file"), help="File of the document."),
+        "file": Word(type=PromptFile(), help="File of the document."),
         "question": Word(default="", metavar="TEXT", help="Text between document and answer."),
         "answer": Word(
             default="", metavar="TEXT", help="The answer; often it begins with a space."

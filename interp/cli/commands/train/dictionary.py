@@ -67,7 +67,7 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
         "n_features": Word(type=FROM_1),
         "k": Word(("-k",), FROM_1),
         "steps": Word(type=FROM_1),
-        "cards": Word(type=FROM_1),
+        "cards": Word(("--top",), FROM_1, "N"),
     },
     loading=(),
     check=_check,
