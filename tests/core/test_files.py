@@ -74,12 +74,15 @@ def test_other_programs_can_read_the_files(tmp_path):
     table = small('a,"b\nc', null=math.inf, sem=math.nan)
     frame = table.wide()
     csv = table.to_csv(tmp_path / "t.csv")
-    pd.testing.assert_frame_equal(pd.read_csv(io.StringIO(csv)), frame)
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "t.csv"), frame)
+    for source in (io.StringIO(csv), tmp_path / "t.csv"):  # pandas reads an empty text as NaN
+        read = pd.read_csv(source).fillna({"why_no_interval": ""})
+        pd.testing.assert_frame_equal(read, frame, check_dtype=False)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path_parquet(table, tmp_path)), frame)
     strict = json.loads(table.to_json(), parse_constant=pytest.fail)  # NaN is no JSON
     assert strict["rows"][1] == frame.iloc[1].to_dict() | {
         "sem": None,
+        "low": None,
+        "high": None,
         "null": "Infinity",
         "null_sem": None,
         "null_sd": None,

@@ -261,7 +261,8 @@ def _first(table: HeadTable, top: int, by: str) -> pd.DataFrame:
     heads = ["model", "metric", "stack", "layer", "head"]
     values = table.prompts_to_pandas()
     number = effective_numbers(values.loc[_among(values, rows, heads)])
-    keep = [*heads, "score", "sem", "low", "high", "null", "p", "n", "clusters", "n_effective"]
+    keep = [*heads, "score", "sem", "low", "high", "why_no_interval", "null", "p", "n"]
+    keep += ["clusters", "n_effective"]
     number = number.astype({name: rows[name].dtype for name in heads})
     merged = rows.merge(number[[*heads, "n_effective"]], on=heads, how="left")
     left_out = [name for name in merged.columns if name not in keep]

@@ -153,6 +153,7 @@ def _as_evidence(role: Role, need: Need, row: Mapping[str, Any]) -> Evidence:
         int(row["clusters"]), float(row["null"]), float(row["null_sem"]), float(row["p"]),
         str(row["unit"]), "decides" if need.decides else "supports",
         float(max(abs(row["apart"]) / APART, 0.0 if math.isnan(share) else share)),
+        float(row["low"]), float(row["high"]), str(row["why_no_interval"]),
     )  # fmt: skip
 
 
