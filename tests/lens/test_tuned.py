@@ -152,6 +152,7 @@ def test_the_command_tunes_and_reads(run, tmp_path) -> None:
     done = run("lens", text, "--model", "bundled:deceive", "--tune", file, "-t", "she", "-o", out)
     assert done.exit_code == 0, done.output
     assert "held-out texts" in done.output
+    assert "300 steps of Adam per depth; training to convergence was 4 to 9 % lower" in done.output
     assert "tuned lens after" in done.output
     assert "she: rank" in done.output
     assert out.exists()
