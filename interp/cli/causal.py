@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.causal.task_rows import MEASURES, task_rows
+from interp.cli.beforehand import beforehand
 from interp.cli.causal_notes import explained_notes
 from interp.cli.context import COMMAND
 from interp.cli.each import each_model
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Tell = Callable[[str, int, int], None]
+NOT_KEPT = ("gates",)  # commands whose work is not of coalitions
 SAFE = "the same command resumes after the last finished coalition"
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 
@@ -99,7 +101,9 @@ class Causal:
                 )
         except KeyboardInterrupt:
             code = 130
-            kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
+            kept = f"; {SAFE}" if self._resumes else ""
+            if self.out is None and self.command not in NOT_KEPT:
+                kept = "; with --out the run could resume"
             self.voice.error(f"interrupted{kept}")
         except StoreError as error:
             code = 1
@@ -107,11 +111,17 @@ class Causal:
         self._end(code)
         return code
 
+    @property
+    def _resumes(self) -> bool:
+        """True if an interrupted run leaves what it finished."""
+        return self.out is not None and self.command not in NOT_KEPT
+
     def _model(self, source: str, name: str, work: Work) -> None:
         from interp.causal.task_file import make_task
         from interp.model.check import check_model
 
-        with self.voice.bars(name) as tell:
+        with self.voice.bars(name) as bars:
+            tell = beforehand(bars, self.voice.note, name, keeps=self._resumes)
             tell("loading", 0, 1)
             model = self.loading.load(source, name)
             check_model(model).require()
