@@ -11,10 +11,7 @@ PART = 50  # of all units, as a divisor: the first units may take longer than th
 
 
 def beforehand(
-    tell: Callable[[str, int, int], None],
-    note: Callable[[str], None],
-    name: str,
-    keeps: bool = True,
+    tell: Callable[[str, int, int], None], note: Callable[[str], None], name: str
 ) -> Callable[[str, int, int], None]:
     """Return a progress callback that also notes the expected seconds of each long step.
 
@@ -22,7 +19,6 @@ def beforehand(
         tell: The callback that it passes everything on to.
         note: Called with one line per step with which the whole passes `LONG` seconds.
         name: Name of the model.
-        keeps: True if an interrupted run leaves what it finished.
     """
     begun = time.monotonic()
     started: dict[str, tuple[float, int]] = {}
@@ -38,7 +34,6 @@ def beforehand(
         rest = (now - start) / (done - before) * (total - done)
         said.add(what)
         if now - begun + rest > LONG:
-            kept = "; Ctrl-C keeps what is finished" if keeps else ""
-            note(f"{name}: {what} takes about {rest:.0f} s more{kept}")
+            note(f"{name}: {what} takes about {rest:.0f} s more; Ctrl-C keeps what is finished")
 
     return told

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.causal.task_rows import MEASURES, task_rows
-from interp.cli.beforehand import beforehand
 from interp.cli.causal_notes import explained_notes
 from interp.cli.context import COMMAND
 from interp.cli.each import each_model
@@ -120,8 +119,7 @@ class Causal:
         from interp.causal.task_file import make_task
         from interp.model.check import check_model
 
-        with self.voice.bars(name) as bars:
-            tell = beforehand(bars, self.voice.note, name, keeps=self._resumes)
+        with self.voice.bars(name) as tell:
             tell("loading", 0, 1)
             model = self.loading.load(source, name)
             check_model(model).require()

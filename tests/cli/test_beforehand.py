@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interp.cli import beforehand as module
 from interp.cli.beforehand import beforehand
 
@@ -33,25 +31,3 @@ def test_a_long_step_says_so_once_and_early(monkeypatch) -> None:
     assert len(notes) == 2
     tell("uneven", 400, 500)
     assert notes[2].startswith("m: uneven takes about 8 s more")
-
-
-def test_a_stop_is_said_to_keep_only_what_it_keeps(monkeypatch) -> None:
-    now, notes = [0.0], []
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    tell = beforehand(lambda *said: None, notes.append, "m", keeps=False)
-    for done in range(4):
-        tell("gates", done, 100)
-        now[0] += 3
-    assert notes == ["m: gates takes about 294 s more"]
-
-
-@pytest.mark.parametrize(("command", "kept"), [("prune", True), ("gates", False)])
-def test_long_causal_commands_say_so(run, monkeypatch, tmp_path, command, kept) -> None:
-    monkeypatch.setattr(module, "SOON", -1.0)
-    monkeypatch.setattr(module, "LONG", -1.0)
-    words = (command, "planted:induction", "-n", "4", "--random", "2", "-o", tmp_path)
-    few = ("--restarts", "1", "--steps", "60") if command == "gates" else ()
-    done = run(*words, *few)
-    assert done.exit_code == 0, done.output
-    assert " s more" in done.stderr
-    assert ("s more; Ctrl-C keeps what is finished" in done.stderr) is kept

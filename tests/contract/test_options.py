@@ -84,6 +84,7 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("steer", "--heads"): ([], ["--heads", "L1H1"]),
     ("steer", "--task"): ([], ["--task", "{texts}"]),
     ("steer", "--factors"): ([], ["--factors", "0,1"]),
+    ("steer", "--how"): (["--task", "induction"], ["--how", "add"]),
     ("steer", "--random"): ([], ["--random", "3"]),
     ("steer", "-n"): ([], ["-n", "5"]),
 }

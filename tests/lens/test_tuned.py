@@ -159,3 +159,10 @@ def test_the_command_tunes_and_reads(run, tmp_path) -> None:
     done = run("lens", "--model", "bundled:deceive")
     assert done.exit_code == 2
     assert "give a TEXT" in done.output
+
+
+def test_progress_is_told_by_depth(shifted) -> None:
+    told: list[tuple[str, int, int]] = []
+    found = tuned_lens(shifted, IDS, steps=2, progress=lambda *one: told.append(one))
+    depths = len(found.to_pandas()["depth"].unique())
+    assert told == [("tuned lens", at, depths) for at in range(depths + 1)]
