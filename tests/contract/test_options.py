@@ -231,7 +231,7 @@ def test_an_option_changes_the_answer(
 
     plain = answer([name, *BASE[name], *common])
     if writes or flag == "--out":
-        answer([name, *BASE[name], *changed])
+        answer([name, *BASE[name], *(changed or ())])
         assert [path for path in tmp_path.rglob("*") if path.suffix != ".txt" and path.is_file()]
     else:
         other = INSTEAD.get((name, flag), [*BASE[name], *common, *(changed or ())])
