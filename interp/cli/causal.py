@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 Tell = Callable[[str, int, int], None]
+NOT_KEPT = ("gates",)  # commands whose work is not of coalitions
 SAFE = "the same command resumes after the last finished coalition"
 KINDS = ("zero", "mean-batch", "mean-position", "mean-dataset", "resample", "uniform-attention")
 
@@ -99,13 +100,20 @@ class Causal:
                 )
         except KeyboardInterrupt:
             code = 130
-            kept = f"; {SAFE}" if self.out is not None else "; with --out the run could resume"
+            kept = f"; {SAFE}" if self._resumes else ""
+            if self.out is None and self.command not in NOT_KEPT:
+                kept = "; with --out the run could resume"
             self.voice.error(f"interrupted{kept}")
         except StoreError as error:
             code = 1
             self.voice.error(str(error), error)
         self._end(code)
         return code
+
+    @property
+    def _resumes(self) -> bool:
+        """True if an interrupted run leaves what it finished."""
+        return self.out is not None and self.command not in NOT_KEPT
 
     def _model(self, source: str, name: str, work: Work) -> None:
         from interp.causal.task_file import make_task

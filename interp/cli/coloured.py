@@ -9,25 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.written import as_given, page_file
+from interp.cli.written import OUT_FILE, OutFile, as_given
 from interp.core.files import write_atomically
 
 if TYPE_CHECKING:
     from interp.attribution.declaration import BoundMethod
     from interp.attribution.result import Attribution
 
-_NAME = click.Path(path_type=Path, dir_okay=False)
-
-
-def _page(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    return None if value is None else page_file(value, "attribution.html")
-
 
 def file_options(function: Callable) -> Callable:
     """Add --html, --json, --csv, --top and --quiet."""
-    file: dict[str, Any] = {"type": _NAME, "metavar": "FILE"}
+    file: dict[str, Any] = {"type": OUT_FILE, "metavar": "FILE"}
+    page: dict[str, Any] = {"type": OutFile("attribution.html"), "metavar": "FILE"}
     options = (
-        click.option("--html", callback=_page, **file, help="Write a self-contained HTML page to "
+        click.option("--html", **page, help="Write a self-contained HTML page to "
             "this file; .html is added to a name without it."),
         click.option("--json", "json_file", **file, help="Write JSON to this file."),
         click.option("--csv", **file, help="Write CSV with a row per token to this file."),

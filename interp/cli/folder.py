@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from interp.cli.written import with_overwrite
 from interp.core.errors import OptionError
 
 GROUPS = (
@@ -48,7 +49,7 @@ class Folder(MutableMapping[str, click.Command]):
                     f"function "
                     f"{path.stem!r} under @click.command"
                 )
-            self._added[name] = found
+            self._added[name] = with_overwrite(found)
         return self._added[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source
-
-RESULT_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def model_option(what: str = "Model") -> Callable[[Callable], Callable]:
@@ -31,7 +29,7 @@ def result_option(what: str = "the result") -> Callable[[Callable], Callable]:
     return click.option(
         "-o",
         "--out",
-        type=RESULT_FILE,
+        type=OUT_FILE,
         metavar="FILE",
         help=f"Write {what}: parquet, csv, json, toml or html, by suffix.",
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def traced_prompts(
     model: Model, text: str | None, file: Path | None, n: int, seed: int, voice: Voice
 ) -> Prompts | Any:
-    """Return the given texts, or random tokens repeated twice if none are given."""
+    """Return the text, the lines of the file, or random tokens repeated twice if none are given."""
     from interp.core.prompts import from_file, repeats
 
     if text is not None and file is not None:
@@ -26,7 +26,7 @@ def traced_prompts(
     if text is not None:
         return [text]
     if file is not None:
-        return from_file(file, model, context=model.context)
+        return from_file(file, model)
     voice.note(f"no text given: {n} prompts of random tokens repeated twice")
     return repeats(model, n=n, seed=seed)
 

@@ -2,7 +2,7 @@
 
 A command runs once as it is and once per option with another value, which follows from the option's
 type or is given in `OTHER`. A new option of one of the commands is tested without an edit, unless
-its value cannot be guessed.
+its value cannot be guessed. Options of one output file must write it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,29 @@ import click
 import pytest
 
 from interp.cli.main import main
+from interp.cli.written import OutFile
 
+TEXT = "the red dog and the red"
 TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
 BASE = {
     "match": ["bundled:induction", "{earlier}", "--null-splits", "9", "--draws", "9"],
     "verify": ["bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4"],
     "ablate": ["bundled:induction", "-n", "4"],
-    "lens": ["the red dog and the red", "--model", "bundled:induction"],
+    "lens": [TEXT, "--model", "bundled:induction"],
+    "attribute": [TEXT, "--model", "bundled:induction"],
+    "flow": [TEXT, "--model", "bundled:induction"],
+    "graph": ["bundled:induction"],
+    "loadings": ["bundled:induction", "L1H0"],
+    "methods": [],
+    "metrics": [],
+    "models": [],
+    "path": ["induction", "bundled:induction", "--route", "0.1>logits", "-n", "4"],
+    "qk-shares": ["bundled:induction", "L1H0", "-n", "4"],
+    "results list": ["{results}"],
+    "results show": ["{results}"],
+    "steer": ["bundled:induction", "--heads", "L1H0", "-n", "4", "--random", "2"],
 }  # fmt: skip
+SLOW = ("match", "verify", "ablate", "steer", "path", "qk-shares")
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("match", "--null-splits"): ([], ["--null-splits", "0"]),
@@ -39,6 +54,46 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("lens", "--position"): ([], ["--position", "2"]),
     ("lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
     ("lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
+    ("attribute", "--method"): ([], ["-m", "gradient_norm"]),
+    ("attribute", "--target"): ([], ["-t", "d|r"]),
+    ("flow", "--output"): ([], ["--output", "mean"]),
+    ("flow", "--residual"): ([], ["--residual", "0.9"]),
+    ("graph", "--target"): ([], ["-t", "d"]),
+    ("graph", "--nodes"): ([], ["--nodes", "0.2"]),
+    ("graph", "--edges"): ([], ["--edges", "0.3"]),
+    ("graph", "--top"): ([], ["--top", "2"]),
+    ("loadings", "--file"): ([], ["--file", "{more}"]),
+    ("loadings", "--target"): ([], ["-t", "d"]),
+    ("loadings", "--contrast"): (["-t", "d"], ["--contrast", "r"]),
+    ("loadings", "--position"): ([], ["--position", "5"]),
+    ("loadings", "--top"): ([], ["--top", "2"]),
+    ("methods", "--paper"): ([], ["--paper", "attention"]),
+    ("metrics", "--paper"): ([], ["--paper", "attention"]),
+    ("path", "--route"): ([], ["--route", "1.1>logits"]),
+    ("path", "--top"): (["--route", "*>logits"], ["--top", "1"]),
+    ("path", "-n"): ([], ["-n", "6"]),
+    ("qk-shares", "--file"): ([], ["--file", "{more}"]),
+    ("qk-shares", "--at"): ([], ["--at", "induction"]),
+    ("qk-shares", "--top"): ([], ["--top", "2"]),
+    ("qk-shares", "--null"): ([], ["--null", "none"]),
+    ("qk-shares", "-n"): ([], ["-n", "5"]),
+    ("results show", "--metric"): ([], ["-m", "entropy"]),
+    ("results show", "--model"): ([], ["--model", "planted:sink"]),
+    ("results show", "--by"): ([], ["--by", "lowest"]),
+    ("results show", "--top"): ([], ["--top", "2"]),
+    ("steer", "--heads"): ([], ["--heads", "L1H1"]),
+    ("steer", "--task"): ([], ["--task", "{texts}"]),
+    ("steer", "--factors"): ([], ["--factors", "0,1"]),
+    ("steer", "--how"): (["--task", "induction"], ["--how", "add"]),
+    ("steer", "--random"): ([], ["--random", "3"]),
+    ("steer", "-n"): ([], ["-n", "5"]),
+}
+# another command altogether, where an option stands in place of the text
+INSTEAD = {
+    ("attribute", "--file"): ["--model", "bundled:induction", "--file", "{more}"],
+    ("attribute", "--model"): [TEXT, "--model", "{earlier}"],
+    ("flow", "--file"): ["--model", "bundled:induction", "--file", "{more}"],
+    ("flow", "--model"): [TEXT, "--model", "{earlier}"],
 }
 for _name in ("verify", "ablate"):
     OTHER |= {
@@ -60,6 +115,7 @@ WHY = {
     "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
     "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
     "--remote": LOADING, "--tp-plan": LOADING,
+    "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
     "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",
     "--batch-size": "prompts per pass; tests/heads/between_models/test_match.py counts passes",
     "--max-tokens": "tokens per pass; the values are those of single passes (tests/causal)",
@@ -67,12 +123,16 @@ WHY = {
 }  # fmt: skip
 WHY_OF = {
     ("verify", "--players"): "a causal check ablates single heads and refuses other units",
+    ("flow", "--backend"): "solvers that agree; tests/attribution/test_attention_flow.py",
     ("ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
 }
 
 
 def options_of(name: str) -> list[click.Option]:
-    return [p for p in main.commands[name].params if isinstance(p, click.Option)]
+    command: Any = main
+    for word in name.split():
+        command = command.commands[word]
+    return [p for p in command.params if isinstance(p, click.Option)]
 
 
 def flag_of(option: click.Option) -> str:
@@ -96,7 +156,12 @@ def other_value(option: click.Option) -> list[str] | None:
 
 
 CASES = [
-    pytest.param(name, option, id=f"{name} {max(option.opts, key=len)}")
+    pytest.param(
+        name,
+        option,
+        id=f"{name} {max(option.opts, key=len)}",
+        marks=[pytest.mark.slow] if name in SLOW else [],
+    )
     for name in BASE
     for option in options_of(name)
     if max(option.opts, key=len) not in WHY and (name, max(option.opts, key=len)) not in WHY_OF
@@ -109,10 +174,27 @@ def seen() -> dict[tuple[str, ...], str]:
     return {}
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results of two models."""
+    from fixtures.commands import invoked
+
+    folder = tmp_path_factory.mktemp("results")
+    for model in ("planted:induction", "planted:sink"):
+        done = invoked(["score", model, "-m", "induction,entropy", "--null", "none", "--by-cluster",
+                        "-o", str(folder), "-q"])  # fmt: skip
+        assert done.exit_code == 0, done.output
+    return folder
+
+
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_an_option_changes_the_answer(
-    run: Any, seen: dict[tuple[str, ...], str], tmp_path: Path, name: str, option: click.Option
+    run: Any,
+    request: pytest.FixtureRequest,
+    seen: dict[tuple[str, ...], str],
+    tmp_path: Path,
+    name: str,
+    option: click.Option,
 ) -> None:
     from interp import bundled
 
@@ -126,30 +208,37 @@ def test_an_option_changes_the_answer(
         "more": str(more),
         "earlier": str(bundled.checkpoints("induction")[800]),
     }
-    if flag == "--out":
-        file = name == "lens"
-        common, changed = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
+    if name.startswith("results"):
+        given["results"] = str(request.getfixturevalue("results"))
+    writes = isinstance(option.type, OutFile)
+    if writes or flag == "--out":
+        suffix = ".html" if flag == "--html" else ".json"
+        common, changed = [], [flag, str(tmp_path / (f"row{suffix}" if writes else "out"))]
     else:
         common, changed = OTHER.get((name, flag), ([], other_value(option)))
-    assert changed is not None, f"give another value of {flag} of {name} in OTHER"
+    assert changed is not None or (name, flag) in INSTEAD, (
+        f"give another value of {flag} of {name} in OTHER"
+    )
 
     def answer(words: list[str]) -> str:
         key = tuple(words)
         if key not in seen:
-            result = run(*(word.format(**given) for word in words))
+            result = run(*[x for word in words[:1] for x in word.split()],
+                         *(word.format(**given) for word in words[1:]))  # fmt: skip
             assert result.exit_code == 0, result.output
             seen[key] = result.stdout
         return seen[key]
 
     plain = answer([name, *BASE[name], *common])
-    if flag == "--out":
-        answer([name, *BASE[name], *changed])
+    if writes or flag == "--out":
+        answer([name, *BASE[name], *(changed or ())])
         assert [path for path in tmp_path.rglob("*") if path.suffix != ".txt" and path.is_file()]
     else:
-        assert answer([name, *BASE[name], *common, *changed]) != plain
+        other = INSTEAD.get((name, flag), [*BASE[name], *common, *(changed or ())])
+        assert answer([name, *other]) != plain
 
 
 def test_reasons_are_of_options_that_exist() -> None:
     there = {(name, max(o.opts, key=len)) for name in BASE for o in options_of(name)}
     assert {flag for _, flag in there} >= set(WHY)
-    assert there >= {*OTHER, *WHY_OF}
+    assert there >= {*OTHER, *INSTEAD, *WHY_OF}

@@ -14,6 +14,7 @@ from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.traced_prompts import aligned_table, saved_in
 from interp.cli.value_types import OUT_FOLDER, ItemFile
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
@@ -58,7 +59,7 @@ def _pairs(path: str) -> list[SentencePair]:
               help="Number of rows to print.")  # fmt: skip
 @click.option("--pair", type=click.IntRange(0), metavar="I",
               help="Index of the pair to draw with --picture, from 0.")  # fmt: skip
-@click.option("--picture", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html",
+@click.option("--picture", type=OUT_FILE, metavar="FILE.html",
               help="Draw how the best head aligns one pair: matrix and lines.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",

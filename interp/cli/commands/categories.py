@@ -9,6 +9,7 @@ import click
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_sources
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
@@ -46,7 +47,7 @@ GROUP = "Heads"
     help="Number of heads to list per label.",
 )  # fmt: skip
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "-o", "--out", type=OUT_FILE, metavar="FILE",
     help="File for the table: .csv, .json, .parquet or .html.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print only the table, as JSON, on stdout.")

@@ -8,8 +8,9 @@ import click
 
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
-from interp.cli.shared_options import RESULT_FILE, model_option
+from interp.cli.shared_options import model_option
 from interp.cli.value_types import PromptFile
+from interp.cli.written import OUT_FILE
 
 GROUP = "Attribution"
 
@@ -32,7 +33,7 @@ GROUP = "Attribution"
 @click.option("--seed", default=0, show_default=True, help="Seed of held-out texts and of sets.")
 @click.option("--top", default=8, show_default=True, type=click.IntRange(1), metavar="K",
     help="Number of heads to print.")  # fmt: skip
-@click.option("-o", "--out", type=RESULT_FILE, metavar="FILE",
+@click.option("-o", "--out", type=OUT_FILE, metavar="FILE",
     help="Write the weights, for -m learned_attention:weights=FILE; json, toml, csv or "
     "parquet.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")

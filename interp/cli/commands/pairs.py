@@ -11,6 +11,7 @@ from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.value_types import PromptFile
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import UnknownName
 
@@ -38,7 +39,7 @@ SHOWN = 6
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of words and templates.")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "-o", "--out", type=OUT_FILE, metavar="FILE",
     help="Write the pairs: .jsonl for `interp circuit` and other commands with a task file; .csv, "
     ".parquet, .json and .html with what was measured.",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source
 
 GROUP = "Circuits"
@@ -32,7 +33,7 @@ GROUP = "Circuits"
 @click.option("--seed", default=0, show_default=True, help="Seed of the prompts.")
 @click.option("--top", default=20, show_default=True, type=click.IntRange(1),
               help="Number of routes to print.")  # fmt: skip
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("-o", "--out", type=OUT_FILE, metavar="FILE",
               help="Write all routes to this file (.csv, .json, .parquet, .html ...).")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options

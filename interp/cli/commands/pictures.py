@@ -15,6 +15,7 @@ from interp.cli.value_types import OUT_FOLDER
 from interp.cli.written import model_folder
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
+from interp.core.tokens import encoded
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -98,7 +99,7 @@ def _token(model: Model, answer: str) -> int:
         return int(answer)
     if model.tokenizer is None:
         raise OptionError(f"--answer {answer}: {model.name} has no tokenizer; give a token id")
-    ids = model.tokenizer(answer, add_special_tokens=False)["input_ids"]
+    ids = encoded(model.tokenizer, answer, add_special_tokens=False)["input_ids"]
     if not ids:
         raise OptionError(f"--answer {answer!r} has no tokens; give a word or a token id")
     return int(ids[0])

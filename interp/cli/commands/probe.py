@@ -10,6 +10,7 @@ import click
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
+from interp.cli.written import OutFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError
 
@@ -48,7 +49,7 @@ GROUP = "Heads"
 @click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
               help="Number of heads to list.")  # fmt: skip
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "-o", "--out", type=OutFile(beside=(".json",)), metavar="FILE",
     help="File for the probe (.safetensors); its scores and heads are written beside it as .json.",
 )  # fmt: skip
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.loading import debug_option
+from interp.cli.written import OUT_FILE
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
 from interp.core.order import BY
@@ -188,17 +189,15 @@ def repair(folder: Path) -> None:
 
 @results.command()
 @folder_argument
-@click.option("-o", "--out", required=True, type=_FOLDER, metavar="FILE",
+@click.option("-o", "--out", required=True, type=OUT_FILE, metavar="FILE",
               help="File to write; its suffix is the format: .parquet, .csv or .json.")  # fmt: skip
 @click.option("--prompts", is_flag=True, help="Export the value of every head on every prompt.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE where it exists.")
 @_only_options
 @debug_option
 def export(
     folder: Path,
     out: Path,
     prompts: bool,
-    overwrite: bool,
     models: tuple[str, ...],
     metrics: tuple[str, ...],
 ) -> None:
@@ -208,10 +207,6 @@ def export(
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"{out}: unknown format; give a name that ends in {', '.join(_SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise OptionError(f"{out.parent} is not a folder; make it first, or choose another one")
-    if out.exists() and not overwrite:
-        raise OptionError(f"{out} exists already; choose another name, or add --overwrite")
     table = _selected(_store(folder), models, metrics)
     if not prompts:
         table.save(out)

@@ -11,8 +11,9 @@ import click
 from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.progress import Voice
-from interp.cli.shared_options import RESULT_FILE, model_option
+from interp.cli.shared_options import model_option
 from interp.cli.value_types import PromptFile
+from interp.cli.written import OUT_FILE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,10 +69,8 @@ GROUP = "Attribution"
 )
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(1),
     help="Inputs per forward pass.")  # fmt: skip
-@click.option(
-    "--json", "json_file", type=RESULT_FILE, metavar="FILE", help="Write JSON to this file."
-)
-@click.option("--csv", type=RESULT_FILE, metavar="FILE", help="Write the table of tokens as CSV.")
+@click.option("--json", "json_file", type=OUT_FILE, metavar="FILE", help="Write JSON to this file.")
+@click.option("--csv", type=OUT_FILE, metavar="FILE", help="Write the table of tokens as CSV.")
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options
 def tokens(

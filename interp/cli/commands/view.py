@@ -11,7 +11,7 @@ from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
 from interp.cli.value_types import PromptFile
-from interp.cli.written import page_file
+from interp.cli.written import OutFile
 from interp.cli.wrong_models import checked_source
 from interp.core.errors import OptionError, PromptError
 from interp.core.text_file import read_text
@@ -87,7 +87,7 @@ GROUP = "Pages"
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutFile("view.html"),
     default=Path("view.html"),
     show_default=True,
     metavar="FILE",
@@ -131,7 +131,6 @@ def view(
     from interp.core.declaration import split_names
     from interp.core.head import Head
 
-    out = page_file(out, "view.html")
     named = [Head.parse(name) for name in split_names(heads)] if heads else []
     in_blocks = {"--block": block is not None, "--tile": bool(tiles)}
     given = _text(text, prompt_file) if image is None else None
