@@ -35,7 +35,7 @@ def known() -> dict[str, set[str]]:
 
 
 def strings(path: Path) -> list[tuple[int, str]]:
-    """Return the texts of a file that names an option; the pieces of an f-string are joined, with {} for values."""
+    """Return the texts of a file that names options; f-strings are joined, with {} for values."""
     found = []
 
     def visit(node: ast.AST) -> None:
