@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 
-import pytest
+from together import over
 
 from interp.cli.main import main
 
 
-@pytest.mark.parametrize("name", main.commands)
+@over("name", main.commands)
 def test_help_has_an_example(run, name) -> None:
     text = " ".join(run(name, "--help").stdout.split())
     found = re.search(r"Example: (interp .*)$", text)

@@ -15,6 +15,7 @@ import tomli_w
 from core.examples import head_tables, small
 from core.result_examples import EXAMPLES
 from hypothesis import HealthCheck, given, settings
+from together import over
 
 from interp.core.columns import COLUMNS
 from interp.core.errors import OptionError, StoreError, UnknownName
@@ -98,8 +99,8 @@ def tmp_path_parquet(table, tmp_path):
     return tmp_path / "t.parquet"
 
 
-@pytest.mark.parametrize("suffix", FORMATS)
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.99])
+@over("suffix", FORMATS)
+@over("part", [0.0, 0.3, 0.6, 0.99])
 def test_a_truncated_file_is_named(tmp_path, suffix, part):
     path = tmp_path / f"table.{suffix}"
     small().save(path)

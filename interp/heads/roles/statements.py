@@ -144,13 +144,14 @@ def _of_role(
     names: HeadNames,
 ) -> Statement | None:
     """Return the sentence about one role; None if no score speaks for it."""
-    heads = in_order(role, frame, [x for x in found.assigned if role.id in x.roles], ends)
+    heads = [x for x in found.assigned if role.id in x.roles]
     if heads:
-        return _of_heads(role, heads, names)
+        return _of_heads(role, in_order(role, frame, heads, ends), names)
     deciding = [need.metric for need in role.needs if need.decides]
-    rows: Any = frame[frame["metric"].map(base_name).isin(deciding)]
-    if not len(rows):
+    scored = [m for m in frame["metric"].unique() if base_name(m) in deciding]
+    if not scored:
         return None
+    rows: Any = frame[frame["metric"].isin(scored)]
     judged: Any = rows[rows["judged"]]
     some = judged if len(judged) else rows
     rank = {name: at for at, name in enumerate(deciding)}
