@@ -95,11 +95,6 @@ def prediction_band(drawn: Float[Array, " draw"], level: float = 0.95) -> tuple[
     return float(low), float(high)
 
 
-def tail_value(drawn: Float[Array, "draw *x"], level: float) -> Float[Array, "*x"]:
-    """Return the quantile of draws along the first axis; `level` is the share below it."""
-    return np.quantile(drawn, level, axis=0, method="higher")
-
-
 def bootstrap_interval(
     values: Float[Array, "score trial"],
     level: float = 0.95,

@@ -36,7 +36,7 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
     args = ("atlas", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
     first = run(*args, "--resume", tmp_path / "k")
     assert first.exit_code == 0
-    again = run(*args, "--resume", tmp_path / "k")
+    again = run(*args, "--resume", tmp_path / "k", "--overwrite")
     assert "1 of 1 metrics were already in" in again.stderr
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
 
@@ -63,7 +63,7 @@ def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:
     run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
     run("atlas", tmp_path / "r" / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
-    code, told = errors("atlas", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "p.html")
+    code, told = errors("atlas", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "q.html")
     assert code == 2
     assert "did you mean entropy" in told[0]
 
@@ -222,7 +222,7 @@ def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
         assert code == 2
         assert told.endswith("give a name that ends in .html")
     for source in (results, results / "table.csv"):
-        code, [told] = errors("atlas", source, "-o", results / "table.html")
+        code, [told] = errors("atlas", source, "-o", results / "table.html", "--overwrite")
         assert code == 2
         assert "would overwrite" in told
     assert {p: p.read_bytes() for p in results.iterdir() if p.is_file()} == before

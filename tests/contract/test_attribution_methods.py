@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from together import over
 
 from interp.attribution.example import Example
 from interp.core.registry import ATTRIBUTION_METHODS
@@ -13,7 +14,7 @@ ALL = sorted(ATTRIBUTION_METHODS)
 IDS = [[7, 12, 9, 30, 7, 12]]
 
 
-@pytest.mark.parametrize("name", ALL)
+@over("name", ALL)
 def test_one_finite_score_per_token_and_the_model_untouched(name, llama_model) -> None:
     before = {k: v.clone() for k, v in llama_model.module.state_dict().items()}
     example = Example(llama_model, IDS, None, -1)
@@ -27,7 +28,7 @@ def test_one_finite_score_per_token_and_the_model_untouched(name, llama_model) -
     assert all(p.grad is None for p in llama_model.module.parameters())
 
 
-@pytest.mark.parametrize("name", ALL)
+@over("name", ALL)
 def test_the_scores_are_the_same_twice(name, llama_model) -> None:
     one, two = (
         ATTRIBUTION_METHODS.load(name).of(Example(llama_model, IDS, None, -1)).scores

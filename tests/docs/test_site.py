@@ -8,6 +8,7 @@ import sys
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import nbformat
@@ -17,7 +18,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from report.browser import needs_browser, started
 
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
-griffe = pytest.importorskip("griffe", reason=NEEDED)
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
     "script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",),
@@ -215,7 +215,7 @@ def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
     assert "style scoped" not in text
 
 
-def silent(package: griffe.Module) -> list[str]:
+def silent(package: Any) -> list[str]:
     """Public modules, classes, functions and methods without a docstring."""
     found, waiting = [], [package]
     while waiting:
@@ -232,6 +232,7 @@ def silent(package: griffe.Module) -> list[str]:
 
 
 def test_no_public_name_is_without_a_docstring() -> None:
+    griffe = pytest.importorskip("griffe", reason=NEEDED)
     for package, folder in (("interp", ROOT), ("interp_kernels", ROOT / "kernels")):
         loaded = griffe.load(package, search_paths=[str(folder)], allow_inspection=False)
         assert len(loaded.members) > 10
@@ -239,6 +240,7 @@ def test_no_public_name_is_without_a_docstring() -> None:
 
 
 def test_a_public_name_without_a_docstring_is_named(tmp_path) -> None:
+    griffe = pytest.importorskip("griffe", reason=NEEDED)
     (tmp_path / "told_nothing.py").write_text(
         '"""A module."""\n\ndef spoken():\n    """Says."""\n\ndef silent():\n    pass\n\n'
         "class Mute:\n    def loud(self):\n        pass\n\n    def _own(self):\n        pass\n"
