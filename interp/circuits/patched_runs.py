@@ -7,14 +7,16 @@ lost = runs.effects([mask, ...], "patching nodes")      # [mask, pair]; runs.lef
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.circuits.chosen_set import Share
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair
@@ -23,6 +25,8 @@ from interp.circuits.methods._gathered import helping
 from interp.circuits.methods._gradients import Passes, Value
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
+from interp.core.errors import OptionError
+from interp.core.statistics import ratio_intervals
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -39,20 +43,38 @@ class PatchedRuns:
         model: The model.
         task: The pairs of prompts.
         budget: Largest number of forward passes over all pairs; unlimited by default.
+        halves: Numbers of the pairs that order nodes and edges, and of those on which shares are
+            measured (`ContrastTask.halves`); all pairs each by default.
 
     Attributes:
         forwards, backwards: Passes over all pairs that were made, or read back from a ledger.
         stages: Passes by stage.
+        first, second: The halves.
+        apart: Whether they are disjoint.
         clean, corrupted: The value of each pair on both sides, positive where the task is done.
 
     Raises:
         UnreadableAttention: The model has no residual graph.
     """
 
-    def __init__(self, model: Model, task: ContrastTask, budget: float = float("inf")) -> None:
+    def __init__(
+        self,
+        model: Model,
+        task: ContrastTask,
+        budget: float = float("inf"),
+        *,
+        halves: tuple[Array, Array] | None = None,
+    ) -> None:
         self.model, self.task, self.budget = model, task, budget
         self.graph = ResidualGraph.of(model)
-        self.batches = list(task.batches())
+        every = np.arange(len(task))
+        self.first, self.second = (every, every) if halves is None else halves
+        self.apart = not np.intersect1d(self.first, self.second).size
+        parts = (self.first, self.second) if self.apart else (every,)
+        self.batches = [
+            replace(batch, which=tuple(part[list(batch.which)].tolist()))
+            for part in parts for batch in task.some(part).batches()
+        ]  # fmt: skip
         self.forwards, self.backwards = 0.0, 0.0
         self.stages: dict[str, float] = {}
         self._held: dict[int, EdgeForward] = {}
@@ -103,6 +125,7 @@ class PatchedRuns:
         stage: str,
         *,
         value: Callable[[int, ContrastBatch], Value] | None = None,
+        pairs: Int[Array, " pair"] | None = None,
     ) -> Float[Array, "mask prompt"]:
         """Measure what each pair loses under each mask, one forward pass each.
 
@@ -111,8 +134,10 @@ class PatchedRuns:
             stage: Name of the stage.
             value: From the number of a batch and the batch, the function of logits that is
                 measured; the task's own by default.
+            pairs: `first` or `second`, to measure only these; the others are NaN.
         """
-        found = np.zeros((len(masks), len(self.task)))
+        some = np.arange(len(self.task)) if pairs is None else pairs
+        found = np.full((len(masks), len(self.task)), np.nan)
         if not len(masks):
             return found
         stacked = torch.stack(list(masks))
@@ -123,18 +148,45 @@ class PatchedRuns:
                 lost = effects_of_masks(self.edges(i), measure, stacked)
             return lost.double().cpu().numpy()
 
-        with counted(stage, len(masks) * len(self.batches)) as done:
-            for i, batch in enumerate(self.batches):
+        batches = [(i, b) for i, b in enumerate(self.batches) if b.which[0] in some]
+        with counted(stage, len(masks) * len(batches)) as done:
+            for number, (i, batch) in enumerate(batches, 1):
                 found[:, list(batch.which)] = step(stage, partial(measured, i, batch))
-                done(len(masks) * (i + 1))
-        self.count(stage, len(masks) + (0 if self._hold else 2))
+                done(len(masks) * number)
+        passes = len(masks) + (0 if self._hold else 2)
+        self.count(stage, passes * len(some) / len(self.task))
         return found
 
     def kept(
-        self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
+        self,
+        masks: Sequence[Float[Tensor, "reader writer"]],
+        stage: str,
+        pairs: Int[Array, " pair"] | None = None,
     ) -> Float[Array, "mask prompt"]:
         """Measure the value of each pair above its corrupted value, under each mask."""
-        return (self.clean - self.corrupted)[None] - self.effects(masks, stage)
+        return (self.clean - self.corrupted)[None] - self.effects(masks, stage, pairs=pairs)
+
+    def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
+        """Measure the faithfulness of a mask on the second half of the pairs, by half a pass.
+
+        Raises:
+            OptionError: Clean and corrupted prompts have the same value.
+        """
+        if abs(self.gap) < 1e-9:
+            raise OptionError(
+                f"{self.task.name}: clean and corrupted prompts have the same value on average, so"
+                " no share of their difference can be kept; use other pairs"
+            )
+        return self.share_of(self.kept([mask], stage, self.second)[0], self.second)
+
+    def share_of(self, kept: Float[Array, " prompt"], pairs: Int[Array, " pair"]) -> Share:
+        """Return what was kept on some pairs as a share of their gap."""
+        kept, gap, labels = kept[pairs], (self.clean - self.corrupted)[pairs], self.task.clusters
+        labels = None if labels is None else [labels[i] for i in pairs]
+        alone = len(pairs) < 2 or (labels is not None and len(set(labels)) < 2)
+        ends = (-np.inf, np.inf) if alone else ratio_intervals(kept[None], gap, clusters=labels)[0]
+        value = kept.mean() / gap.mean() if abs(gap.mean()) > 1e-9 else np.nan
+        return Share(float(value), float(ends[0]), float(ends[1]))
 
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int
