@@ -10,18 +10,22 @@ Edge = tuple[str, str]
 
 
 class Share(NamedTuple):
-    """Share of clean minus corrupted that a set keeps, with its 95 % interval."""
+    """Share of clean minus corrupted that a set keeps, with its 95 % interval.
+
+    `own` is the share on the pairs that ordered the nodes and edges.
+    """
 
     value: float
     low: float
     high: float
+    own: float
 
     def reaches(self, asked: float) -> bool:
         """Return True if the share is shown to be at least this, and is no further above 1."""
-        return self.low >= asked and self.value <= 2 - asked
+        return min(self.low, self.own) >= asked and max(self.value, self.own) <= 2 - asked
 
 
-WHOLE = Share(1.0, 1.0, 1.0)
+WHOLE = Share(1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -57,8 +61,8 @@ class NodeSet:
         return cls(
             tuple(str(row["node"]) for row in tables["smallest_nodes"]),
             tuple((str(row["from"]), str(row["to"])) for row in tables["smallest_edges"]),
-            Share(*(float(told[name]) for name in ("kept", "low", "high"))), float(told["asked"]),
-            int(told["pairs"]), bool(told["apart"]), bool(told["separated"]),
+            Share(*(float(told[name]) for name in ("kept", "low", "high", "own"))),
+            float(told["asked"]), int(told["pairs"]), bool(told["apart"]), bool(told["separated"]),
         )  # fmt: skip
 
     @property
@@ -68,7 +72,7 @@ class NodeSet:
 
     def told(self) -> str:
         """State the share, its interval, and on which pairs it was measured."""
-        value, low, high = self.share
+        value, low, high, _ = self.share
         on = "that did not order it" if self.apart else "that chose it, so less on others"
         asked = f"; {self.asked:g} was asked" if self.asked else ""
         if self.asked and not self.share.reaches(self.asked):
@@ -79,8 +83,8 @@ class NodeSet:
         """Return the tables of a circuit: the set, and the passes by stage."""
         told = {
             "asked": self.asked, "kept": self.kept, "low": self.share.low, "high": self.share.high,
-            "pairs": self.pairs, "apart": self.apart, "nodes": len(self.nodes),
-            "edges": len(self.edges), "separated": self.separated,
+            "own": self.share.own, "pairs": self.pairs, "apart": self.apart,
+            "nodes": len(self.nodes), "edges": len(self.edges), "separated": self.separated,
         }  # fmt: skip
         return {
             "smallest": [told],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.circuits.chosen_set import Share
@@ -125,7 +125,6 @@ class PatchedRuns:
         stage: str,
         *,
         value: Callable[[int, ContrastBatch], Value] | None = None,
-        pairs: Int[Array, " pair"] | None = None,
     ) -> Float[Array, "mask prompt"]:
         """Measure what each pair loses under each mask, one forward pass each.
 
@@ -134,10 +133,8 @@ class PatchedRuns:
             stage: Name of the stage.
             value: From the number of a batch and the batch, the function of logits that is
                 measured; the task's own by default.
-            pairs: `first` or `second`, to measure only these; the others are NaN.
         """
-        some = np.arange(len(self.task)) if pairs is None else pairs
-        found = np.full((len(masks), len(self.task)), np.nan)
+        found = np.zeros((len(masks), len(self.task)))
         if not len(masks):
             return found
         stacked = torch.stack(list(masks))
@@ -148,26 +145,21 @@ class PatchedRuns:
                 lost = effects_of_masks(self.edges(i), measure, stacked)
             return lost.double().cpu().numpy()
 
-        batches = [(i, b) for i, b in enumerate(self.batches) if b.which[0] in some]
-        with counted(stage, len(masks) * len(batches)) as done:
-            for number, (i, batch) in enumerate(batches, 1):
+        with counted(stage, len(masks) * len(self.batches)) as done:
+            for i, batch in enumerate(self.batches):
                 found[:, list(batch.which)] = step(stage, partial(measured, i, batch))
-                done(len(masks) * number)
-        passes = len(masks) + (0 if self._hold else 2)
-        self.count(stage, passes * len(some) / len(self.task))
+                done(len(masks) * (i + 1))
+        self.count(stage, len(masks) + (0 if self._hold else 2))
         return found
 
     def kept(
-        self,
-        masks: Sequence[Float[Tensor, "reader writer"]],
-        stage: str,
-        pairs: Int[Array, " pair"] | None = None,
+        self, masks: Sequence[Float[Tensor, "reader writer"]], stage: str
     ) -> Float[Array, "mask prompt"]:
         """Measure the value of each pair above its corrupted value, under each mask."""
-        return (self.clean - self.corrupted)[None] - self.effects(masks, stage, pairs=pairs)
+        return (self.clean - self.corrupted)[None] - self.effects(masks, stage)
 
     def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
-        """Measure the faithfulness of a mask on the second half of the pairs, by half a pass.
+        """Measure the faithfulness of a mask on both halves of the pairs, by one pass.
 
         Raises:
             OptionError: Clean and corrupted prompts have the same value.
@@ -177,16 +169,15 @@ class PatchedRuns:
                 f"{self.task.name}: clean and corrupted prompts have the same value on average, so"
                 " no share of their difference can be kept; use other pairs"
             )
-        return self.share_of(self.kept([mask], stage, self.second)[0], self.second)
-
-    def share_of(self, kept: Float[Array, " prompt"], pairs: Int[Array, " pair"]) -> Share:
-        """Return what was kept on some pairs as a share of their gap."""
-        kept, gap, labels = kept[pairs], (self.clean - self.corrupted)[pairs], self.task.clusters
-        labels = None if labels is None else [labels[i] for i in pairs]
-        alone = len(pairs) < 2 or (labels is not None and len(set(labels)) < 2)
-        ends = (-np.inf, np.inf) if alone else ratio_intervals(kept[None], gap, clusters=labels)[0]
-        value = kept.mean() / gap.mean() if abs(gap.mean()) > 1e-9 else np.nan
-        return Share(float(value), float(ends[0]), float(ends[1]))
+        gap, labels = self.clean - self.corrupted, self.task.clusters
+        [kept] = self.kept([mask], stage)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own, value = (kept[x].mean() / gap[x].mean() for x in (self.first, self.second))
+        labels = None if labels is None else [labels[i] for i in self.second]
+        alone = len(self.second) < 2 or (labels is not None and len(set(labels)) < 2)
+        part, whole = kept[None, self.second], gap[self.second]
+        ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
+        return Share(float(value), float(ends[0]), float(ends[1]), float(own))
 
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int

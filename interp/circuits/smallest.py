@@ -8,8 +8,9 @@ the task better than the model, because it leaves out what works against it, exp
 The set is the shortest start of a ranking that is shown to keep the share, found by bisection: a
 smaller set that is no start of the ranking may exist. One half of the pairs makes the ranking. The
 other half decides how much of it belongs to the set: the 95 % interval of the share there must not
-reach below the share that was asked. So the set keeps the share on other pairs too, and few pairs,
-whose intervals are wide, give a larger set. `evaluate_set` measures it on new pairs.
+reach below the share that was asked; nor may the share on the first half. So the set keeps it on
+other pairs too, and few pairs, whose intervals are wide, give a larger set. `evaluate_set` measures
+the set on new pairs.
 """
 
 from __future__ import annotations
@@ -193,7 +194,8 @@ def without_idle_edges(
             rest = connected([other for other in chosen.edges if other != edge])
             kept = runs.share(runs.graph.mask(rest), EDGES)
             still = kept.reaches(chosen.asked) or not chosen.share.reaches(chosen.asked)
-            if still and abs(kept.value - chosen.kept) < IDLE:
+            moved = max(abs(kept.value - chosen.kept), abs(kept.own - chosen.share.own))
+            if still and moved < IDLE:
                 chosen = with_edges(runs, chosen, rest, kept)
     return chosen
 

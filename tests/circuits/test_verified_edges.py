@@ -288,7 +288,7 @@ def test_bisection_finds_the_first_that_is_enough() -> None:
 
         def kept(k: int, curve=curve, asked=asked) -> Share:
             asked.append(k)
-            return Share(1.0, float(curve[k - 1]), 1.1)  # what is shown decides, not the mean
+            return Share(1.0, float(curve[k - 1]), 1.1, 1.0)  # what is shown decides, not the mean
 
         number, value = first_enough(kept, n, enough, np.inf)
         assert number == 1 + int(np.argmax(curve >= 0.8))
@@ -297,7 +297,7 @@ def test_bisection_finds_the_first_that_is_enough() -> None:
         assert first_enough(kept, n, enough, 2)[0] >= number
         assert first_enough(kept, n, enough, 0) == (n, WHOLE)
     # a set that does the task twice as well as the model is no explanation of it
-    twice = Share(2.0, 1.9, 2.1)
+    twice = Share(2.0, 1.9, 2.1, 2.0)
     assert first_enough(lambda k: twice if k < 4 else WHOLE, 5, enough, np.inf)[0] == 4
 
 

@@ -84,10 +84,8 @@ def edge_masks(
                                         if g > HALF])  # fmt: skip
             sets.append(found)
             row: dict[str, Any] = {"restart": number, "edges": len(found), "open": kept["open"]}
-            [value] = runs.kept([graph.mask(found)], "result")
-            fitted, held_out = (runs.share_of(value, pairs) for pairs in (first, second))
-            shares.append(held_out)
-            rows.append(row | {"fitted": fitted.value, "held_out": held_out.value,
+            shares.append(runs.share(graph.mask(found), "result"))
+            rows.append(row | {"fitted": shares[-1].own, "held_out": shares[-1].value,
                                "held_out_pairs": len(second)})  # fmt: skip
     if not any(sets):
         raise OptionError(

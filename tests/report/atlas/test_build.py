@@ -226,7 +226,7 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
 
     stored(tmp_path, scores())
     chosen = NodeSet(
-        ("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), Share(0.85, 0.8, 0.9), 0.8
+        ("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), Share(0.85, 0.8, 0.9, 0.9), 0.8
     )
     found = Circuit(
         "tiny", 2, 4, "induction", "by_hand", "edge", ("L1H3", "L0H0", "mlp0"),
