@@ -251,7 +251,7 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
     assert part["kind"] == "circuit"
     assert part["heads"] == ["L1H3"]
     assert "2 nodes (L1H3, mlp0) and 2 edges; it keeps 0.85 [0.80, 0.90] on" in part["text"]
-    assert "0.8 [0.7, 0.9] on 8 other pairs" in part["text"]
+    assert "Measured on 8 other pairs, it keeps 0.8 [0.7, 0.9]" in part["text"]
     figure: Any = part["figure"]
     assert figure["chosen"] == ["L1H3", "mlp0"]
     assert figure["edges"] == [["mlp0", "L1H3.q", 0.5], ["L1H3", "logits", None]]
