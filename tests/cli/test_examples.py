@@ -6,7 +6,6 @@ import re
 import shlex
 
 import click
-import pytest
 from fixtures.commands import called, flags_of
 from together import over
 
