@@ -51,8 +51,8 @@ def category_scores(
 
     `labelled:label=X` is the attention on tokens of X above their share of the visible words;
     `coreference:label=X` that of a token of X on other spans of its group, above their share of all
-    spans of X. Each text is a prompt. Labels without a token in the first `max_length` tokens are left
-    out; provenance names them.
+    spans of X. Each text is a prompt. Labels without a token in the first `max_length` tokens are
+    left out; provenance names them.
 
     Null: the labels of other texts at the same positions; p is of the difference over documents.
 
