@@ -111,7 +111,7 @@ def command(
         after: called when all models are done; it may return an exit code.
     """
     made = (over, arguments, usual, files, out, text, check, each, after)
-    rest = (also or {}, omit, options or {}, INPUTS | (inputs or {}), loading, help, example)
+    rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
         return _made(Declared(target, *made), read(target), *rest)
 

@@ -167,7 +167,8 @@ def find(
     against = None if truth is None else published(truth)
     if against is not None:
         against.require(model)
-    kept = {"ledger": ledger, "progress": beforehand(progress, run.voice.note, model.name)}
+    kept: dict[str, Any] = {"ledger": ledger}
+    kept["progress"] = beforehand(progress, run.voice.note, model.name)
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
         way, options = _method(method, faithful, size, budget)
