@@ -171,9 +171,10 @@ def find(
     kept["progress"] = beforehand(progress, run.voice.note, model.name)
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, options = _method(method, faithful, size, budget)
+        way, given = _method(method, faithful, size, budget)
+        options: Any = given
         if "seed" in way.options:
-            options = {"seed": seed} | options
+            options = {"seed": seed, **options}
         pairs = start.pairs(model)
         found = find_circuit(model, pairs, way, units, **kept, **options)
         found, no_set = with_set(model, found, start, faithful, size or 0, **kept)
