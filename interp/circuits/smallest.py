@@ -218,7 +218,7 @@ def smallest_set(
     *,
     faithful: float = FAITHFUL,
     size: int = 0,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Circuit:
     """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
@@ -234,7 +234,7 @@ def smallest_set(
         task: The pairs of prompts to select on.
         faithful: Share of the difference between clean and corrupted that the set keeps.
         size: Number of nodes, instead of the share.
-        ledger: A folder that stores finished forward passes; the same call reuses them.
+        resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -246,10 +246,10 @@ def smallest_set(
     circuit.require(model)
     scores = dict(zip(circuit.edges, np.nan_to_num(circuit.edge_score).tolist(), strict=True))
     store = None
-    if ledger is not None:
+    if resume is not None:
         own = {"smallest": [faithful, size, list(circuit.ranking)],
                "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
-        store = Kept(ledger, model_content(model) | of_task(model, task) | own)
+        store = Kept(resume, model_content(model) | of_task(model, task) | own)
     with following(store, progress):
         runs = PatchedRuns(model, task)
         rest = [name for name in runs.graph.writers if name not in circuit.nodes]

@@ -39,7 +39,7 @@ from interp.report.printed import TEXTS
 
 GAME = {
     "interp.causal.game.game:Game": (
-        "kind", "reference", "players", "stack", "heads", "without", "seed", "max_tokens", "ledger",
+        "kind", "reference", "players", "stack", "heads", "without", "seed", "max_tokens", "resume",
     )
 }  # fmt: skip
 """Options of a game that a function passes on."""

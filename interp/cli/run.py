@@ -74,7 +74,7 @@ class Declared:
     @property
     def resumes(self) -> bool:
         """True if finished steps are stored under --out."""
-        return bool({"ledger", "resume"} & {*self.inputs})
+        return "resume" in self.inputs
 
     def function(self) -> Callable[..., Any]:
         """Return the function, imported."""
