@@ -295,7 +295,7 @@ class Run:
             [*_, last] = self.results[-1][1]
             (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
             self.voice.note(str(self.out))
-        elif self.tables:
+        elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
 
     def _write(self, folder: Path, table: HeadTable) -> None:
@@ -328,7 +328,8 @@ def table_of(result: Any) -> HeadTable | None:
     """Return the scores of heads of a result, if it has any."""
     from interp.core.table import HeadTable
 
-    return result if isinstance(result, HeadTable) else getattr(result, "table", None)
+    found = result if isinstance(result, HeadTable) else getattr(result, "table", None)
+    return found if isinstance(found, HeadTable) else None
 
 
 def listed(found: Any) -> list[Any]:
