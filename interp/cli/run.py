@@ -30,6 +30,8 @@ RESUMES = {
     False: "nothing is stored without --out, which allows the same command to resume",
 }
 """Sentence after an interrupt, with --out and without."""
+MERGED = {"Importance": "table"}
+"""Types of results whose scores are written as one table of all models, and where they are."""
 
 
 @dataclass(frozen=True)
@@ -325,11 +327,14 @@ def say_notes(run: Run) -> None:
 
 
 def table_of(result: Any) -> HeadTable | None:
-    """Return the scores of heads of a result, if it has any."""
+    """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
+    from interp.report.printed import of_type
 
-    found = result if isinstance(result, HeadTable) else getattr(result, "table", None)
-    return found if isinstance(found, HeadTable) else None
+    if isinstance(result, HeadTable):
+        return result
+    name = of_type(MERGED, type(result))
+    return None if name is None else getattr(result, name)
 
 
 def listed(found: Any) -> list[Any]:
