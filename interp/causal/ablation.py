@@ -56,7 +56,7 @@ def leave_one_out(
         progress: see `interp.causal.game.game.Progress`.
         announce: called with the estimated time and memory of each game before it runs.
         options: options of `Game`: players, stack, heads, reference, without, seed, max_tokens,
-            cache_bytes, reuse, fold, ledger.
+            cache_bytes, reuse, fold, resume.
 
     Raises:
         OptionError, UnknownName: options do not fit, or no head changes the task.

@@ -69,7 +69,7 @@ def importances(
     shared: dict[str, Importance] = {}
     if plain:
         forms = tuple(GRADIENT[name] for name in plain)
-        memory = {k: v for k, v in game.items() if k != "ledger"}
+        memory = {k: v for k, v in game.items() if k != "resume"}
         shared = room.gradient_scores(
             model, task, kind=kind, forms=forms, null=null, seed=seed, **memory
         )
@@ -117,11 +117,11 @@ def _call(
     function = _function(name)
     if name in GRADIENT:
         form = GRADIENT[name]
-        given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
+        given = {k: v for k, v in given.items() if k not in ("progress", "resume")}
         return function(model, task, forms=(form,), **(given | options))[form]
     known = inspect.signature(function).parameters
     if "progress" not in known:
-        given = {k: v for k, v in given.items() if k not in ("progress", "ledger")}
+        given = {k: v for k, v in given.items() if k not in ("progress", "resume")}
     if name == "patching_gradient":  # its kind is always resample
         given = {k: v for k, v in given.items() if k not in ("kind", "reference")}
     if "null" not in known:

@@ -171,7 +171,7 @@ def evaluate_edges(
     n_random: int = 5,
     seed: int = 0,
     same_weights: bool = True,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> EdgeEvaluation:
     """Run the model with the top edges of a circuit, over sizes, beside random edges.
@@ -187,7 +187,7 @@ def evaluate_edges(
         n_random: Number of random orders of all edges.
         seed: Seed of the random orders.
         same_weights: Refuse a circuit that was found on other weights of the same shape.
-        ledger: A folder that stores finished forward passes; the same evaluation reuses them.
+        resume: A folder that stores finished forward passes; the same evaluation reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -224,9 +224,9 @@ def evaluate_edges(
     different = list({mask.numpy().tobytes(): mask for mask in masks}.values())
     number = {mask.numpy().tobytes(): i for i, mask in enumerate(different)}
     store = None
-    if ledger is not None:
+    if resume is not None:
         told = {"orders": hashlib.sha256(json.dumps([orders, sizes]).encode()).hexdigest()}
-        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
+        store = Kept(resume, model_content(model) | of_task(model, task) | told)
     with following(store, progress):
         measured = _values(graph, task, different)
     found = measured[[number[mask.numpy().tobytes()] for mask in masks]]

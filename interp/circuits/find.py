@@ -27,7 +27,7 @@ def score_nodes(
     method: str | Discovery = DEFAULT,
     level: Level | None = None,
     *,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Found:
@@ -38,27 +38,27 @@ def score_nodes(
         task: Pairs of prompts.
         method: The method, or its name with options if any (`"acdc:threshold=0.2"`).
         level: "head" or "edge"; by default the first of the method's levels.
-        ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
+        resume: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
         progress: Called with the name of the current work, how much is done and how much there is.
         **options: Options of the method.
 
     Raises:
         UnknownName: There is no such method or option.
-        OptionError: The method does not have this level, or the model does not do the task; with a
-            ledger, heads are edited, or the method cannot be distinguished from others.
-        StoreError: The ledger cannot be written or read.
+        OptionError: The method does not have this level, or the model does not do the task; with
+            `resume`, heads are edited, or the method cannot be distinguished from others.
+        StoreError: The folder of finished steps cannot be written or read.
     """
     found, options = find_method(method, options)
     level = level or found.levels[0]  # type: ignore[assignment]
     found.check(str(level), options)
     store = None
-    if ledger is not None:
+    if resume is not None:
         from interp.circuits.identity import model_content, of_method, of_task
         from interp.circuits.kept_steps import Kept
 
         told = model_content(model) | of_task(model, task) | of_method(found, str(level), options)
-        store = Kept(ledger, told)
+        store = Kept(resume, told)
     with following(store, progress):
         step("gap", lambda: task.gap(model))
         return Found(**step("found", lambda: _plain(found(model, task, level, **options))))
@@ -93,7 +93,7 @@ def find_circuit(
     method: str | Discovery = DEFAULT,
     level: Level | None = None,
     *,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Circuit:
@@ -104,21 +104,21 @@ def find_circuit(
         task: Pairs of prompts, or the name of a task as `make_contrast` takes it.
         method: The method, or its name with options if any (`"acdc:threshold=0.2"`).
         level: "head" or "edge"; by default the first of the method's levels.
-        ledger: A folder that stores finished steps: the same run reads them back bit for bit, and
+        resume: A folder that stores finished steps: the same run reads them back bit for bit, and
             an interrupted run resumes.
         progress: Called with the name of the current work, how much is done and how much there is.
         **options: Options of the method.
 
     Raises:
         UnknownName: There is no such method or option.
-        OptionError: The method does not have this level, or the model does not do the task; with a
-            ledger, heads are edited, or the method cannot be distinguished from others.
-        StoreError: The ledger cannot be written or read.
+        OptionError: The method does not have this level, or the model does not do the task; with
+            `resume`, heads are edited, or the method cannot be distinguished from others.
+        StoreError: The folder of finished steps cannot be written or read.
     """
     from interp.circuits.result import Circuit
 
     task = contrast_of(model, task)
     way, options = find_method(method, options)
     level = level or way.levels[0]  # type: ignore[assignment]
-    found = score_nodes(model, task, way, level, ledger=ledger, progress=progress, **options)
+    found = score_nodes(model, task, way, level, resume=resume, progress=progress, **options)
     return Circuit.of(model, task, way.name, str(level), options, found)

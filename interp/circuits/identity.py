@@ -53,13 +53,14 @@ def of_method(method: Discovery, level: str, options: Mapping[str, Any]) -> dict
     for name, value in values.items():
         if not isinstance(value, (bool, int, float, str, type(None))):
             raise OptionError(
-                f"option {name} of {method.name} is a {type(value).__name__}; a ledger can only"
-                " distinguish options that are numbers or texts: leave the ledger out"
+                f"option {name} of {method.name} is a {type(value).__name__}; finished "
+                "steps can only be told apart by options that are numbers or texts; leave resume "
+                "out"
             )
     if method.function.__closure__:
         raise OptionError(
-            f"{method.name} is declared inside a function, whose variables a ledger cannot"
-            " distinguish; declare it at the top of a file, or leave the ledger out"
+            f"{method.name} is declared inside a function, by whose variables finished steps "
+            "cannot be told apart; declare it at the top of a file, or leave resume out"
         )
     code = code_of([method.function])
     return {"method": method.name, "level": level, "options": values, "code": code}

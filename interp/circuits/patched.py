@@ -90,7 +90,7 @@ def patch_first(
     task: ContrastTask,
     k: int = 10,
     *,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Patched:
     """Patch the first k nodes of a circuit with their corrupted values, one at a time.
@@ -103,7 +103,7 @@ def patch_first(
         circuit: The circuit.
         task: Pairs of prompts, other than those the circuit was found on.
         k: Number of nodes.
-        ledger: A folder that stores finished forward passes; the same call reuses them.
+        resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -126,9 +126,9 @@ def patch_first(
         mask[:, [graph.writer(name) for name in sorted(out)]] = 0
         masks.append(mask)
     store = None
-    if ledger is not None:
+    if resume is not None:
         told = {"patched": [sorted(out) for out in sets]}
-        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
+        store = Kept(resume, model_content(model) | of_task(model, task) | told)
     with following(store, progress):
         found, _ = forwards_of(
             model, task, lambda edges, value: effects_of_masks(edges, value, torch.stack(masks)),

@@ -261,7 +261,7 @@ def path_patching(
     routes: str | Sequence[str],
     *,
     mlps: Literal["recompute", "freeze"] = "recompute",
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> PathEffects:
     """Measure what a task loses when named routes carry corrupted values.
@@ -278,7 +278,7 @@ def path_patching(
         mlps: "recompute": MLPs between the ends of a hop are computed again, so that effects
             through them count as part of the hop; "freeze": they keep their clean outputs, so that
             a hop is one edge.
-        ledger: A folder that stores finished routes; the same call reuses them.
+        resume: A folder that stores finished routes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -305,9 +305,9 @@ def path_patching(
     if not every:
         raise OptionError("no route is given; give one such as 2.1>4.3.q>logits")
     store = None
-    if ledger is not None:
+    if resume is not None:
         told = {"routes": [route.name for route in every], "mlps": mlps}
-        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
+        store = Kept(resume, model_content(model) | of_task(model, task) | told)
     values, gap, forwards = np.zeros((len(every), len(task))), np.zeros(len(task)), 0.0
 
     def measured(batch: ContrastBatch) -> tuple[Array, Array, int]:

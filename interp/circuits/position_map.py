@@ -181,7 +181,7 @@ def patching_map(
     *,
     by: str = "role",
     denoise: bool = True,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> PatchingMap:
     """Patch every layer at every position, or role, and measure the effect on the task.
@@ -195,7 +195,7 @@ def patching_map(
             prompts; "position": token positions from 0, for prompts of one length.
         denoise: Restore the clean value in the corrupted run; otherwise corrupt it in the clean
             run.
-        ledger: A folder that stores finished forward passes; the same call reuses them.
+        resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -221,9 +221,9 @@ def patching_map(
     graph = ResidualGraph.of(model)
     layers = [x for x in graph.layers if what != "mlp" or x.has_mlp]
     store = None
-    if ledger is not None:
+    if resume is not None:
         store = Kept(
-            ledger, model_content(model) | of_task(model, task) | {"map": [what, by, denoise]}
+            resume, model_content(model) | of_task(model, task) | {"map": [what, by, denoise]}
         )
     cells = [(layer, name) for layer in layers for name in names]
     values, ends = np.zeros((len(cells), len(task))), np.zeros((2, len(task)))

@@ -219,7 +219,7 @@ def evaluate_set(
     n_random: int = 20,
     seed: int = 0,
     same_weights: bool = True,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> SetEvaluation:
     """Measure the smallest set of a circuit on pairs that it was not selected on.
@@ -234,7 +234,7 @@ def evaluate_set(
         n_random: Number of random sets.
         seed: Seed of the random sets.
         same_weights: Refuse a circuit that was found on other weights of the same shape.
-        ledger: A folder that stores finished forward passes; the same call reuses them.
+        resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -259,9 +259,9 @@ def evaluate_set(
             f"{circuit!r} has no smallest set; make it with smallest_set(model, circuit, task)"
         )
     store = None
-    if ledger is not None:
+    if resume is not None:
         own = {"set": [list(chosen.nodes), [list(e) for e in chosen.edges], n_random, seed]}
-        store = Kept(ledger, model_content(model) | of_task(model, task) | own)
+        store = Kept(resume, model_content(model) | of_task(model, task) | own)
     with following(store, progress):
         runs = PatchedRuns(model, task)
         if abs(runs.gap) < 1e-9:

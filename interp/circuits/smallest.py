@@ -218,7 +218,7 @@ def smallest_set(
     *,
     faithful: float = FAITHFUL,
     size: int = 0,
-    ledger: str | os.PathLike | None = None,
+    resume: str | os.PathLike | None = None,
     progress: Progress | None = None,
 ) -> Circuit:
     """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
@@ -236,7 +236,7 @@ def smallest_set(
         task: The pairs of prompts to select on.
         faithful: Share of the difference between clean and corrupted that the set keeps.
         size: Number of nodes, instead of the share.
-        ledger: A folder that stores finished forward passes; the same call reuses them.
+        resume: A folder that stores finished forward passes; the same call reuses them.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -256,10 +256,10 @@ def smallest_set(
         ranking = tuple(circuit.nodes[i] for i in np.argsort(-size_of, kind="stable"))
     scores = dict(zip(circuit.edges, np.nan_to_num(score).tolist(), strict=True))
     store = None
-    if ledger is not None:
-        told = {"smallest": [faithful, size, list(ranking)],
+    if resume is not None:
+        settings = {"smallest": [faithful, size, list(ranking)],
                 "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
-        store = Kept(ledger, model_content(model) | of_task(model, task) | told)
+        store = Kept(resume, model_content(model) | of_task(model, task) | settings)
     with following(store, progress):
         runs = PatchedRuns(model, task, halves=halves)
         runs.apart |= not set(known) & set(hashes(task)) and bool(known)

@@ -48,7 +48,7 @@ def evaluated(
         ablation: Replacement of heads outside the circuit.
         reference: Prompts of that replacement, as options of `evaluate`.
         n_random: Number of random orders and sets.
-        **kept: The ledger and the progress callback.
+        **kept: The folder of finished steps and the progress callback.
 
     Returns:
         The evaluation over sizes, the further arguments of `evaluation_lines`, and a note if these

@@ -40,7 +40,7 @@ from interp.report.printed import TEXTS
 
 GAME = {
     "interp.causal.game.game:Game": (
-        "kind", "reference", "players", "stack", "heads", "without", "seed", "max_tokens", "ledger",
+        "kind", "reference", "players", "stack", "heads", "without", "seed", "max_tokens", "resume",
     )
 }  # fmt: skip
 """Options of a game that a function passes on."""
@@ -112,7 +112,7 @@ def command(
         after: called when all models are done; it may return an exit code.
     """
     made = (over, arguments, usual, files, out, text, check, each, after)
-    rest = (also or {}, omit, options or {}, INPUTS | (inputs or {}), loading, help, example)
+    rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
         return _made(Declared(target, *made), read(target), *rest)
 

@@ -72,7 +72,6 @@ INPUTS = {
     "reference": Input(_reference, ("reference",), _require_reference),
     "progress": Input(lambda run: run.made["progress"]),
     "announce": Input(lambda run: run.announce),
-    "ledger": Input(_kept),
     "resume": Input(_kept),
 }
 """Parameters that mean the same in every function."""

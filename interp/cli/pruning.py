@@ -51,7 +51,7 @@ def searched_curves(
 
     if order != "least-first":
         raise OptionError("gates and pairs search for what can go: use --order least-first")
-    options.pop("ledger", None)
+    options.pop("resume", None)
     return _written(run, search_curves(model, task, methods, **options))
 
 

@@ -30,6 +30,8 @@ RESUMES = {
     False: "nothing is stored without --out, which allows the same command to resume",
 }
 """Sentence after an interrupt, with --out and without."""
+MERGED = {"Importance": "table"}
+"""Types of results whose scores are written as one table of all models, and where they are."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Declared:
     @property
     def resumes(self) -> bool:
         """True if finished steps are stored under --out."""
-        return bool({"ledger", "resume"} & {*self.inputs})
+        return "resume" in self.inputs
 
     def function(self) -> Callable[..., Any]:
         """Return the function, imported."""
@@ -295,7 +297,7 @@ class Run:
             [*_, last] = self.results[-1][1]
             (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
             self.voice.note(str(self.out))
-        elif self.tables:
+        elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
 
     def _write(self, folder: Path, table: HeadTable) -> None:
@@ -325,10 +327,14 @@ def say_notes(run: Run) -> None:
 
 
 def table_of(result: Any) -> HeadTable | None:
-    """Return the scores of heads of a result, if it has any."""
+    """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
+    from interp.report.printed import of_type
 
-    return result if isinstance(result, HeadTable) else getattr(result, "table", None)
+    if isinstance(result, HeadTable):
+        return result
+    name = of_type(MERGED, type(result))
+    return None if name is None else getattr(result, name)
 
 
 def listed(found: Any) -> list[Any]:

@@ -112,7 +112,7 @@ class Saving:
             how: dict[str, Any] = {"gates": self.gates.name, "method": found.method}
         elif self.rounds > 1:
             assert self.keep is not None
-            given = {k: v for k, v in game.items() if k not in ("ledger", "kind", "seed")}
+            given = {k: v for k, v in game.items() if k not in ("resume", "kind", "seed")}
             removed = prune_in_rounds(
                 model, selected(task, halves(task, seed)[0]), by[0], self.keep,
                 rounds=self.rounds, repair_steps=self.repair, seed=seed, progress=progress,
@@ -120,7 +120,7 @@ class Saving:
             )  # fmt: skip
             how = {"by": by[0], "keep": self.keep, "equal": False}
         elif self.keep is not None:
-            given = {k: v for k, v in game.items() if k != "ledger"}
+            given = {k: v for k, v in game.items() if k != "resume"}
             part = selected(task, halves(task, seed)[0])
             [ranking] = importances(model, part, by, progress=progress, **given).values()
             removed = ranked_heads(model, ranking, self.keep, equal=self.equal)

@@ -106,16 +106,17 @@ def read(target: str) -> Function:
     """
     module, _, name = target.partition(":")
     source = _opened(module)
-    found = source and source.find(name)
-    if not found or not isinstance(found[1], (ast.FunctionDef, ast.ClassDef)):
+    where, made = (source and source.find(name)) or (None, None)
+    if where is None or not isinstance(made, (ast.FunctionDef, ast.ClassDef)):
         raise OptionError(f"{target} is not a function or class; check the module and the name")
-    where, node = found
-    text = ast.get_docstring(node) or ""
-    if isinstance(node, ast.ClassDef):
-        init = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    text = ast.get_docstring(made) or ""
+    node = made
+    if isinstance(made, ast.ClassDef):
+        init = [n for n in made.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not init:
-            return Function(name, description(text), _fields(where, node, entries(text)))
-        node = init[0]
+            return Function(name, description(text), _fields(where, made, entries(text)))
+        [node] = init
+    assert isinstance(node, ast.FunctionDef)
     returned = () if node.returns is None else tuple(
         n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name)
     )  # fmt: skip

@@ -236,9 +236,10 @@ def option_for(name: str, parameter: Parameter | None, special: Word) -> click.O
         default = (default,)
     if isinstance(kind, Separated) and isinstance(default, (tuple, list)):
         default = ",".join(map(str, default)) or None
-    read = word.read and (lambda ctx, param, value: word.read(value))
+    read = word.read
     return click.Option(
-        [name, *spelling], type=kind, callback=read, default=default, required=required, help=about,
+        [name, *spelling], type=kind, callback=read and (lambda ctx, param, value: read(value)),
+        default=default, required=required, help=about,
         show_default=default not in (None, ""), multiple=word.multiple,
         metavar=word.metavar or _METAVARS.get(type(kind)),
     )  # fmt: skip

@@ -176,7 +176,7 @@ def safety_curves(
             `interp.heads.causal_check.check`, whose sets are drawn from all heads.
         seed: Seed of the random orders.
         progress: Called with the name of the current work, how much is done and how much there is.
-        **options: Options of `Game`: stack, ledger, max_tokens, ...
+        **options: Options of `Game`: stack, resume, max_tokens, ...
 
     Reference: cumulative ablation as in Huang et al. 2025 (arXiv 2508.19697), there without a band.
 

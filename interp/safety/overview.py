@@ -131,7 +131,7 @@ def study(
     n_random: int = 20,
     seed: int = 0,
     reference: Any = None,
-    ledger: Path | None = None,
+    resume: Path | None = None,
     progress: Progress | None = None,
 ) -> SafetyStudy:
     """Search the refusal direction, score every head, and ablate the top heads.
@@ -149,7 +149,7 @@ def study(
         n_random: Number of random orders of the curves.
         seed: Seed of splits and random orders.
         reference: Prompts for "mean-dataset".
-        ledger: A folder that stores finished coalitions of SHIPS and of the curves.
+        resume: A folder that stores finished coalitions of SHIPS and of the curves.
         progress: Called with the name of the current work, how much is done and how much there is.
 
     Raises:
@@ -181,7 +181,7 @@ def study(
         told = "the difference of means of the other half of the prompts: no candidate passes"
     out: dict[str, Any] = {"kind": kind, "reference": reference}
     removal = ships_scores(
-        model, sets.harmful, sets.harmless, ledger=ledger, progress=progress, **out
+        model, sets.harmful, sets.harmless, resume=resume, progress=progress, **out
     )
     searches = tuple(
         sahara(model, sets.harmful, sets.harmless, form=form, steps=steps,
@@ -191,7 +191,7 @@ def study(
     tables = {"projection": projected, "ships": removal.harmful.table}
     curves = safety_curves(
         model, tables[ranking], refusal_log_odds(model, sets.harmful, ids), sets.harmless, k=k,
-        n_random=n_random, seed=seed, ledger=ledger, progress=progress, **out,
+        n_random=n_random, seed=seed, resume=resume, progress=progress, **out,
     )  # fmt: skip
     made = model_provenance(model) | sets.about()
     made |= {"refusal_tokens": list(ids), "kind": kind, "k": k, "ranking": ranking, "seed": seed}

@@ -148,7 +148,7 @@ def ships_scores(
         null: "random-init" for the same scores on random weights, or "none".
         progress: Called with the name of the current work, how much is done and how much there is.
         announce: Called with the estimated cost before the run.
-        **options: Options of `Game`: stack, heads, ledger, max_tokens, reference, ...
+        **options: Options of `Game`: stack, heads, resume, max_tokens, reference, ...
 
     Reference: Zhou et al. 2025, "On the Role of Attention Heads in Large Language Model Safety"
     (arXiv 2410.13708).

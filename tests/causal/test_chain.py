@@ -115,7 +115,7 @@ def test_finished_chains_are_taken_from_the_ledger(monkeypatch, tmp_path):
     heads = ["L0H0", "L1H1", "L1H2", "L2H3"]
 
     def play(folder):
-        game = Game(model, task, heads=heads, ledger=folder, check=False)
+        game = Game(model, task, heads=heads, resume=folder, check=False)
         return permutation_values(game, max_evaluations=12, seed=3, walk="chain")
 
     ran = []

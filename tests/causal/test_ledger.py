@@ -38,13 +38,13 @@ def counted(game, monkeypatch):
 
 def test_a_second_game_runs_only_what_is_new(planted_induction, tmp_path, monkeypatch):
     task = loss(planted_induction, PROMPTS)
-    first = Game(planted_induction, task, ledger=tmp_path)
+    first = Game(planted_induction, task, resume=tmp_path)
     table = rows(first)
     values = first.values(table)
     torch.testing.assert_close(
         values, Game(planted_induction, task).values(table), rtol=1e-6, atol=1e-6
     )
-    second = Game(planted_induction, task, ledger=tmp_path)
+    second = Game(planted_induction, task, resume=tmp_path)
     ran = counted(second, monkeypatch)
     assert torch.equal(second.values(table), values)
     assert not ran
@@ -58,7 +58,7 @@ def test_a_second_game_runs_only_what_is_new(planted_induction, tmp_path, monkey
 
 def test_an_interrupted_run_keeps_what_it_finished(planted_induction, tmp_path, monkeypatch):
     task = loss(planted_induction, PROMPTS)
-    game = Game(planted_induction, task, ledger=tmp_path, fold=False)
+    game = Game(planted_induction, task, resume=tmp_path, fold=False)
     table = rows(game)
     monkeypatch.setattr(game, "_at_once", lambda: 4)
     evaluate, runs = game.evaluate, []
@@ -72,7 +72,7 @@ def test_an_interrupted_run_keeps_what_it_finished(planted_induction, tmp_path, 
     monkeypatch.setattr(game, "evaluate", stop)
     with pytest.raises(KeyboardInterrupt):
         game.values(table)
-    resumed = Game(planted_induction, task, ledger=tmp_path, fold=False)
+    resumed = Game(planted_induction, task, resume=tmp_path, fold=False)
     assert known(resumed, table) == 8
     ran = counted(resumed, monkeypatch)
     assert torch.equal(
@@ -86,11 +86,11 @@ def test_an_interrupted_run_keeps_what_it_finished(planted_induction, tmp_path, 
 )
 def test_another_game_gets_nothing(planted_induction, tmp_path, options):
     task = loss(planted_induction, PROMPTS)
-    Game(planted_induction, task, ledger=tmp_path).values(torch.zeros(1, 8))
-    assert known(Game(planted_induction, task, ledger=tmp_path), torch.zeros(1, 8)) == 1
-    other = Game(planted_induction, task, ledger=tmp_path, **options)
+    Game(planted_induction, task, resume=tmp_path).values(torch.zeros(1, 8))
+    assert known(Game(planted_induction, task, resume=tmp_path), torch.zeros(1, 8)) == 1
+    other = Game(planted_induction, task, resume=tmp_path, **options)
     assert known(other, torch.zeros(1, len(other))) == 0
-    fewer = Game(planted_induction, loss(planted_induction, PROMPTS[:2]), ledger=tmp_path)
+    fewer = Game(planted_induction, loss(planted_induction, PROMPTS[:2]), resume=tmp_path)
     assert known(fewer, torch.zeros(1, 8)) == 0
 
 
@@ -103,14 +103,14 @@ def test_two_functions_of_one_name_are_two_games(planted_induction, tmp_path):
             planted_induction, PROMPTS, read, name="own", unit="logits", higher_is_better=True
         )
 
-    Game(planted_induction, task(1.0), ledger=tmp_path).values(torch.zeros(1, 8))
-    assert known(Game(planted_induction, task(1.0), ledger=tmp_path), torch.zeros(1, 8)) == 1
-    assert known(Game(planted_induction, task(2.0), ledger=tmp_path), torch.zeros(1, 8)) == 0
+    Game(planted_induction, task(1.0), resume=tmp_path).values(torch.zeros(1, 8))
+    assert known(Game(planted_induction, task(1.0), resume=tmp_path), torch.zeros(1, 8)) == 1
+    assert known(Game(planted_induction, task(2.0), resume=tmp_path), torch.zeros(1, 8)) == 0
 
 
 def test_a_cut_off_or_damaged_record_is_run_again(planted_induction, tmp_path):
     task = loss(planted_induction, PROMPTS)
-    game = Game(planted_induction, task, ledger=tmp_path)
+    game = Game(planted_induction, task, resume=tmp_path)
     table = rows(game)
     values = game.values(table)
     path = game.ledger.steps.path
@@ -123,10 +123,10 @@ def test_a_cut_off_or_damaged_record_is_run_again(planted_induction, tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.warns(DamagedKept, match="it is set aside as"):
-        assert known(Game(planted_induction, task, ledger=tmp_path)) == 0
+        assert known(Game(planted_induction, task, resume=tmp_path)) == 0
     path.write_bytes(b"something else, and not a database at all")
     with pytest.warns(DamagedKept, match="it is set aside as"):
-        assert known(Game(planted_induction, task, ledger=tmp_path)) == 0
+        assert known(Game(planted_induction, task, resume=tmp_path)) == 0
     aside = path.with_name(f"{path.name}.damaged-2")
     assert aside.read_bytes() == b"something else, and not a database at all"
 
@@ -134,15 +134,15 @@ def test_a_cut_off_or_damaged_record_is_run_again(planted_induction, tmp_path):
 def test_a_folder_that_cannot_be_written_is_one_clear_error(planted_induction, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="is a file, not a folder"):
-        Game(planted_induction, loss(planted_induction, PROMPTS), ledger=tmp_path / "file")
+        Game(planted_induction, loss(planted_induction, PROMPTS), resume=tmp_path / "file")
 
 
 def test_scores_with_their_null_resume(planted_induction, tmp_path):
     task = loss(planted_induction, PROMPTS)
-    first = leave_one_out(planted_induction, task, ledger=tmp_path)
+    first = leave_one_out(planted_induction, task, resume=tmp_path)
     finished = sorted(path.name for path in tmp_path.iterdir())
     assert len(finished) == 2  # the model, and random weights
     assert all(".coalitions." in name for name in finished)
-    again = leave_one_out(planted_induction, task, ledger=tmp_path)
+    again = leave_one_out(planted_induction, task, resume=tmp_path)
     assert again.table.to_pandas().equals(first.table.to_pandas())
     assert sorted(path.name for path in tmp_path.iterdir()) == finished

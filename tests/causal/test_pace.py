@@ -88,7 +88,7 @@ def test_many_coalitions_are_told_exactly(monkeypatch, gpt2_probe):
 @pytest.mark.parametrize("method", ["permutations", "surrogate"])
 def test_what_a_ledger_holds_takes_no_time(monkeypatch, gpt2_probe, tmp_path, method, options):
     task = repeats_task(gpt2_probe, n=2, longest=4)
-    made: dict[str, Any] = {"ledger": tmp_path, **options}
+    made: dict[str, Any] = {"resume": tmp_path, **options}
     shapley_of(Game(gpt2_probe, task, **made), method=method, max_evaluations=140, seed=3)
     Clock(monkeypatch, 1.0, 0.01)
     again = estimate_shapley(

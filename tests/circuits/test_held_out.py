@@ -91,12 +91,12 @@ def test_patched_nodes_are_kept_and_found_again(
     backup_model, held_out_circuit, tmp_path, monkeypatch
 ) -> None:
     other = make_contrast(backup_model, "planted:backup", n=6, seed=2)
-    first = patch_first(backup_model, held_out_circuit, other, 3, ledger=tmp_path)
+    first = patch_first(backup_model, held_out_circuit, other, 3, resume=tmp_path)
     from interp.circuits.methods import _exact
 
     def never(*given, **options):
         raise AssertionError("nothing is run again")
 
     monkeypatch.setattr(_exact.EdgeForward, "run", never)
-    again = patch_first(backup_model, held_out_circuit, other, 3, ledger=tmp_path)
+    again = patch_first(backup_model, held_out_circuit, other, 3, resume=tmp_path)
     assert str(again) == str(first)

@@ -100,12 +100,12 @@ def test_a_broken_off_search_goes_on(
     for part in (0.4, 0.95):
         folder, at = tmp_path / str(part), max(2, round(part * in_all))
         with pytest.raises(KeyboardInterrupt), Counter(at):
-            score_nodes(planted_induction, two_length_task, method, level, ledger=folder, **options)
+            score_nodes(planted_induction, two_length_task, method, level, resume=folder, **options)
         with Counter() as counter:
             same(
                 whole,
                 score_nodes(
-                    planted_induction, two_length_task, method, level, ledger=folder, **options
+                    planted_induction, two_length_task, method, level, resume=folder, **options
                 ),
             )
         assert counter.n <= in_all
@@ -114,7 +114,7 @@ def test_a_broken_off_search_goes_on(
         same(
             whole,
             score_nodes(
-                planted_induction, two_length_task, method, level, ledger=folder, **options
+                planted_induction, two_length_task, method, level, resume=folder, **options
             ),
         )
     assert counter.n == 0
@@ -134,7 +134,7 @@ def test_the_longest_search_loses_a_step_at_most(
                 two_length_task,
                 "exact_patching",
                 "edge",
-                ledger=tmp_path / str(at),
+                resume=tmp_path / str(at),
             )
         with Counter() as counter:
             find_circuit(
@@ -142,7 +142,7 @@ def test_the_longest_search_loses_a_step_at_most(
                 two_length_task,
                 "exact_patching",
                 "edge",
-                ledger=tmp_path / str(at),
+                resume=tmp_path / str(at),
             )
         assert counter.n <= in_all - (at - 1) + 3
 
@@ -181,19 +181,19 @@ def test_evaluation_of_edges_goes_on(planted_induction, two_length_task, tmp_pat
         whole = evaluate_edges(planted_induction, circuit, two_length_task)
     in_all = counter.n
     with pytest.raises(KeyboardInterrupt), Counter(40):
-        evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, resume=tmp_path)
     with Counter() as counter:
-        again = evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
+        again = evaluate_edges(planted_induction, circuit, two_length_task, resume=tmp_path)
     assert counter.n <= in_all - 39 + 3
     for name in ("per_prompt", "full", "empty", "random"):
         assert getattr(whole, name).tobytes() == getattr(again, name).tobytes()
     with Counter() as counter:
-        circuit.evaluate(planted_induction, two_length_task, ledger=tmp_path / "heads")
+        circuit.evaluate(planted_induction, two_length_task, resume=tmp_path / "heads")
         heads = counter.n
-        evaluate_edges(planted_induction, circuit, two_length_task, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, resume=tmp_path)
     assert counter.n == heads
     with Counter() as counter:  # another order is another evaluation
-        evaluate_edges(planted_induction, circuit, two_length_task, seed=1, ledger=tmp_path)
+        evaluate_edges(planted_induction, circuit, two_length_task, seed=1, resume=tmp_path)
     assert counter.n == in_all
 
 
@@ -202,7 +202,7 @@ def test_nothing_else_gets_these_values(planted_induction, two_length_task, tmp_
 
     def runs(model: Model, task: ContrastTask, *args, **options) -> int:
         with Counter() as counter:
-            score_nodes(model, task, *args, ledger=tmp_path, **options)
+            score_nodes(model, task, *args, resume=tmp_path, **options)
         return counter.n
 
     gim = runs(planted_induction, two_length_task, "gim_patching")
@@ -253,18 +253,18 @@ def test_tasks_that_differ_in_a_function_only_are_told_apart(
 
     other = replace(two_length_task, task=replace(two_length_task.task, read_rows=twice))
     assert other.about() == two_length_task.about()
-    one = score_nodes(planted_induction, two_length_task, "gim_patching", ledger=tmp_path)
-    two = score_nodes(planted_induction, other, "gim_patching", ledger=tmp_path)
+    one = score_nodes(planted_induction, two_length_task, "gim_patching", resume=tmp_path)
+    two = score_nodes(planted_induction, other, "gim_patching", resume=tmp_path)
     np.testing.assert_allclose(two.per_prompt, 2 * one.per_prompt, rtol=1e-6)
     assert np.abs(one.per_prompt).max() > 1
 
 
 def test_weights_changed_in_place_are_another_model(two_length_task, tmp_path) -> None:
     own = interp.load("planted:induction")
-    before = score_nodes(own, two_length_task, "gim_patching", ledger=tmp_path)
+    before = score_nodes(own, two_length_task, "gim_patching", resume=tmp_path)
     with torch.no_grad():
         own.module.state_dict()["lm_head.weight"].mul_(0.5)
-    after = score_nodes(own, two_length_task, "gim_patching", ledger=tmp_path)
+    after = score_nodes(own, two_length_task, "gim_patching", resume=tmp_path)
     assert np.abs(after.per_prompt).max() < 0.9 * np.abs(before.per_prompt).max()
 
 
@@ -294,7 +294,7 @@ def test_a_method_in_a_file_of_its_own_needs_nothing_more(
                 planted_induction,
                 two_length_task,
                 place["own"],
-                ledger=tmp_path / "kept",
+                resume=tmp_path / "kept",
                 **options,
             )
         return counter.n
@@ -324,7 +324,7 @@ def test_two_methods_of_one_file_are_told_apart(
     exec(compile(text, str(path), "exec"), place)
     for name, score in (("one", 1.0), ("two", 2.0)):
         found = score_nodes(
-            planted_induction, two_length_task, place[f"test_{name}"], ledger=tmp_path
+            planted_induction, two_length_task, place[f"test_{name}"], resume=tmp_path
         )
         assert found.per_prompt.item() == score
 
@@ -342,15 +342,15 @@ def test_what_a_ledger_cannot_tell_apart_is_refused(
 
     score_nodes(planted_induction, two_length_task, by(("L0H0",)))
     with pytest.raises(OptionError, match="is declared inside a function"):
-        score_nodes(planted_induction, two_length_task, by(("L0H0",)), ledger=tmp_path)
+        score_nodes(planted_induction, two_length_task, by(("L0H0",)), resume=tmp_path)
     with (
         pytest.raises(OptionError, match="heads are edited"),
         planted_induction.edited(interp.zero([(0, 3)])),
     ):
-        score_nodes(planted_induction, two_length_task, "gim_patching", ledger=tmp_path)
+        score_nodes(planted_induction, two_length_task, "gim_patching", resume=tmp_path)
     with pytest.raises(OptionError, match="is not a whole number"):
         score_nodes(
-            planted_induction, two_length_task, "integrated_patching", ledger=tmp_path, steps=[5]
+            planted_induction, two_length_task, "integrated_patching", resume=tmp_path, steps=[5]
         )
     assert not list(tmp_path.glob("*.sqlite"))
 
@@ -360,7 +360,7 @@ def test_refusals_are_not_kept(planted_induction, tmp_path) -> None:
     task = induction_pairs(noise, 6)
     for _ in range(2):
         with pytest.raises(OptionError, match="does not do induction pairs"):
-            score_nodes(noise, task, "gim_patching", ledger=tmp_path)
+            score_nodes(noise, task, "gim_patching", resume=tmp_path)
 
 
 @pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
@@ -382,7 +382,7 @@ def test_progress_grows_to_the_end(
             two_length_task,
             method,
             level,
-            ledger=tmp_path,
+            resume=tmp_path,
             progress=tell,
             **options,
         )

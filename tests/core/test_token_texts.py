@@ -111,9 +111,7 @@ def test_no_page_is_reordered_by_the_text_it_shows(made) -> None:
 def test_the_text_stands_above_its_tokens() -> None:
     from interp.report.printed.attribution import attribution_text
 
-    assert (
-        attribution_text([attribution()], top=1).splitlines()[0]
-        == "text: ab [U+202E]dc[U+2066] [U+200F]"
-    )
+    first = attribution_text([attribution()], top=1).splitlines()[0]
+    assert first == "text: ab [U+202E]dc[U+2066] [U+200F]"
     shown_page = attribution_page([attribution()])
     assert shown_page.index('<p class="prompt">ab ') < shown_page.index('<p class="text">')

@@ -58,7 +58,7 @@ class Game:
         restrict: False computes all logits. With `fold=False` and `restrict=False`, values equal
             full forward passes bit for bit; otherwise up to rounding of matrix products.
         check: raise if the task's value does not depend on the model's heads.
-        ledger: a folder that stores finished coalitions, so that the same game can resume.
+        resume: a folder that stores finished coalitions, so that the same game can resume.
 
     Raises:
         OptionError: the options do not fit, heads are edited already, or the task is constant.
@@ -84,7 +84,7 @@ class Game:
         fold: bool = True,
         restrict: bool = True,
         check: bool = True,
-        ledger: str | os.PathLike | None = None,
+        resume: str | os.PathLike | None = None,
     ) -> None:
         check_kind(kind, reference)
         if not isinstance(task, Task):
@@ -126,8 +126,8 @@ class Game:
         self.ledger: Ledger | None = None
         if check:
             self._check()
-        if ledger is not None:
-            self.ledger = Ledger(ledger, self)
+        if resume is not None:
+            self.ledger = Ledger(resume, self)
 
     @cached_property
     def clean(self) -> Float[Tensor, " prompt"]:

@@ -93,7 +93,7 @@ def confirm(
         level: level of the confidence intervals, by bootstrap over prompts and random sets.
         progress: see `Progress`.
         announce: called with the estimated time and memory of each game before it runs.
-        options: options of `Game`: stack, heads (candidates for the random sets), without, ledger,
+        options: options of `Game`: stack, heads (candidates for the random sets), without, resume,
             max_tokens, ...
 
     Random sets are drawn from all heads (of the layers, or of the model), the top ones included,

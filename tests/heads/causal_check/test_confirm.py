@@ -324,14 +324,14 @@ def test_interrupted_it_goes_on(
         small_bystander_model,
         {"i": small_bystander.roles["induction"]},
         task=small_repeats,
-        ledger=tmp_path,
+        resume=tmp_path,
     )
     before, _ = sum(ran), ran.clear()
     again = confirm(
         small_bystander_model,
         {"i": small_bystander.roles["induction"]},
         task=small_repeats,
-        ledger=tmp_path,
+        resume=tmp_path,
     )
     assert again.checks == first.checks
     assert sum(ran) < before / 2  # all that runs again is the test that the task is not constant

@@ -106,7 +106,7 @@ def find(
     n_random: int = 10,
     seed: int = 0,
     progress: Any = None,
-    ledger: Any = None,
+    resume: Any = None,
 ) -> Any:
     """Find the circuit of each MODEL for a task, and evaluate it on held-out pairs.
 
@@ -155,7 +155,7 @@ def find(
         n_random: number of random orders of heads, and of random sets.
         seed: seed of prompts, methods and random orders.
         progress: see `Progress`.
-        ledger: folder of finished steps.
+        resume: folder of finished steps.
     """
     from interp.circuits.find import find_circuit
     from interp.circuits.folder import write_evaluation, write_found
@@ -167,12 +167,14 @@ def find(
     against = None if truth is None else published(truth)
     if against is not None:
         against.require(model)
-    kept = {"ledger": ledger, "progress": beforehand(progress, run.voice.note, model.name)}
+    kept: dict[str, Any] = {"resume": resume}
+    kept["progress"] = beforehand(progress, run.voice.note, model.name)
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, options = _method(method, faithful, size, budget)
+        way, given = _method(method, faithful, size, budget)
+        options: Any = given
         if "seed" in way.options:
-            options = {"seed": seed} | options
+            options = {"seed": seed, **options}
         pairs = start.pairs(model)
         found = find_circuit(model, pairs, way, units, **kept, **options)
         found, no_set = with_set(model, found, start, faithful, size or 0, **kept)

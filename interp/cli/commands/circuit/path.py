@@ -11,7 +11,7 @@ from interp.cli.vocabulary import Word
 path = command(
     "interp.circuits.path_patching:path_patching",
     over="model",
-    omit=("ledger",),
+    omit=("resume",),
     inputs={"task": CONTRAST},
     options={
         "task": Word(default="induction", help="A task of `interp circuit --list`, or a file."),

@@ -32,7 +32,7 @@ def _write_curves(run: Run) -> None:
 gates = command(
     "interp.causal.gating.learn:learn_gates",
     also=GAME,
-    omit=("ledger",),
+    omit=("resume",),
     options={
         "penalty": Word(metavar="X"),
         "restarts": Word(type=FROM_1, metavar="N"),

@@ -75,7 +75,7 @@ def _check(run: Run) -> None:
     },
     loading=(),
     check=_check,
-    text="interp.report.printed.vision:vision_text",
+    text="interp.report.printed:nothing",
     example="interp study vision bundled:shapes-spurious --method cue",
 )  # fmt: skip
 def vision(
@@ -85,6 +85,7 @@ def vision(
     *,
     method: str | None = None,
     maps: Sequence[str] = (),
+    top: int = 5,
     seed: int = 0,
 ) -> list[Result]:
     """Measure where the heads of a vision transformer look and what they write.
@@ -103,13 +104,15 @@ def vision(
             default these, where there is what they need. Only when named: registers, pruning.
         maps: map to draw: class_attention, pooling (SigLIP), a head, or an attribution method; by
             default class_attention, and rollout of a vision transformer alone. Repeatable.
+        top: number of rows to print per metric.
         seed: seed of images, splits and nulls.
     """
     from interp.heads.vision.measures import chosen_measures, maps_to_draw, measures_of_images
+    from interp.report.printed.vision import vision_text
 
     found = measures_of_images(model, pictures, chosen_measures(method), seed)
-    if run.form is None:
-        click.echo(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
+    run.say(f"{model.name}: {len(pictures.pixels)} images, {pictures.origin}\n")
+    run.say(vision_text([*found.values()], top=top))
     if run.out is not None:
         about = {"hash": model.content_hash, "images": pictures.hash, "seed": seed}
         name = model.name.replace("bundled:", "")
@@ -153,7 +156,8 @@ def write_head_table(found: Mapping[str, Result], out: Path, name: str) -> Path 
     tables = [
         x.table
         for x in found.values()
-        if isinstance(x, ImageScores) and any(head >= 0 for _, _, head in x.places)
+        if isinstance(x, ImageScores)
+        and any(h >= 0 and row["n"] > 0 for row, (_, _, h) in zip(x, x.places, strict=True))
     ]
     if not tables:
         return None
