@@ -101,7 +101,7 @@ def test_rows_are_iterated_over(cls) -> None:
 def test_the_first_rows_are_of_the_same_type_and_all_displayed(cls) -> None:
     example_result = example_of(cls)
     frame = example_result.to_pandas()
-    for k in (1, 2, 40):
+    for k in (1, 40):
         part = example_result.top(k)
         assert type(part) is type(example_result)
         metrics = frame["metric"].nunique()
@@ -188,7 +188,8 @@ def test_a_figure_without_arguments(cls) -> None:
 @of_every_class
 def test_files_are_read_back_equal(cls, suffix, tmp_path) -> None:
     example_result = example_of(cls)
-    for result in (example_result, example_result.top(1)):
+    some = [example_result.top(1)] if suffix == READ[0] else []
+    for result in (example_result, *some):
         path = tmp_path / f"{cls.__name__}{suffix}"
         result.save(path)
         again = type(example_result).load(path)
