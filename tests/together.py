@@ -38,12 +38,17 @@ def over(
     def decorated(test: Test) -> Test:
         signature = inspect.signature(test)
         kept = [p for name, p in signature.parameters.items() if name not in names]
+        cases = named
+        if getattr(test, "over", None) is test:  # another `over` stands below: the product of both
+            inner, test = test.cases, test.__wrapped__  # type: ignore[attr-defined]
+            cases = {f"{a}-{b}": inner[a] | named[b] for b in named for a in inner}
 
         @functools.wraps(test)
         def together(**fixtures: Any) -> None:
-            _run(test, named, fixtures)
+            _run(test, cases, fixtures)
 
         together.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        together.cases, together.over = cases, together  # type: ignore[attr-defined]
         return together
 
     return decorated

@@ -11,6 +11,7 @@ import importlib
 import sys
 
 import pytest
+from together import over
 
 from interp.core.declaration import Declaration
 from interp.core.errors import OptionError, UnknownName
@@ -21,7 +22,7 @@ ALL = [pytest.param(known, name, id=name) for known in REGISTRIES for name in so
 PACKAGES = {e.package: known for known in REGISTRIES for e in known.values()}
 
 
-@pytest.mark.parametrize(("known", "name"), ALL)
+@over(("known", "name"), ALL)
 def test_what_the_file_states_is_what_it_runs(known: Registry, name: str) -> None:
     stated, declared = known[name], known.load(name)
     assert isinstance(declared, Declaration)
@@ -34,7 +35,7 @@ def test_what_the_file_states_is_what_it_runs(known: Registry, name: str) -> Non
     }
 
 
-@pytest.mark.parametrize(("known", "name"), ALL)
+@over(("known", "name"), ALL)
 def test_the_docstring_says_what_it_is_and_what_it_is_not_for(known: Registry, name: str) -> None:
     entry = known[name]
     assert entry.summary
@@ -43,7 +44,7 @@ def test_the_docstring_says_what_it_is_and_what_it_is_not_for(known: Registry, n
         assert entry.unit
 
 
-@pytest.mark.parametrize(("known", "name"), ALL)
+@over(("known", "name"), ALL)
 def test_options_are_parsed_bound_and_named(known: Registry, name: str) -> None:
     declared = known.load(name)
     plain = declared.bind()
@@ -64,7 +65,7 @@ def test_options_are_parsed_bound_and_named(known: Registry, name: str) -> None:
                 declared.bind(**{option.name: object()})
 
 
-@pytest.mark.parametrize(("known", "name"), ALL)
+@over(("known", "name"), ALL)
 def test_worked_example(known: Registry, name: str) -> None:
     entry = known[name]
     file = f"{entry.package}.{name}"

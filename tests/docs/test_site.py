@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-import nbformat
+import lazy_loader
 import pytest
 import yaml
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from report.browser import needs_browser, started
+
+nbformat = lazy_loader.load("nbformat")  # which takes seconds to import
 
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
 ROOT = Path(__file__).parents[2]
@@ -198,13 +199,16 @@ def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
     figure = {"application/vnd.plotly.v1+json": {"data": []}, "image/svg+xml": picture}
     table = "<style scoped>p{x}</style>\n<table>\n\n<tr><td>7</td></tr></table>"
     outputs = [
-        new_output("stream", name="stdout", text="printed"),
-        new_output("display_data", data=figure),
-        new_output("display_data", data={"text/html": table}),
+        nbformat.v4.new_output("stream", name="stdout", text="printed"),
+        nbformat.v4.new_output("display_data", data=figure),
+        nbformat.v4.new_output("display_data", data={"text/html": table}),
     ]
-    cells = [new_markdown_cell("# 9. A story\n\nText."), new_code_cell("1 + 1", outputs=outputs)]
+    cells = [
+        nbformat.v4.new_markdown_cell("# 9. A story\n\nText."),
+        nbformat.v4.new_code_cell("1 + 1", outputs=outputs),
+    ]
     path = tmp_path / "a.ipynb"
-    nbformat.write(new_notebook(cells=cells), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     text, pictures = import_module("notebook_pages").page(path)
     assert text.startswith("# 9. A story\n\nAs a notebook: `notebooks/a.ipynb`.")
     assert "    printed" in text

@@ -35,6 +35,7 @@ def test_a_fixture_is_asked_for_and_a_parameter_is_not() -> None:
 
     assert [*inspect.signature(check).parameters] == ["tmp_path"]
     check(tmp_path=None)
+    assert [*check.cases] == ["1-1", "2-1", "1-2", "2-2"]  # type: ignore[attr-defined]
 
 
 def test_skipped_is_only_what_skips_in_every_case() -> None:
