@@ -59,27 +59,11 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
 
 
-<<<<<<< HEAD
-def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> None:
-    run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    run(
-        "atlas",
-        tmp_path / "r",
-        llama_folder,
-        "-m",
-        "induction",
-        "-o",
-        tmp_path / "p.html",
-        "--resume",
-        tmp_path / "k",
-    )
-=======
 def test_results_and_models_stand_side_by_side(
     run, tmp_path, llama_folder, bystander_results
 ) -> None:
     run("atlas", bystander_results, llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
-        "--keep", tmp_path / "k")  # fmt: skip
->>>>>>> s-d
+        "--resume", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
@@ -88,11 +72,7 @@ def test_results_and_models_stand_side_by_side(
 def test_only_some_metrics_of_the_results(run, errors, tmp_path, bystander_results) -> None:
     run("atlas", bystander_results / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
-<<<<<<< HEAD
-    code, told = errors("atlas", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "q.html")
-=======
-    code, told = errors("atlas", bystander_results, "-m", "entropyy", "-o", tmp_path / "p.html")
->>>>>>> s-d
+    code, told = errors("atlas", bystander_results, "-m", "entropyy", "-o", tmp_path / "q.html")
     assert code == 2
     assert "did you mean entropy" in told[0]
 

@@ -10,11 +10,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-<<<<<<< HEAD
 from fixtures.commands import called, flags_of
-=======
 from together import over
->>>>>>> s-d
 
 from interp.circuits.tasks import TASKS
 from interp.cli.folder import leaves

@@ -14,12 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-<<<<<<< HEAD
-import pytest
 from fixtures.commands import called
-=======
 from together import over
->>>>>>> s-d
 
 import interp
 from interp.core.errors import InterpError
