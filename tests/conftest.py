@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -53,7 +54,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
 
 
-def pytest_collection_finish() -> None:
-    """Let no collection of garbage walk again through the imported packages and all tests."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let no collection of garbage walk through the imported packages and all tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
