@@ -12,12 +12,12 @@ from typing import Any
 
 import click
 
-from interp import __version__
 from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.cli.context import COMMAND, DEBUG
 from interp.cli.folder import Folder, NamedGroup
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
+from interp.core.installed import version
 
 
 class Failed(click.ClickException):
@@ -87,6 +87,13 @@ class Interp(NamedGroup):
             raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
 
 
+def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the version and exit; it is looked up only here."""
+    if value and not ctx.resilient_parsing:
+        click.echo(f"{ctx.info_name} {version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=Interp,
     commands=Folder(Path(__file__).parent / "commands", "interp.cli.commands"),
@@ -94,7 +101,10 @@ class Interp(NamedGroup):
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
     "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def main() -> None:
     """Score every attention head of a transformer, with standard errors and null baselines.
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import interp
 from interp import bundled, planted
 from interp.core.registry import METRICS
 
@@ -16,7 +17,14 @@ HEAVY = ("torch", "transformers", "pandas", "numpy", "pyarrow", "plotly", "numba
 
 @pytest.mark.parametrize(
     "args",
-    ["--help", "score --help", "check --help", "list metrics", "list metrics induction", "list models"],
+    [
+        "--help",
+        "score --help",
+        "check --help",
+        "list metrics",
+        "list metrics induction",
+        "list models",
+    ],
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
     code = (
@@ -100,7 +108,7 @@ def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:
 
 
 def test_the_version_is_told(run) -> None:
-    assert run("--version").stdout == "interp 0.1.0\n"
+    assert run("--version").stdout == f"interp {interp.__version__}\n"
 
 
 @pytest.mark.parametrize(
