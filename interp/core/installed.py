@@ -134,10 +134,7 @@ def version() -> str:
     """Return the version of interp: of the checkout if it runs from one, else as installed."""
     if checkout():
         return checkout()["version"]
-    from importlib.metadata import PackageNotFoundError, distributions
+    from importlib.metadata import distributions
 
-    here = Path(__file__).parents[2]
-    try:  # the metadata beside these files, not those of another copy
-        return next(distributions(name="interp", path=[str(here)])).version
-    except (StopIteration, PackageNotFoundError):
-        return UNKNOWN
+    here = str(Path(__file__).parents[2])  # the metadata beside these files, not of another copy
+    return next((found.version for found in distributions(name="interp", path=[here])), UNKNOWN)

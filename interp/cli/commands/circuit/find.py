@@ -13,7 +13,7 @@ from interp.cli.circuit_evaluation import DEFAULT, evaluated, with_set
 from interp.cli.circuit_files import require_task_files, step_folder, stored_circuit
 from interp.cli.each import each_model
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
-from interp.cli.name_types import CIRCUIT_METHOD_NAME
+from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.progress import Voice
 from interp.cli.reference import reference_option, reference_prompts, require_reference
 from interp.cli.shared_options import models_argument
@@ -46,8 +46,10 @@ ABLATIONS = (
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         from interp.circuits.listing import circuit_listing
+        from interp.core.registry import CIRCUIT_METHODS
 
         click.echo(circuit_listing())
+        note_left_out(CIRCUIT_METHODS)
         context.exit()
 
 
