@@ -20,8 +20,8 @@
 
 Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
 bundled, model, lens, causal, attribution, heads, safety, probes, syntax, dictionaries, circuits,
-report, cli. What needs the other direction is listed in `interp.core.doors`. Importing `interp`
-imports neither torch nor transformers.
+testing, report, cli. What needs the other direction is listed in `interp.core.doors`. Importing
+`interp` imports neither torch nor transformers.
 """
 
 from typing import Any

@@ -20,7 +20,8 @@ from interp.core.doors import DOORS, behind
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "report", "cli",
+    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
+    "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/doors.py": "the doors",
@@ -29,6 +30,8 @@ BY_NAME = {
     "core/room.py": "package whose files declare one analysis each",
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
+    "cli/installed_commands.py": "registry of the commands of installed packages",
+    "testing/contract.py": "module of a declared function, whose example is run",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",
