@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import doctest
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from interp.core.declaration import Declaration
@@ -96,8 +94,7 @@ def check_example(declared: Declaration, **names: Any) -> None:
         declared: the declared function.
         **names: further names that the example may use.
     """
-    module = import_module(declared.function.__module__)
-    known = vars(sys.modules[module.__name__]) | names | {declared.name: declared}
+    known = getattr(declared.function, "__globals__", {}) | names | {declared.name: declared}
     test = doctest.DocTestParser().get_doctest(declared.doc, known, declared.name, None, 0)
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)

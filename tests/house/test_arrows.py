@@ -31,7 +31,6 @@ BY_NAME = {
     "circuits/tasks/named.py": "registry of contrast tasks: a folder of files",
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/installed_commands.py": "registry of the commands of installed packages",
-    "testing/contract.py": "module of a declared function, whose example is run",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",
