@@ -131,7 +131,7 @@ print(json.dumps({"found": found, "heavy": sorted({"torch", "head_kit"} & set(sy
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def third_parties(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of installed packages."""
     folder = tmp_path_factory.mktemp("site")
     for name, lines in (
@@ -169,9 +169,9 @@ def assert_refused(found: list, words: str) -> None:
     assert len(stderr.splitlines()) == 1
 
 
-def test_listings_name_what_is_added_and_report_the_rest_in_one_line_each(site) -> None:
+def test_listings_name_what_is_added_and_report_the_rest_in_one_line_each(third_parties) -> None:
     found, heavy = ran(
-        site, "list metrics", "list metrics two_back", "list methods",
+        third_parties, "list metrics", "list metrics two_back", "list methods",
         "circuit x --task y --list", "--help", "list metrics induction",
         "score planted:positional -m unparsed", "score planted:positional -m shared", "lost --now",
     )  # fmt: skip
@@ -207,10 +207,10 @@ def test_listings_name_what_is_added_and_report_the_rest_in_one_line_each(site) 
 
 
 @pytest.mark.slow
-def test_what_is_added_runs_from_the_command_line_and_the_rest_fails_alone(site) -> None:
-    (site / "head_kit" / "__init__.py").write_text("")
+def test_what_is_added_runs_from_the_command_line_and_the_rest_fails_alone(third_parties) -> None:
+    (third_parties / "head_kit" / "__init__.py").write_text("")
     found, _ = ran(
-        site,
+        third_parties,
         "score planted:positional -m two_back:back=1 --top 1 --null none -q",
         "score planted:positional -m installed,two_back:back=1 --null none --json",
         "attribute bundled:deceive --text 'with Anna the red bird sings so' -m all_to_first -q",

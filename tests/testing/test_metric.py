@@ -18,7 +18,7 @@ from interp.testing.metric import (
 
 
 @pytest.fixture(scope="module")
-def noise() -> interp.Model:
+def random_heads() -> interp.Model:
     return interp.load(MODEL)
 
 
@@ -144,15 +144,15 @@ def middle(query, key):
         (meddling, "meddling must leave the model as it was; it changed"),
     ],
 )
-def test_a_broken_contract_is_one_sentence(metric, contract, noise) -> None:
+def test_a_broken_contract_is_one_sentence(metric, contract, random_heads) -> None:
     with pytest.raises(ContractError, match=contract) as raised:
-        check_metric(metric, MODEL if metric is meddling else noise)
+        check_metric(metric, MODEL if metric is meddling else random_heads)
     assert "\n" not in str(raised.value)
 
 
-def test_scores_that_depend_on_the_batch_are_refused(noise) -> None:
+def test_scores_that_depend_on_the_batch_are_refused(random_heads) -> None:
     with pytest.raises(ContractError, match="middle must score prompts in a batch as each alone"):
-        check_batches(middle, noise, repeated_halves(noise))
+        check_batches(middle, random_heads, repeated_halves(random_heads))
 
 
 def test_a_predicate_of_whole_arrays_is_refused() -> None:
@@ -160,17 +160,17 @@ def test_a_predicate_of_whole_arrays_is_refused() -> None:
         check_even_attention(unlike_alone)
 
 
-def test_metrics_of_interp_keep_it(noise) -> None:
-    check_metric("previous_token", noise)
-    check_metric("local_window:width=3", noise)
+def test_metrics_of_interp_keep_it(random_heads) -> None:
+    check_metric("previous_token", random_heads)
+    check_metric("local_window:width=3", random_heads)
 
 
-def test_a_text_option_needs_a_value_from_the_author(noise) -> None:
+def test_a_text_option_needs_a_value_from_the_author(random_heads) -> None:
     with pytest.raises(OptionError, match=r"options=\{'end': ...\}"):
-        check_metric(texted, noise)
-    check_metric(texted, noise, options={"end": "own"})
+        check_metric(texted, random_heads)
+    check_metric(texted, random_heads, options={"end": "own"})
 
 
-def test_a_model_that_cannot_be_scored_is_not_a_broken_contract(noise) -> None:
+def test_a_model_that_cannot_be_scored_is_not_a_broken_contract(random_heads) -> None:
     with pytest.raises(OptionError, match="give check_metric a model that source_start scores"):
-        check_metric("source_start", noise)
+        check_metric("source_start", random_heads)
