@@ -14,11 +14,11 @@ from interp.core.registry import ATTRIBUTION_METHODS
 from interp.model.load import load
 from interp.testing.contract import (
     ContractError,
+    check_declared_options,
     check_docstring,
     check_example,
-    check_options,
-    require,
-    unchanged,
+    model_unchanged,
+    require_kept,
 )
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def check_attribution_method(
     declared, _ = ATTRIBUTION_METHODS.given(method, {})
     model = load(model) if isinstance(model, str) else model
     check_docstring(declared)
-    check_options(declared)
+    check_declared_options(declared)
     check_example(declared)
     check_token_scores(method, model, prompt)
     check_repeatable(method, model, prompt)
@@ -65,19 +65,19 @@ def _explained(method: str | AttributionMethod, model: Model, prompt: Any) -> An
 def check_token_scores(method: str | AttributionMethod, model: Model, prompt: Any = None) -> None:
     """Check that each token has a finite score of the declared sign, and that nothing changes."""
     declared, _ = ATTRIBUTION_METHODS.given(method, {})
-    with unchanged(model, declared.name):
+    with model_unchanged(model, declared.name):
         found = _explained(method, model, prompt)
     scores, n = np.asarray(found.scores), len(found.tokens)
-    require(
+    require_kept(
         scores.shape == (n,) and bool(np.isfinite(scores).all()),
         f"{declared.name} must give one finite score per token; it gives {scores.shape} for {n}",
     )
-    require(
+    require_kept(
         declared.signed or bool((scores >= -1e-9).all()),
         f"{declared.name} is declared with signed=False and must give no score below 0; the lowest"
         f" is {scores.min():.3g}",
     )
-    require(
+    require_kept(
         found.method.partition(":")[0] == declared.name,
         f"the result of {declared.name} must name it; it names {found.method!r}",
     )
@@ -87,7 +87,7 @@ def check_repeatable(method: str | AttributionMethod, model: Model, prompt: Any 
     """Check that two runs give the same scores to the last bit."""
     declared, _ = ATTRIBUTION_METHODS.given(method, {})
     one, two = (_explained(method, model, prompt).scores for _ in range(2))
-    require(
+    require_kept(
         np.array_equal(one, two),
         f"{declared.name} must give the same scores when it runs again: draw from a seed",
     )

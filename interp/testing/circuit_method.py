@@ -14,11 +14,11 @@ from interp.core.registry import CIRCUIT_METHODS
 from interp.model.load import load
 from interp.testing.contract import (
     ContractError,
+    check_declared_options,
     check_docstring,
     check_example,
-    check_options,
-    require,
-    unchanged,
+    model_unchanged,
+    require_kept,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def check_circuit_method(
     declared, _ = CIRCUIT_METHODS.given(method, {})
     model = load(model) if isinstance(model, str) else model
     check_docstring(declared)
-    check_options(declared)
+    check_declared_options(declared)
     check_example(declared)
     check_levels(declared)
     task = task or make_contrast(model, MODEL, n=8)
@@ -65,21 +65,21 @@ def check_node_scores(
 ) -> None:
     """Check that each node has one finite score of the stated sign, and that nothing changes."""
     name = CIRCUIT_METHODS.given(method, {})[0].name
-    with unchanged(model, name):
+    with model_unchanged(model, name):
         found = score_nodes(model, task, method, **options)
     n = len(found.nodes)
-    require(
+    require_kept(
         found.per_prompt.shape[0] == n == len(set(found.nodes)),
         f"{name} must score every node once; it gives {found.per_prompt.shape[0]} rows for {n}"
         f" nodes, of which {len(set(found.nodes))} differ",
     )
     scored = found.per_prompt[~np.isin(found.nodes, found.unmeasured)]
-    require(
+    require_kept(
         bool(np.isfinite(scored).all()),
         f"{name} must give finite scores, and name the nodes without one in `unmeasured`",
     )
-    require(bool(found.unit), f"{name} must state the unit of its scores")
-    require(
+    require_kept(bool(found.unit), f"{name} must state the unit of its scores")
+    require_kept(
         found.signed or bool((scored >= -1e-9).all()),
         f"{name} states signed=False and must give no score below 0; the lowest is"
         f" {scored.min():.3g}",

@@ -19,14 +19,14 @@ class ContractError(AssertionError):
     """Declared function that breaks its contract; the message is one sentence."""
 
 
-def require(kept: bool, contract: str) -> None:
+def require_kept(kept: bool, contract: str) -> None:
     """Raise a ContractError with the sentence unless the contract is kept."""
     if not kept:
         raise ContractError(contract)
 
 
 @contextmanager
-def unchanged(model: Model, name: str) -> Iterator[None]:
+def model_unchanged(model: Model, name: str) -> Iterator[None]:
     """Check that the block leaves weights, gradients and the config of a model as they were.
 
     Raises:
@@ -39,37 +39,41 @@ def unchanged(model: Model, name: str) -> Iterator[None]:
     yield
     after = model.module.state_dict()
     changed = [k for k, v in before.items() if k not in after or not torch.equal(after[k], v)]
-    require(not changed, f"{name} must leave the model as it was; it changed {changed[:3]}")
+    require_kept(not changed, f"{name} must leave the model as it was; it changed {changed[:3]}")
     left = [k for k, p in model.module.named_parameters() if p.grad is not None]
-    require(not left, f"{name} must leave no gradients in the model; it left some in {left[:3]}")
-    require(str(model.config) == config, f"{name} must leave the config of the model as it was")
+    require_kept(
+        not left, f"{name} must leave no gradients in the model; it left some in {left[:3]}"
+    )
+    require_kept(
+        str(model.config) == config, f"{name} must leave the config of the model as it was"
+    )
 
 
 def check_docstring(declared: Declaration) -> None:
     """Check that a docstring says what the function is and for what it is unsuitable."""
     first = declared.doc.partition("\n")[0].strip()
-    require(
+    require_kept(
         bool(first),
         f"{declared.name} must have a docstring whose first line says what it measures",
     )
-    require(
+    require_kept(
         section(declared.doc, "Not for").endswith("."),
         f"the docstring of {declared.name} must have a paragraph `Not for:`, a sentence on the"
         " purposes for which it is unsuitable",
     )
 
 
-def check_options(declared: Declaration) -> None:
+def check_declared_options(declared: Declaration) -> None:
     """Check that options keep their defaults, and that a wrong name or type is refused."""
     plain = declared.bind()
-    require(
+    require_kept(
         plain.label == declared.name,
         f"{declared.name} without options must have the label {declared.name!r}, not"
         f" {plain.label!r}",
     )
     for name, option in declared.options.items():
         same = declared.bind(**{name: option.parse(str(option.default))})
-        require(
+        require_kept(
             dict(same.options) == dict(plain.options),
             f"the option {name} of {declared.name} must be readable as text; its default"
             f" {option.default!r} is read as {same.options[name]!r}",
@@ -99,7 +103,7 @@ def check_example(declared: Declaration, **names: Any) -> None:
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE, verbose=False)
     runner.run(test, out=said.append)
-    require(
+    require_kept(
         runner.failures == 0,
         f"the example in the docstring of {declared.name} must print what it shows: "
         + " ".join("".join(said).split()),

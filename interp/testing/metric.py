@@ -26,11 +26,11 @@ from interp.model.hooks.kernel_call import to_attention
 from interp.model.load import load
 from interp.testing.contract import (
     ContractError,
+    check_declared_options,
     check_docstring,
     check_example,
-    check_options,
-    require,
-    unchanged,
+    model_unchanged,
+    require_kept,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def check_metric(
     found = bound(metric)
     declared, model = found.analysis, load(model) if isinstance(model, str) else model
     check_docstring(declared)
-    check_options(declared)
+    check_declared_options(declared)
     check_example(declared, picture=picture)
     if (reason := why_not(model, found)) is not None:
         raise OptionError(f"{reason}; give check_metric a model that {declared.name} scores")
@@ -118,17 +118,17 @@ def other_value(default: Any) -> Any:
 def check_scores(metric: Metric, model: Model, prompts: Any) -> None:
     """Check that every head has one finite score in the declared range, and nothing changes."""
     found = bound(metric)
-    with unchanged(model, found.label):
+    with model_unchanged(model, found.label):
         frame = score(model, [found], prompts, null="none").to_pandas()
     scored = [s for s in model.sites if not found.patterned() or applies(found, s, model)]
     heads = sum(s.n_heads for s in scored)
-    require(
+    require_kept(
         len(frame) == heads > 0,
         f"{found.label} must give one score per head; it gives {len(frame)} for {heads} heads",
     )
     values = frame["score"].to_numpy()
     silent = int((~np.isfinite(values)).sum())
-    require(
+    require_kept(
         silent == 0,
         f"{found.label} must give finite scores; {silent} of {heads} are NaN or infinite",
     )
@@ -136,7 +136,7 @@ def check_scores(metric: Metric, model: Model, prompts: Any) -> None:
     inside = (low is None or values.min() >= low - 1e-6) and (
         high is None or values.max() <= high + 1e-6
     )
-    require(
+    require_kept(
         inside,
         f"{found.label} must give scores in its declared range, {low} to {high}; they are in"
         f" {values.min():.6g} to {values.max():.6g}",
@@ -147,14 +147,14 @@ def check_option(metric: Metric, model: Model, prompts: Any, option: str, value:
     """Check that an option changes a score, and that the label names its value."""
     found = bound(metric)
     changed = found.analysis.bind(**(dict(found.options) | {option: value}))
-    require(
+    require_kept(
         f"{option}={value}" in changed.label,
         f"the label of {found.label} must name {option}={value}; it is {changed.label!r}",
     )
     plain, other = (
         score(model, [x], prompts, null="none").to_pandas()["score"] for x in (found, changed)
     )
-    require(
+    require_kept(
         not np.allclose(plain, other, atol=1e-9),
         f"every option of {found.analysis.name} must change a score; {option}={value} changes none",
     )
@@ -206,18 +206,18 @@ def check_ideal_head(metric: Metric) -> None:
     target, n = _targets(found), len(TOKENS)
     at = torch.arange(n)
     later = at[None, :] > at[:, None]
-    require(
+    require_kept(
         not (target & later).any(),
         f"{found.label} must name keys up to the query only; it names later ones: add"
         " `(key <= query)`",
     )
-    require(
+    require_kept(
         bool(target.any()),
         f"{found.label} must name a key of some query of a prompt that repeats its tokens",
     )
     own = torch.where(target.any(1, keepdim=True), target.double(), torch.eye(n).double())
     reached = _score_of(found, own / own.sum(1, keepdim=True))
-    require(
+    require_kept(
         math.isclose(reached, 1.0, abs_tol=1e-12),
         f"a head that attends to the targets of {found.label} must score 1, not {reached:.6g}",
     )
@@ -239,7 +239,7 @@ def check_even_attention(metric: Metric) -> None:
         math.fsum(shares) / max(len(shares), 1),
         _score_of(found, even / even.sum(1, keepdim=True)),
     )
-    require(
+    require_kept(
         math.isclose(reached, share, abs_tol=1e-12),
         f"even attention must score the share of visible keys that {found.label} names, one pair at"
         f" a time {share:.6g}, not {reached:.6g}; use elementwise operations only",

@@ -14,7 +14,7 @@ from interp.core.declaration import Declaration
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, REGISTRIES, Registry
 from interp.heads.example_picture import picture
-from interp.testing.contract import check_docstring, check_example, check_options
+from interp.testing.contract import check_declared_options, check_docstring, check_example
 
 ALL = [pytest.param(known, name, id=name) for known in REGISTRIES for name in sorted(known)]
 PACKAGES = {e.package: known for known in REGISTRIES for e in known.values()}
@@ -44,7 +44,7 @@ def test_the_docstring_says_what_it_is_and_what_it_is_not_for(known: Registry, n
 @pytest.mark.parametrize(("known", "name"), ALL)
 def test_options_are_parsed_bound_and_named(known: Registry, name: str) -> None:
     declared = known.load(name)
-    check_options(declared)
+    check_declared_options(declared)
     plain = declared.bind()
     assert known.parse(name).label == name
     assert known.given(name, {}) == known.given(declared, {}) == (declared, {})
