@@ -40,5 +40,5 @@ def test_levels_are_those_declared(name) -> None:
 
 
 def test_a_level_that_is_not_declared_is_named_in_the_error() -> None:
-    with pytest.raises(interp.InterpError, match="shapley_nodes scores heads, not edges"):
-        CIRCUIT_METHODS.load("shapley_nodes").check("edge", {})
+    with pytest.raises(interp.InterpError, match="screen_verify scores heads, not edges"):
+        CIRCUIT_METHODS.load("screen_verify").check("edge", {})
