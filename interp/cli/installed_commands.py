@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -55,8 +56,7 @@ class Commands(Folder):
             return super().__getitem__(name)
         found, left_out = self._read
         if name in found:
-            self._added[name] = _imported(found[name][0])
-            return self._added[name]
+            return _Listed(*found[name])
         if name in left_out:
             return _failing(name, left_out[name])
         raise KeyError(name)
@@ -77,6 +77,20 @@ class Commands(Folder):
 
     def _group(self, name: str) -> str:
         return OTHER if name in self._read[0] else super()._group(name)
+
+
+class _Listed(click.Command):
+    """Command of a package: its name and help; it is imported when it is called."""
+
+    def __init__(self, point: EntryPoint, doc: str) -> None:
+        super().__init__(point.name, help=doc)
+        self._point = point
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> click.Context:
+        """Parse the arguments by the imported command, which then runs."""
+        return _imported(self._point).make_context(info_name, args, parent, **extra)
 
 
 def _stated_doc(point: EntryPoint) -> str:

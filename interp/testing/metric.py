@@ -78,6 +78,7 @@ def check_metric(
         raise OptionError(f"{reason}; give check_metric a model that {declared.name} scores")
     prompts = repeated_halves(model) if prompts is None else prompts
     check_scores(found, model, prompts)
+    plain = scores_of(found, model, prompts) if declared.options else None
     for name, option in declared.options.items():
         given = (options or {}).get(name, other_value(option.default))
         if given is None:
@@ -85,7 +86,7 @@ def check_metric(
                 f"the option {name} of {declared.name} has the default {option.default!r}; give"
                 f" check_metric another value that changes a score, as options={{{name!r}: ...}}"
             )
-        check_option(found, model, prompts, name, given)
+        check_option(found, model, prompts, name, given, plain)
     if declared.kind in ("detector", "statistic"):
         check_batches(found, model, prompts)
         check_padding(found, model, prompts)
@@ -143,19 +144,41 @@ def check_scores(metric: Metric, model: Model, prompts: Any) -> None:
     )
 
 
-def check_option(metric: Metric, model: Model, prompts: Any, option: str, value: Any) -> None:
-    """Check that an option changes a score, and that the label names its value."""
+def scores_of(metric: Metric, model: Model, prompts: Any) -> np.ndarray:
+    """Return the score of every head."""
+    return score(model, [bound(metric)], prompts, null="none").to_pandas()["score"].to_numpy()
+
+
+def check_option(
+    metric: Metric,
+    model: Model,
+    prompts: Any,
+    option: str,
+    value: Any,
+    plain: np.ndarray | None = None,
+) -> None:
+    """Check that an option changes a score, and that the label names its value.
+
+    Args:
+        metric: the metric.
+        model: the model to score.
+        prompts: prompts for it.
+        option: name of the option.
+        value: another value than the one that the metric has.
+        plain: scores of the metric as given, by `scores_of`; computed unless given.
+
+    Raises:
+        ContractError: no score changes, or the label does not name the value.
+    """
     found = bound(metric)
     changed = found.analysis.bind(**(dict(found.options) | {option: value}))
     require_kept(
         f"{option}={value}" in changed.label,
         f"the label of {found.label} must name {option}={value}; it is {changed.label!r}",
     )
-    plain, other = (
-        score(model, [x], prompts, null="none").to_pandas()["score"] for x in (found, changed)
-    )
+    plain = scores_of(found, model, prompts) if plain is None else plain
     require_kept(
-        not np.allclose(plain, other, atol=1e-9),
+        not np.allclose(plain, scores_of(changed, model, prompts), atol=1e-9),
         f"every option of {found.analysis.name} must change a score; {option}={value} changes none",
     )
 

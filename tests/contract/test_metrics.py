@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import interp
@@ -21,6 +22,7 @@ from interp.testing.metric import (
     check_scores,
     other_value,
     repeated_halves,
+    scores_of,
 )
 
 # Named heads score a model only on a task that it can do: tests/circuits/test_named.py. Metrics of
@@ -113,13 +115,21 @@ OWN_TESTS = {
 }
 
 
+@pytest.fixture(scope="module")
+def plain_scores() -> dict[str, np.ndarray]:
+    """Scores of metrics without options, as tests of their options need them."""
+    return {}
+
+
 @pytest.mark.parametrize(("name", "option"), WITH_OPTIONS)
-def test_no_option_is_dropped(name, option, its_model, prompts) -> None:
+def test_no_option_is_dropped(name, option, its_model, prompts, plain_scores) -> None:
     model = its_model(name)
     if (name, option) in OWN_TESTS:
         pytest.skip("a test of its own, in tests/heads/geometry or tests/heads/kv_cache")
     changed = off_default(METRICS.load(name).options[option].default)
-    check_option(name, model, prompts, option, changed)
+    if name not in plain_scores:
+        plain_scores[name] = scores_of(name, model, prompts)
+    check_option(name, model, prompts, option, changed, plain_scores[name])
 
 
 @pytest.mark.parametrize("name", DETECTORS)

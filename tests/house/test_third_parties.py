@@ -119,11 +119,17 @@ def count_heads(model):
 }
 RUN = """
 import json, sys
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
 from interp.cli.main import main
 
 found = []
 for line in json.loads(sys.argv[1]):
+    if line[0] == "complete":
+        shell = BashComplete(main, {}, "interp", "_INTERP_COMPLETE")
+        names = [x.value for x in shell.get_completions(line[1:-1], line[-1])]
+        found.append([0, " ".join(names), "", ""])
+        continue
     done = CliRunner().invoke(main, line, prog_name="interp")
     found.append([done.exit_code, done.stdout, done.stderr, repr(done.exception)])
 print(json.dumps({"found": found, "heavy": sorted({"torch", "head_kit"} & set(sys.modules))}))
@@ -174,8 +180,10 @@ def test_listings_name_what_is_added_and_report_the_rest_in_one_line_each(third_
         third_parties, "list metrics", "list metrics two_back", "list methods",
         "circuit x --task y --list", "--help", "list metrics induction",
         "score planted:positional -m unparsed", "score planted:positional -m shared", "lost --now",
+        "complete count", "complete score -m two",
     )  # fmt: skip
-    *found, unparsed, shared, lost = found
+    assert [text for _, text, *_ in found[-2:]] == ["count-heads", "two_back"]
+    *found, unparsed, shared, lost = found[:-2]
     assert_refused(unparsed, "metric unparsed of the package head_kit is left out")
     assert_refused(shared, "metric shared of the package jar is left out: head_kit has the same")
     assert_refused(lost, "command lost of the package head_kit is left out")
