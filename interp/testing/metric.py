@@ -78,7 +78,7 @@ def check_metric(
         raise OptionError(f"{reason}; give check_metric a model that {declared.name} scores")
     prompts = repeated_halves(model) if prompts is None else prompts
     check_scores(found, model, prompts)
-    plain = scores_of(found, model, prompts) if declared.options else None
+    plain = scores_per_head(found, model, prompts) if declared.options else None
     for name, option in declared.options.items():
         given = (options or {}).get(name, other_value(option.default))
         if given is None:
@@ -144,7 +144,7 @@ def check_scores(metric: Metric, model: Model, prompts: Any) -> None:
     )
 
 
-def scores_of(metric: Metric, model: Model, prompts: Any) -> np.ndarray:
+def scores_per_head(metric: Metric, model: Model, prompts: Any) -> np.ndarray:
     """Return the score of every head."""
     return score(model, [bound(metric)], prompts, null="none").to_pandas()["score"].to_numpy()
 
@@ -165,7 +165,7 @@ def check_option(
         prompts: prompts for it.
         option: name of the option.
         value: another value than the one that the metric has.
-        plain: scores of the metric as given, by `scores_of`; computed unless given.
+        plain: scores of the metric as given, by `scores_per_head`; computed unless given.
 
     Raises:
         ContractError: no score changes, or the label does not name the value.
@@ -176,9 +176,9 @@ def check_option(
         f"{option}={value}" in changed.label,
         f"the label of {found.label} must name {option}={value}; it is {changed.label!r}",
     )
-    plain = scores_of(found, model, prompts) if plain is None else plain
+    plain = scores_per_head(found, model, prompts) if plain is None else plain
     require_kept(
-        not np.allclose(plain, scores_of(changed, model, prompts), atol=1e-9),
+        not np.allclose(plain, scores_per_head(changed, model, prompts), atol=1e-9),
         f"every option of {found.analysis.name} must change a score; {option}={value} changes none",
     )
 

@@ -22,7 +22,7 @@ from interp.testing.metric import (
     check_scores,
     other_value,
     repeated_halves,
-    scores_of,
+    scores_per_head,
 )
 
 # Named heads score a model only on a task that it can do: tests/circuits/test_named.py. Metrics of
@@ -128,7 +128,7 @@ def test_no_option_is_dropped(name, option, its_model, prompts, plain_scores) ->
         pytest.skip("a test of its own, in tests/heads/geometry or tests/heads/kv_cache")
     changed = off_default(METRICS.load(name).options[option].default)
     if name not in plain_scores:
-        plain_scores[name] = scores_of(name, model, prompts)
+        plain_scores[name] = scores_per_head(name, model, prompts)
     check_option(name, model, prompts, option, changed, plain_scores[name])
 
 
