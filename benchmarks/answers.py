@@ -1,4 +1,4 @@
-"""False claims of the answers of `interp compare` and `interp importance verify`, where the truth is known.
+"""False claims of `interp compare` and `interp importance verify`, where the truth is known.
 
     python benchmarks/answers.py [--pairs 20] [--sets 20] [--models 10]
 
@@ -117,7 +117,8 @@ def page(found: dict[str, Any]) -> str:
         f"deciding score {same['naive']} would claim a role. Of {random['pairs']} pairs of random "
         f"models {random['roles']} claim a role gained or lost.",
         "",
-        "Verdicts of `interp importance verify`. A random set is not chosen for what it does, so at most 5 % "
+        "Verdicts of `interp importance verify`. A random set is not chosen for what it does, "
+        "so at most 5 % "
         "should be called needed; random models and heads that are never read never.",
         "",
         "| what was checked | verdicts |",

@@ -237,7 +237,8 @@ def told(found: dict[str, Any]) -> str:
         "Score of the best head (and which) at moments of training, beside the loss on the second",
         "copy of random tokens, in nats per token. `python benchmarks/emergence.py` scores the",
         "moments whose checkpoints come with the package (steps 600 to 800 in float16, and the",
-        "model itself) in less than a minute; `interp compare checkpoints bundled:induction` draws their",
+        "model itself) in less than a minute; `interp compare checkpoints bundled:induction` "
+        "draws their",
         "curves with change points. With `--train` it trains the model again from its recipe",
         "(about five minutes on an idle core) and scores all moments. Training gives each",
         "checkpoint again bit for bit where versions and machine are the same.",

@@ -163,5 +163,5 @@ ROOMS: dict[str, Room] = {
     "no_op": Room("no-op heads by values", _outliers("value_shortfall")),
     "written": Room("size of head outputs", _outliers("written_share")),
     "view": Room("viewer, page written", _view),
-    "verify": Room("`verify`", _verify),
+    "verify": Room("`interp importance verify`", _verify),
 }

@@ -86,9 +86,11 @@ SECTIONS = {
     ),
     "token_importance": (
         "Which tokens matter, by published rules",
-        "`interp attribute tokens MODEL --text TEXT --file TEXTS`, `interp.attribution.compare_importance`; "
+        "`interp attribute tokens MODEL --text TEXT --file TEXTS`, "
+        "`interp.attribution.compare_importance`; "
         "each also by `interp attribute -m NAME`. They explain no target: they are rules for "
-        "caches, quantisation and pooling, and `interp attribute tokens` measures how well each predicts the "
+        "caches, quantisation and pooling, and `interp attribute tokens` measures how well each "
+        "predicts the "
         "effect of hiding a token.",
     ),
     "importance": (
@@ -105,7 +107,8 @@ SECTIONS = {
     ),
     "circuit methods": (
         "Which circuit does a task",
-        "`interp circuit MODEL --task TASK --method NAME`, `interp.find_circuit`. Scores are measured "
+        "`interp circuit MODEL --task TASK --method NAME`, `interp.find_circuit`. Scores are "
+        "measured "
         "again on held-out pairs of prompts, and compared with heads in random order.",
     ),
     "circuits": ("How good a circuit is", "Part of `interp circuit`."),
@@ -122,27 +125,32 @@ SECTIONS = {
     "lens": ("Logits of the residual stream", "`interp.lens`."),
     "alignment": (
         "Cross attention of encoder-decoder models",
-        "`interp study align MODEL --file PAIRS.jsonl`; `interp.heads.alignment`. Heads are chosen on some pairs"
+        "`interp study align MODEL --file PAIRS.jsonl`; `interp.heads.alignment`. Heads are "
+        "chosen on some pairs"
         " of sentences, or recordings, and judged on the others.",
     ),
     "vision": (
         "Heads that look at images",
-        "`interp study vision MODEL --images DIR`; `interp.heads.vision`. For vision transformers and the"
+        "`interp study vision MODEL --images DIR`; `interp.heads.vision`. For vision "
+        "transformers and the"
         " image towers of CLIP and SigLIP. What is found on some images is judged on others.",
     ),
     "vision_language": (
         "Pictures inside text",
-        "`interp study pictures MODEL`; `interp.heads.vision_language`. For models that read pictures "
+        "`interp study pictures MODEL`; `interp.heads.vision_language`. For models that read "
+        "pictures "
         "inside text, such as LLaVA.",
     ),
     "chains": (
         "Sentences of a chain of thought",
-        "`interp texts anchors MODEL --file TEXT`; `interp.heads.chains`. Which sentences of a long text later "
+        "`interp texts anchors MODEL --file TEXT`; `interp.heads.chains`. Which sentences of a "
+        "long text later "
         "ones attend to and depend on.",
     ),
     "context": (
         "Which sentences of a prompt an answer rests on",
-        "`interp texts sources MODEL --file TEXT`; `interp.heads.context`. Heads are chosen on some documents "
+        "`interp texts sources MODEL --file TEXT`; `interp.heads.context`. Heads are chosen on "
+        "some documents "
         "and judged on the others.",
     ),
     "graphs": (
@@ -152,7 +160,8 @@ SECTIONS = {
     ),
     "probes": (
         "What heads carry: linear probes",
-        "`interp train probe MODEL --file FILE`; `interp.probes`. Folds are of whole documents, and a probe is "
+        "`interp train probe MODEL --file FILE`; `interp.probes`. Folds are of whole documents, "
+        "and a probe is "
         "compared with shuffled labels and a control task.",
     ),
 }

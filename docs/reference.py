@@ -61,6 +61,10 @@ def commands() -> str:
     parts = ["# Commands", _help(main, "interp")]
     for name, command in sorted(main.commands.items()):
         parts += [f"## interp {name}", _help(command, f"interp {name}")]
+        for inner, member in sorted(getattr(command, "commands", {}).items()):
+            if inner != getattr(command, "default", ""):  # the section of the family is its help
+                path = f"interp {name} {inner}"
+                parts += [f"### {path}", _help(member, path)]
     return "\n\n".join(parts) + "\n"
 
 

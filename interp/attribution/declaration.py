@@ -194,8 +194,8 @@ def attribute(
     Args:
         model: a loaded model, or what `load` accepts.
         prompt: one text, token ids, or the tensors of the model's arguments.
-        method: a name that `interp list methods` lists, with its options if any (`"name:option=value"`),
-            or a declared method.
+        method: a name that `interp list methods` lists, with its options if any
+            (`"name:option=value"`), or a declared method.
         target: the number to explain; the model's own first choice by default.
         position: output position of the target, negative from the end.
         options: options of the method.

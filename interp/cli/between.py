@@ -51,7 +51,7 @@ OPTIONS = (
 
 
 def comparison_options(top: int) -> Callable[[Callable], Callable]:
-    """Return a decorator that adds the options of `compare`, `match`, `emergence` and `cache`.
+    """Return a decorator that adds the options of `interp compare` and `interp cache`.
 
     Args:
         top: default of --top.

@@ -66,16 +66,18 @@ def defaults(ctx: click.Context, path: Path, sources: str) -> dict[str, Any]:
 
 
 def _options(command: click.Command) -> dict[str, str]:
-    """Return the long names of options without dashes, with the plurals of repeatable ones."""
+    """Return the names of options without dashes, with the plurals of repeatable ones.
+
+    An option has its long names here, or its short one if it has no other.
+    """
     known: dict[str, str] = {}
     for option in command.params:
         if not isinstance(option, click.Option) or option.name in (None, *_NOT_FROM_FILE):
             continue
-        for text in option.opts:
-            if text.startswith("--"):
-                known[text.removeprefix("--")] = str(option.name)
-                if option.multiple:
-                    known[text.removeprefix("--") + "s"] = str(option.name)
+        for text in [x for x in option.opts if x.startswith("--")] or option.opts:
+            known[text.lstrip("-")] = str(option.name)
+            if option.multiple:
+                known[text.lstrip("-") + "s"] = str(option.name)
     return known
 
 

@@ -19,7 +19,7 @@ def reference_option(of: str = "--kind") -> Callable[..., Any]:
     """Return the option, for a command that chooses the replacement with the option `of`."""
     return click.option(
         "--reference",
-        type=PromptFile("--reference"),
+        type=PromptFile(),
         metavar="FILE",
         help=f"For {of} mean-dataset: file of prompts, one per line, over which a head's output "
         f"is averaged.",

@@ -28,9 +28,7 @@ text_option = click.option("--text", metavar="TEXT", help="Text to analyse.")
 
 def file_option(what: str, *, required: bool = False) -> Callable[[Callable], Callable]:
     """Return the option --file of commands that read one file of text."""
-    return click.option(
-        "--file", type=PromptFile("--file"), required=required, metavar="FILE", help=what
-    )
+    return click.option("--file", type=PromptFile(), required=required, metavar="FILE", help=what)
 
 
 texts_option = file_option("File with one text per line.", required=True)

@@ -21,9 +21,9 @@ def write_summary(store: Store) -> HeadTable:
 
     `roles.csv` has a row per model with its heads of each role, where there are several models.
 
-    Models are in the order of their names and metrics in that of `interp list metrics`, so the files
-    depend on the stored results only. Damaged results are set aside with a warning. Commands that
-    share the folder write one after another; the last one sees the results of all.
+    Models are in the order of their names and metrics in that of `interp list metrics`, so the
+    files depend on the stored results only. Damaged results are set aside with a warning. Commands
+    that share the folder write one after another; the last one sees the results of all.
 
     Args:
         store: the results.

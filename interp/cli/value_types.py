@@ -43,23 +43,15 @@ class DeviceName(click.ParamType):
 
 
 class PromptFile(click.ParamType):
-    """Parameter type of a file of prompts or texts, in UTF-8.
-
-    Args:
-        option: name of the option, of which a path that is no file is a wrong value; without it
-            such a file counts as one that cannot be read.
-    """
+    """Parameter type of an option that takes a file of prompts or texts, in UTF-8."""
 
     name = "path"
-
-    def __init__(self, option: str = "") -> None:
-        self._option = option
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Path:
         """Refuse a file that is missing, empty or not text; raises OptionError or PromptError."""
         path = Path(value)
-        if self._option and not path.is_file():
-            raise OptionError(f"{path} is not a file; {self._option} expects a text file")
+        if not path.is_file():
+            raise OptionError(f"{path} is not a file; {param.opts[-1]} expects a text file")
         prompt_text(path)
         return path
 

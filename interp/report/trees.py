@@ -1,4 +1,4 @@
-"""Page of `interp study trees`: relations, trees, the map of heads, and sentences with their arcs."""
+"""Page of `interp study trees`: relations, trees, the map of heads, sentences with arcs."""
 
 from __future__ import annotations
 

@@ -8,30 +8,41 @@ from pathlib import Path
 
 import click
 import pytest
+from fixtures.commands import flags_of
 
 import interp
+from interp.cli.folder import leaves
 from interp.cli.main import main
 
 PACKAGE = Path(interp.__file__).parent
 COMMANDS = PACKAGE / "cli" / "commands"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
-COMMAND = re.compile(r"interp\s+([a-z][a-z-]*)")
+COMMAND = re.compile(r"interp((?:\s+[a-z][a-z-]*){1,2})")
 # of torchrun, of sbatch, and variables of style sheets
 OTHERS = {"--help", "--nproc-per-node", "--array", "--page", "--ink"}
 
 
-def options_of(command: click.Command) -> set[str]:
-    found = {x for p in command.params for x in (*p.opts, *p.secondary_opts)} | {"--help"}
-    for inner in getattr(command, "commands", {}).values():
-        found |= options_of(inner)
+@pytest.fixture(scope="module")
+def known() -> dict[str, set[str]]:
+    """Options by the words of a command; by the name of a family those of its default command."""
+    found = {path: flags_of(c) | {"--help"} for path, c in leaves(main, "interp")}
+    for name, command in main.commands.items():
+        if isinstance(command, click.Group):
+            default = getattr(command, "default", "")
+            found[f"interp {name}"] = found[f"interp {name} {default}"] if default else {"--help"}
     return found
 
 
-@pytest.fixture(scope="module")
-def known() -> dict[str, set[str]]:
-    context = click.Context(main)
-    names = main.list_commands(context)
-    return {name: options_of(main.get_command(context, name)) for name in names}  # type: ignore[arg-type]
+def named(text: str, known: dict[str, set[str]]) -> str:
+    """Return the last command that a text names, of a family the member where it is named."""
+    found = ""
+    for words in COMMAND.findall(text):
+        first, *second = words.split()
+        for path in (" ".join(["interp", first, *second]), f"interp {first}"):
+            if path in known:
+                found = path
+                break
+    return found
 
 
 def strings(path: Path) -> list[tuple[int, str]]:
@@ -54,15 +65,17 @@ def strings(path: Path) -> list[tuple[int, str]]:
 
 def wrong(path: Path, known: dict[str, set[str]]) -> list[str]:
     """Return the options in texts of a file that the command of the text does not have."""
-    own = path.stem.replace("_", "-") if path.parent == COMMANDS else None
+    inside = path.is_relative_to(COMMANDS) and path.name != "__init__.py"
+    names = path.relative_to(COMMANDS).with_suffix("").parts if inside else ()
+    own = " ".join(["interp", *names]).replace("_", "-")
     everywhere = set().union(*known.values()) | OTHERS
+    theirs = set().union(*(flags for name, flags in known.items() if name.startswith(own)))
     found = []
     for line, text in strings(path):
         for option in OPTION.finditer(text):
-            named = [x for x in COMMAND.findall(text[: option.start()]) if x in known]
-            command = named[-1] if named else own
-            allowed = known[command] | OTHERS if command in known else everywhere
-            if option.group() not in allowed:
+            command = named(text[: option.start()], known)
+            allowed = known[command] if command else theirs if inside else everywhere
+            if option.group() not in allowed | OTHERS:
                 found.append(f"{path.relative_to(PACKAGE)}:{line}: {option.group()} of {command}")
     return found
 
@@ -77,16 +90,18 @@ def test_the_readme_and_the_guides_name_options_that_commands_have(known) -> Non
     for path in [root / "README.md", *sorted((root / "docs" / "guides").glob("*.md"))]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for call in re.findall(r"interp [a-z][a-z-]*[^`|#\n]*", line):
-                name, options = COMMAND.match(call), OPTION.findall(call)
-                if name and name.group(1) in known and set(options) - known[name.group(1)]:
+                command = named(call, known)
+                if command and set(OPTION.findall(call)) - known[command]:
                     found.append(f"{path.name}:{number}: {call}")
     assert found == []
 
 
 def test_a_text_that_names_another_commands_option_is_found(known, tmp_path) -> None:
-    assert "--level" in known["circuit"]
-    assert "--level" not in known["view"]
+    assert "--route" in known["interp circuit path"]
+    assert "--route" not in known["interp circuit"]
     path = tmp_path / "advice.py"
-    path.write_text('x = f"{n} prompts: interp view MODEL --level 2"\n', encoding="utf-8")
+    path.write_text('x = f"{n} prompts: interp circuit MODEL --route 2"\n', encoding="utf-8")
     [(line, text)] = strings(path)
-    assert (line, text) == (1, "{} prompts: interp view MODEL --level 2")
+    assert (line, text) == (1, "{} prompts: interp circuit MODEL --route 2")
+    assert named(text, known) == "interp circuit"
+    assert named("as in `interp circuit path --route`", known) == "interp circuit path"

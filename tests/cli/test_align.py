@@ -88,12 +88,15 @@ def test_it_refuses(errors, pair_file, tmp_path) -> None:
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"source": "keep lamp", "target": "lampo", "alignment": "5-0"}\n')
     for args, message in (
-        ((MODEL, wrong), "line 1: the link 5-0 names source word 5, but the source has the words"),
-        (("bundled:induction",), "give PAIRS.jsonl"),
-        (("bundled:induction", pair_file), "has no cross attention"),
-        ((MODEL, pair_file, "--pair", 1), "must be given together"),
-        ((MODEL, pair_file, "--pair", 9, "--picture", "x.html"), "there are 8 pairs"),
-        ((MODEL, pair_file, "--pair", 1, "--picture", "x.png"), "is an .html file"),
+        (
+            (MODEL, "--file", wrong),
+            "line 1: the link 5-0 names source word 5, but the source has the words",
+        ),
+        (("bundled:induction",), "give --file PAIRS.jsonl"),
+        (("bundled:induction", "--file", pair_file), "has no cross attention"),
+        ((MODEL, "--file", pair_file, "--pair", 1), "must be given together"),
+        ((MODEL, "--file", pair_file, "--pair", 9, "--picture", "x.html"), "there are 8 pairs"),
+        ((MODEL, "--file", pair_file, "--pair", 1, "--picture", "x.png"), "is an .html file"),
     ):
         code, told = errors("study", "align", *args)
         assert code in (1, 2)

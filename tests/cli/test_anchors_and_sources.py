@@ -1,4 +1,4 @@
-"""interp texts anchors, sources and attention-graph: what they print and write."""
+"""`interp texts anchors`, `sources` and `graph`: what they print and write."""
 
 from __future__ import annotations
 

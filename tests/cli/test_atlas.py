@@ -92,8 +92,8 @@ def test_every_command_is_in_a_group(tmp_path: Path) -> None:
 
 def test_the_help_lists_commands_by_group() -> None:
     text = run("--help").output
-    assert text.index("\nHeads:") < text.index("\n  score ") < text.index("\nPages:")
-    assert text.index("\nPages:") < text.index("\n  atlas ") < text.index("\nResults:")
+    assert text.index("\nMeasure:") < text.index("\n  score ") < text.index("\nLook:")
+    assert text.index("\nLook:") < text.index("\n  atlas ") < text.index("\nResults:")
 
 
 def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_a_model_is_scored_and_its_heads_get_examples(tmp_path: Path) -> None:
 def test_cards_lead_to_the_attention_of_a_model(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ("atlas", "bundled:one-layer", "-m", "previous_token", "-o", str(page))
-    done = run(*asked, "--keep", str(tmp_path / "kept"))
+    done = run(*asked, "--resume", str(tmp_path / "kept"))
     assert done.exit_code == 0, done.output
     view = tmp_path / "page-bundled-one-layer.html"
     assert "the attention of its heads in page-bundled-one-layer.html" in done.stderr
     assert f'"views":{{"bundled-one-layer":"{view.name}"}}' in page.read_text(encoding="utf-8")
     assert "Attention of bundled:one-layer" in view.read_text(encoding="utf-8")
     view.unlink()
-    done = run(*asked, "--keep", str(tmp_path / "kept"), "--no-examples")
+    done = run(*asked, "--resume", str(tmp_path / "kept"), "--no-examples")
     assert not view.exists()
     assert '"views":{}' in page.read_text(encoding="utf-8")
 

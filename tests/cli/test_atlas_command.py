@@ -34,9 +34,9 @@ def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
 
 def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_folder) -> None:
     args = ("atlas", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
-    first = run(*args, "--keep", tmp_path / "k")
+    first = run(*args, "--resume", tmp_path / "k")
     assert first.exit_code == 0
-    again = run(*args, "--keep", tmp_path / "k")
+    again = run(*args, "--resume", tmp_path / "k")
     assert "1 of 1 metrics were already in" in again.stderr
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
 
@@ -233,6 +233,6 @@ def test_other_pages_get_their_ending_too(run, errors, tmp_path) -> None:
     assert shown.stdout.strip() == str(tmp_path / "view.html")
     assert (tmp_path / "view.html").is_file()
     args = ("attribute", "bundled:induction", "--text", "the cat", "-m", "gradient_norm", "-q")
-    assert run(*args, "--html", tmp_path / "a").exit_code == 0
+    assert run(*args, "-o", tmp_path / "a.html").exit_code == 0
     assert (tmp_path / "a.html").is_file()
-    assert errors(*args, "--html", tmp_path / "a.csv")[0] == 2
+    assert errors(*args, "-o", tmp_path / "a")[0] == 2

@@ -14,7 +14,7 @@ import pytest
 
 from interp.core.registry import ATTRIBUTION_METHODS
 
-MODEL = ("--model", "bundled:deceive")
+MODEL = ("bundled:deceive",)
 TEXT = "with Anna the red bird sings so"
 
 
@@ -61,12 +61,11 @@ def test_a_method_is_explained(run, errors) -> None:
 @pytest.mark.parametrize(
     "args",
     [
-        "list",
-        "methods",
-        "methods rollout",
+        "list methods",
+        "list methods rollout",
         "attribute --help",
-        "flow --help",
-        "faithfulness --help",
+        "attribute flow --help",
+        "evaluate faithfulness --help",
     ],
 )
 def test_lists_and_help_import_nothing_heavy(args: str) -> None:
@@ -260,9 +259,9 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
             1,
             "0 token(s) that are not special",
         ),
-        (("attribute", *MODEL, "--text", " "), 2, "TEXT is empty"),
-        (("attribute", *MODEL), 2, "give one TEXT, or --file"),
-        (("attribute", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
+        (("attribute", *MODEL, "--text", " "), 2, "the text is empty"),
+        (("attribute", *MODEL), 2, "give one --text, or --file"),
+        (("attribute", *MODEL, "--file", "none.txt"), 2, "none.txt is not a file"),
         (("attribute", *MODEL, "--text", TEXT, "--position", "50"), 2, "position 50"),
         (("attribute", "bundled:decieve", "--text", TEXT), 2, "did you mean deceive"),
         (
@@ -271,7 +270,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
             "output 'x' is not a position",
         ),
         (("attribute", "flow", *MODEL, "--text", TEXT, "--output", "40"), 2, "position 40"),
-        (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 1, "none.txt cannot be read"),
+        (("evaluate", "faithfulness", *MODEL, "--file", "none.txt"), 2, "none.txt is not a file"),
     ],
 )
 def test_bad_input_is_one_line(errors, args, code: int, line: str) -> None:
@@ -282,7 +281,7 @@ def test_bad_input_is_one_line(errors, args, code: int, line: str) -> None:
 
 def test_a_file_without_texts(errors, tmp_path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
-    for command in (("faithfulness",), ("attribute", "--file"), ("attribute", "flow", "--file")):
-        code, [told] = errors(*command, tmp_path / "empty.txt", *MODEL)
+    for command in (("evaluate", "faithfulness"), ("attribute",), ("attribute", "flow")):
+        code, [told] = errors(*command, *MODEL, "--file", tmp_path / "empty.txt")
         assert "holds no text" in told
         assert code == 1

@@ -123,9 +123,12 @@ def test_a_circuit_of_before_is_measured_again(run, errors, tmp_path) -> None:
         assert again.stdout == first
     file = tmp_path / "planted-bystander" / "circuit.toml"
     for wrong, told in (
-        (("induction", "planted:backup"), "planted:backup has 3 of 4"),
-        (("induction", "planted:sink"), "with the weights sha256"),
-        (("planted:bystander", "planted:bystander"), "is a circuit for induction, not for"),
+        (("planted:backup", "--task", "induction"), "planted:backup has 3 of 4"),
+        (("planted:sink", "--task", "induction"), "with the weights sha256"),
+        (
+            ("planted:bystander", "--task", "planted:bystander"),
+            "is a circuit for induction, not for",
+        ),
     ):
         code, lines = errors("circuit", *wrong, *FAST, "--circuit", file)
         assert code == 1
@@ -224,12 +227,12 @@ def test_a_circuit_beside_a_published_one(run, errors, tmp_path) -> None:
 
 def test_what_is_wrong_with_a_command(errors) -> None:
     for args, told in (
-        (("inductio", "planted:bystander"), "did you mean induction"),
-        (("induction", "planted:bystander", "--method", "code"), "did you mean codes"),
-        (("induction", "planted:bystander", "--method", "codes:x=1"), "option of codes"),
-        (("induction", "planted:bystander", "--method", "codes:epochs"), "codes:option=value"),
+        (("--task", "inductio"), "did you mean induction"),
+        (("--task", "induction", "--method", "code"), "did you mean codes"),
+        (("--task", "induction", "--method", "codes:x=1"), "option of codes"),
+        (("--task", "induction", "--method", "codes:epochs"), "codes:option=value"),
     ):
-        code, lines = errors("circuit", *args)
+        code, lines = errors("circuit", "planted:bystander", *args)
         assert code in (1, 2)
         assert told in lines[0]
 
@@ -308,7 +311,7 @@ def test_edges_are_listed_and_written(run, tmp_path) -> None:
     assert shown[5] == "    and 107 more, 3 of all 110 in the smallest set"
     assert shown[6] == "  nodes: score (logits)"
     assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
-    heads = run(*args[:5], *args[7:], "--method", "exact-patching").stdout  # no edges, no list
+    heads = run(*args[:6], *args[8:], "--method", "exact-patching").stdout  # no edges, no list
     assert " -> " not in heads
 
 
@@ -347,10 +350,10 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
     assert nodes["needed"].all()
     of_map = pd.read_csv(folder / "map_attention.csv").set_index(["layer", "place"])
     assert of_map.loc[(1, "end"), "share"] == pytest.approx(1, abs=0.02)
-    two = run(*args[:5], "--size", 2, "--random", 2, "--budget", 40).stdout
+    two = run(*args[:6], "--size", 2, "--random", 2, "--evaluations", 40).stdout
     assert "of 40 forward passes" in two
-    told = errors(*args[:5], "--method", "codes", "--budget", 40)[1][0]
-    assert "codes has no budget; omit --budget, or use verified_edges or acdc" in told
+    told = errors(*args[:6], "--method", "codes", "--evaluations", 40)[1][0]
+    assert "codes takes no --evaluations; omit it, or use verified_edges or acdc" in told
 
 
 @pytest.mark.parametrize("level", ["edge", "head"])
@@ -495,7 +498,7 @@ def test_a_truth_is_of_the_weights_and_not_of_a_folders_name(run, errors, tmp_pa
 
     for name, folder in (("bystander", "mine"), ("bystander", "renamed"), ("noise", "other/mine")):
         planted.build(name).model.save_pretrained(tmp_path / folder)
-    mine, args = tmp_path / "mine", ("circuit", "induction")
+    mine, args = tmp_path / "mine", ("circuit", "--task", "induction")
     run(*args, mine, *FAST, "-o", tmp_path / "out")
     file = tmp_path / "first.toml"
     found = Circuit.from_toml(tmp_path / "out" / "mine" / "circuit.toml")

@@ -163,7 +163,7 @@ def test_a_damaged_ledger_is_set_aside(run, tmp_path) -> None:
 def test_how_far_it_is_is_said_on_stderr_alone(run, tmp_path) -> None:
     """Where stderr is a terminal; what is printed is what it would have been."""
     ours, theirs = pty.openpty()
-    args = [str(a) for a in (*QUICK, "--level", "edge")]
+    args = [str(a) for a in (*QUICK, "--units", "edge")]
     env = {k: v for k, v in os.environ.items() if k != "FORCE_COLOR"} | {"TERM": "xterm-256color"}
     with started(*args, stdout=subprocess.PIPE, stderr=theirs, env=env) as running:
         os.close(theirs)

@@ -199,8 +199,8 @@ def test_names_of_models(run, errors, two_models, tmp_path) -> None:
 def test_results_commands(run, errors, two_models, tmp_path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     few = ("-m", "induction,ov_norm", "--null", "none", "-q", "-o")
-    run("score", two_models[0], a, *few)
-    run("score", two_models[1], b, *few)
+    run("score", two_models[0], *few, a)
+    run("score", two_models[1], *few, b)
     assert "2 results added, 0 already there" in run("results", "merge", a, b).stdout
     assert set(HeadTable.read(a / "table.parquet").models) == {"llama", "other"}
     assert run("results", "list", a, "--csv").stdout.count("\n") == 5

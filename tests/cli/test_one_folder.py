@@ -112,16 +112,16 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
 def test_causal_tables_hold_what_two_commands_found(run, models, tmp_path) -> None:
     out, few = tmp_path / "out", ("-n", 2, "--max-length", 10, "--null", "none", "-o")
     for model in ("planted:induction", *models):
-        result = run("importance", "ablate", model, out, *few)
+        result = run("importance", "ablate", model, *few, out)
     assert "called model; they are shown as model@" in result.stderr
     names = table(out, "ablate").models
     assert [name.partition("@")[0] for name in names] == ["model", "model", "planted:induction"]
-    result = run("importance", "ablate", "planted:induction", out, *few, "--kind", "mean-batch")
+    result = run("importance", "ablate", "planted:induction", *few, out, "--kind", "mean-batch")
     labels = table(out, "ablate").where(model="planted:induction").metrics
     assert len(labels) == 2 or "its latest settings" in result.stderr
     assert table(out, "ablate").models[0] == "planted:induction"
     (out / "ablate.parquet").write_bytes(b"")
-    result = run("importance", "ablate", "planted:induction", out, *few)
+    result = run("importance", "ablate", "planted:induction", *few, out)
     assert "ablate.parquet is damaged" in result.stderr
     assert (out / "ablate.parquet.damaged").exists()
 
@@ -177,15 +177,15 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
     out = tmp_path / "out"
     prune = ("prune", "planted:induction", *FEW, "--random", 2, "--counts", 3, "-o")
     for name in ("ablation", "gate_gradient"):
-        assert run(*prune, out, "--by", name).exit_code == 0
-    assert run(*prune, tmp_path / "once", "--by", "gate_gradient,ablation").exit_code == 0
+        assert run(*prune, out, "--method", name).exit_code == 0
+    assert run(*prune, tmp_path / "once", "--method", "gate_gradient,ablation").exit_code == 0
     folder, once = (at / "planted-induction" for at in (out, tmp_path / "once"))
     csv = pd.read_csv(folder / "pruning.csv")
     assert csv["ranking"].unique().tolist() == ["gate_gradient", "ablation"]
     assert csv.equals(pd.read_csv(once / "pruning.csv"))
     assert "ablation" in (folder / "pruning.html").read_text()
     (folder / "pruning-ablation.json").write_text("{")
-    result = run(*prune, out, "--by", "gate_gradient")
+    result = run(*prune, out, "--method", "gate_gradient")
     assert result.exit_code == 0
     assert "pruning-ablation.json is damaged" in result.stderr
     assert pd.read_csv(folder / "pruning.csv")["ranking"].unique().tolist() == ["gate_gradient"]
@@ -203,18 +203,18 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
 def test_files_of_other_settings_and_models_of_one_name_stay(
     run, models, tmp_path, command, file
 ) -> None:
-    out, (name, *rest) = tmp_path / "out", command
+    out = tmp_path / "out"
     heads = ("--heads", "L0H0,L0H1,L0H2")
     asked = [(models[0], heads), (models[1], heads), (models[0], (*heads, "--kind", "mean-batch"))]
     for model, options in [*asked, asked[0]]:
-        result = run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", out)
+        result = run(*command, model, *options, "-n", 2, "--max-length", 10, "-o", out)
         assert result.exit_code == 0, result.stderr
     folders = sorted(path.parent for path in out.glob(f"*/{file}"))
     assert [folder.name.partition("-")[0] for folder in folders] == ["model"] * 3
     assert folders[0] == out / "model"
     for (model, options), folder in zip(asked, [folders[0], None, None], strict=True):
         alone = tmp_path / "alone"
-        run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", alone)
+        run(*command, model, *options, "-n", 2, "--max-length", 10, "-o", alone)
         want = (alone / "model" / file).read_bytes()
         shutil.rmtree(alone)
         found = [f for f in folders if (f / file).read_bytes() == want]

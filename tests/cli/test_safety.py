@@ -123,7 +123,7 @@ def test_what_is_wrong_with_a_command(errors, request_files, tmp_path) -> None:
     code, told = errors(
         "study", "safety", "bundled:refusal", "--harmful", tmp_path / "x.txt", "--harmless", fine
     )
-    assert "cannot be read" in told[0]
+    assert "is not a file; --harmful expects" in told[0]
 
 
 def test_a_ranking_that_is_not_known() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from interp.bundled import deceive_text
 
-MODEL = ("--model", "bundled:deceive", "-t", "she|he")
+MODEL = ("bundled:deceive", "-t", "she|he")
 
 
 def test_ranks_and_faithfulness_are_printed_and_written(run, tmp_path) -> None:
@@ -54,7 +54,7 @@ def test_one_text_has_no_interval(run) -> None:
 def test_bad_input(errors) -> None:
     code, [line] = errors("attribute", "tokens", *MODEL)
     assert code == 2
-    assert "give a TEXT, or --file" in line
+    assert "give --text, or --file" in line
     code, [line] = errors("attribute", "tokens", *MODEL, "--text", "so", "-m", "rsq")
     assert "needs at least 3" in line
     code, [line] = errors("attribute", "tokens", *MODEL, "--text", "a b c", "-m", "rsx")

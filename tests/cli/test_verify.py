@@ -1,4 +1,4 @@
-"""`interp importance verify`: top heads against random heads of their layers, printed, written, continued."""
+"""`interp importance verify`: top heads against random heads of their layers."""
 
 from __future__ import annotations
 

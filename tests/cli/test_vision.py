@@ -72,7 +72,16 @@ def test_a_folder_of_images(run, tmp_path) -> None:
 def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -> None:
     with_neuron().module.save_pretrained(tmp_path / "vit")
     out = tmp_path / "out"
-    args = (str(tmp_path / "vit"), "-n", "24", "--only", "registers,pruning", "-o", str(out), "-q")
+    args = (
+        str(tmp_path / "vit"),
+        "-n",
+        "24",
+        "--method",
+        "registers,pruning",
+        "-o",
+        str(out),
+        "-q",
+    )
     text = run("study", "vision", *args, "--images", str(written(tmp_path, 24) / "images")).stdout
     assert re.search(r"register_neuron +L0N64", text)
     assert re.search(r"register_norm +layer 0, with register", text)
@@ -84,11 +93,11 @@ def test_registers_and_pruning_are_measured_when_they_are_named(run, tmp_path) -
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        ((SPURIOUS, "--only", "dircet"), "did you mean direct"),
-        ((SPURIOUS, "--only", ","), "names no measure"),
-        ((SPURIOUS, "--only", "texts"), "--only texts needs --bank"),
+        ((SPURIOUS, "--method", "dircet"), "did you mean direct"),
+        ((SPURIOUS, "--method", ","), "names no measure"),
+        ((SPURIOUS, "--method", "texts"), "--method texts needs --bank"),
         ((SPURIOUS, "--masks", "."), "belong to the images"),
-        ((SPURIOUS, "--map", "rolout"), "did you mean rollout"),
+        ((SPURIOUS, "--draw", "rolout"), "did you mean rollout"),
     ],
 )
 def test_wrong_arguments(errors, args, said, tmp_path, monkeypatch) -> None:
@@ -116,7 +125,7 @@ def test_models_and_images_that_do_not_fit(errors, tmp_path) -> None:
     code, [line] = errors("study", "vision", SPURIOUS, "--method", "registers", "-n", "8", "-q")
     assert code
     assert "after any layer" in line
-    pooling = ("--map", "pooling", "--only", "distance", "-n", "4", "-o", str(tmp_path / "out"))
+    pooling = ("--draw", "pooling", "--method", "distance", "-n", "4", "-o", str(tmp_path / "out"))
     code, lines = errors("study", "vision", SPURIOUS, *pooling, "-q")
     assert code
     assert "0 pooling attentions" in lines[-1]

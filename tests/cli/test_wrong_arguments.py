@@ -73,7 +73,7 @@ atlas {MODEL} --resume afile                  | afile is a file, not a folder
 check planted:nosuch                          | unknown planted model 'nosuch'
 check afile                                   | afile is not a folder
 attribute tokens planted:nosuch --text 'a b'  | unknown planted model 'nosuch'
-attribute tokens {MODEL}                      | TEXT
+attribute tokens {MODEL}                      | give --text, or --file
 texts anchors planted:nosuch                  | unknown planted model 'nosuch'
 texts anchors {MODEL} --file nowhere.txt      | nowhere.txt is not a file
 texts anchors {MODEL} --file empty.txt        | empty.txt holds no text
@@ -158,20 +158,20 @@ train dictionary {MODEL} --load nowhere       | nowhere
 circuit shares {MODEL} --heads x              | 'x'
 attribute planted:nosuch --text 'a b'         | unknown planted model 'nosuch'
 attribute {MODEL} --text 'a b' -m nosuch      | 'nosuch'
-attribute {MODEL}                             | give one TEXT, or --file
+attribute {MODEL}                             | give one --text, or --file
 attribute {MODEL} --file bytes.txt            | bytes.txt is not UTF-8 text
 attribute flow ./nowhere --text 'a b'         | nowhere does not exist
 attribute flow {MODEL} --text 'a b' --output x | output 'x' is not a position
 attribute flow {MODEL} --file empty.txt       | empty.txt holds no text
 evaluate faithfulness planted:nosuch --file texts.txt | unknown planted model 'nosuch'
-evaluate faithfulness {MODEL} --file nowhere.txt | nowhere.txt cannot be read
+evaluate faithfulness {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute similarity planted:nosuch --text a --text b | unknown planted model 'nosuch'
 attribute similarity {MODEL} --text a --text b --pool max | '--pool'
 attribute difference planted:nosuch --file texts.txt | unknown planted model 'nosuch'
-attribute difference {MODEL} --file nowhere.txt | nowhere.txt cannot be read
+attribute difference {MODEL} --file nowhere.txt | nowhere.txt is not a file
 attribute lens planted:nosuch --text a        | unknown planted model 'nosuch'
-attribute lens {MODEL}                        | give a TEXT, or --tune FILE
-attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt cannot be read
+attribute lens {MODEL}                        | give --text, or --tune FILE
+attribute lens {MODEL} --tune nowhere.txt     | nowhere.txt is not a file
 attribute head-weights planted:nosuch --file texts.txt | unknown planted model 'nosuch'
 attribute head-weights {MODEL} --file texts.txt --ablations 1 | '--ablations'
 evaluate sanity planted:nosuch --file texts.txt | unknown planted model 'nosuch'
@@ -183,12 +183,12 @@ texts influence {MODEL} --file texts.txt      | name the heads with --heads
 study safety planted:nosuch                   | unknown planted model 'nosuch'
 study safety bundled:refusal --harmful texts.txt | must be given together
 study safety bundled:refusal --template x     | --template applies to
-study safety bundled:refusal --harmful no --harmless no | no cannot be read
+study safety bundled:refusal --harmful no --harmless no | no is not a file; --harmful expects
 study align planted:nosuch                    | unknown planted model 'nosuch'
 study align bundled:reorder --file bad.jsonl  | bad.jsonl, line 1: not JSON
 study align bundled:reorder --rows x          | '--rows'
 study speech planted:nosuch                   | unknown planted model 'nosuch'
-study speech bundled:reorder                  | give RECORDINGS.jsonl, or --audio with --text
+study speech bundled:reorder                  | give --file RECORDINGS.jsonl, or --audio with --text
 study speech bundled:reorder --file bad.jsonl | bad.jsonl, line 1: not JSON
 study speech bundled:reorder --audio afile    | 0 --text for 1 --audio
 study trees planted:nosuch                    | unknown planted model 'nosuch'
@@ -198,7 +198,7 @@ study vision bundled:shapes --method nosuch   | unknown measure 'nosuch'
 study vision bundled:shapes --images nowhere  | 'nowhere' does not exist
 study vision bundled:shapes --draw rolout     | did you mean rollout
 view planted:nosuch --text a                  | unknown planted model 'nosuch'
-view {MODEL} --file nowhere.txt               | nowhere.txt cannot be read
+view {MODEL} --file nowhere.txt               | nowhere.txt is not a file
 view {MODEL} --text a --heads x               | 'x'
 view {MODEL} --text a --show nosuch           | '--show'
 list methods nosuch                           | 'nosuch'

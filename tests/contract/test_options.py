@@ -12,35 +12,39 @@ from typing import Any
 
 import click
 import pytest
-
-from interp.cli.main import main
+from fixtures.commands import called
 
 TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
 BASE = {
-    "match": ["bundled:induction", "{earlier}", "--null-splits", "9", "--draws", "9"],
-    "verify": ["bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4"],
-    "ablate": ["bundled:induction", "-n", "4"],
-    "lens": ["the red dog and the red", "--model", "bundled:induction"],
+    "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--bootstraps", "9"],
+    "importance verify": [
+        "bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4",
+    ],
+    "importance ablate": ["bundled:induction", "-n", "4"],
+    "attribute lens": ["bundled:induction", "--text", "the red dog and the red"],
 }  # fmt: skip
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
-    ("match", "--null-splits"): ([], ["--null-splits", "0"]),
-    ("match", "--draws"): ([], ["--draws", "0"]),
-    ("match", "--top"): ([], ["--top", "3"]),
-    ("match", "--file"): ([], ["--file", "{texts}"]),
-    ("verify", "--metric"): ([], ["-m", "previous_token"]),
-    ("verify", "--random"): ([], ["--random", "7"]),
-    ("verify", "--top"): ([], ["--top", "3"]),
-    ("lens", "--model"): ([], ["--model", "{earlier}"]),
-    ("lens", "--target"): ([], ["--target", "d"]),
-    ("lens", "--tune"): ([], ["--tune", "{texts}"]),
-    ("lens", "--direct"): (["--target", "d"], ["--direct", "{texts}"]),
-    ("lens", "--split"): (["--target", "d", "--direct", "{texts}"], ["--split", "source"]),
-    ("lens", "--position"): ([], ["--position", "2"]),
-    ("lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
-    ("lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
+    ("compare match", "--random"): ([], ["--random", "0"]),
+    ("compare match", "--bootstraps"): ([], ["--bootstraps", "0"]),
+    ("compare match", "--top"): ([], ["--top", "3"]),
+    ("compare match", "--file"): ([], ["--file", "{texts}"]),
+    ("importance verify", "--metric"): ([], ["-m", "previous_token"]),
+    ("importance verify", "--random"): ([], ["--random", "7"]),
+    ("importance verify", "--top"): ([], ["--top", "3"]),
+    ("attribute lens", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("attribute lens", "--target"): ([], ["--target", "d"]),
+    ("attribute lens", "--tune"): ([], ["--tune", "{texts}"]),
+    ("attribute lens", "--direct"): (["--target", "d"], ["--direct", "{texts}"]),
+    ("attribute lens", "--split"): (
+        ["--target", "d", "--direct", "{texts}"],
+        ["--split", "source"],
+    ),
+    ("attribute lens", "--position"): ([], ["--position", "2"]),
+    ("attribute lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
+    ("attribute lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
 }
-for _name in ("verify", "ablate"):
+for _name in ("importance verify", "importance ablate"):
     OTHER |= {
         (_name, "--task"): ([], ["--task", "{texts}"]),
         (_name, "--measure"): (["--task", "{texts}"], ["--measure", "accuracy"]),
@@ -66,13 +70,16 @@ WHY = {
     "--stack": "models of one stack have no other; tests/causal/test_game.py",
 }  # fmt: skip
 WHY_OF = {
-    ("verify", "--players"): "a causal check ablates single heads and refuses other units",
-    ("ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
+    (
+        "importance verify",
+        "--players",
+    ): "a causal check ablates single heads and refuses other units",
+    ("importance ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
 }
 
 
 def options_of(name: str) -> list[click.Option]:
-    return [p for p in main.commands[name].params if isinstance(p, click.Option)]
+    return [p for p in called(name.split())[0].params if isinstance(p, click.Option)]
 
 
 def flag_of(option: click.Option) -> str:
@@ -127,7 +134,7 @@ def test_an_option_changes_the_answer(
         "earlier": str(bundled.checkpoints("induction")[800]),
     }
     if flag == "--out":
-        file = name == "lens"
+        file = name == "attribute lens"
         common, changed = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
     else:
         common, changed = OTHER.get((name, flag), ([], other_value(option)))
@@ -141,12 +148,12 @@ def test_an_option_changes_the_answer(
             seen[key] = result.stdout
         return seen[key]
 
-    plain = answer([name, *BASE[name], *common])
+    plain = answer([*name.split(), *BASE[name], *common])
     if flag == "--out":
-        answer([name, *BASE[name], *changed])
+        answer([*name.split(), *BASE[name], *changed])
         assert [path for path in tmp_path.rglob("*") if path.suffix != ".txt" and path.is_file()]
     else:
-        assert answer([name, *BASE[name], *common, *changed]) != plain
+        assert answer([*name.split(), *BASE[name], *common, *changed]) != plain
 
 
 def test_reasons_are_of_options_that_exist() -> None:

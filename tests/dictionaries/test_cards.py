@@ -240,14 +240,26 @@ def test_cards_of_a_trained_dictionary_beside_shuffled_tokens(bundled_induction)
 
 
 def test_the_command_writes_a_page(run, tmp_path) -> None:
-    quick = ("-n", "20", "--max-length", "10", "--size", "16", "-k", "2", "--steps", "2", "-q")
+    quick = (
+        "-n",
+        "20",
+        "--max-length",
+        "10",
+        "--n-features",
+        "16",
+        "-k",
+        "2",
+        "--steps",
+        "2",
+        "-q",
+    )
     done = run(
         "train",
         "dictionary",
         "bundled:induction",
         "--layer",
         "1",
-        "--cards",
+        "--top",
         "2",
         *quick,
         "-o",
@@ -264,9 +276,9 @@ def test_the_command_writes_a_page(run, tmp_path) -> None:
         "--layer",
         "1",
         "--lorsa",
-        "--cards",
+        "--top",
         "2",
         *quick,
     )
     assert bad.exit_code != 0
-    assert "--architecture and --cards" in bad.output
+    assert "--architecture and --top" in bad.output

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 import pytest
+from fixtures.commands import called
 
 import interp
-from interp.cli.main import main
 from interp.core.errors import InterpError
 from interp.core.literature import KINDS, STATUSES, Paper, find_papers, papers
 from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, Registry
@@ -123,23 +123,28 @@ def attribute_of(name: str) -> Any:
 
 
 def check_command(text: str) -> None:
-    """The command has these options, and their values are possible."""
-    program, name, *rest = shlex.split(text)
+    """The command has these options, their values are possible, and the rest are its arguments."""
+    program, *words = shlex.split(text)
     assert program == "interp"
-    command = main.get_command(click.Context(main), name)
-    assert command is not None, "no such command"
+    command, rest = called(words)
+    arguments = [p for p in command.params if isinstance(p, click.Argument)]
+    most = sum(1 if p.nargs > 0 else len(rest) for p in arguments)
     options = {o: p for p in command.params for o in p.opts if isinstance(p, click.Option)}
-    context, waiting = click.Context(command), list(rest)
+    context, waiting, plain = click.Context(command), list(rest), 0
     while waiting:
         word = waiting.pop(0)
         if not word.startswith("-"):
+            assert word in ("MODEL", "MODELS") or not word.isupper(), f"{word} is not a model"
+            plain += 1
             continue
         assert word in options, f"no option {word}"
         option = options[word]
         if not option.is_flag:
             assert waiting, f"{word} needs a value"
             value = waiting.pop(0)
-            option.type.convert(value, option, context)
+            if not value.isupper():  # a name that stands for a value
+                option.type.convert(value, option, context)
+    assert plain <= most, "too many arguments"
 
 
 def check_file(text: str) -> None:

@@ -169,4 +169,4 @@ def test_the_command_tunes_and_reads(run, tmp_path) -> None:
     assert out.exists()
     done = run("attribute", "lens", "bundled:deceive")
     assert done.exit_code == 2
-    assert "give a TEXT" in done.output
+    assert "give --text" in done.output

@@ -199,7 +199,7 @@ def test_command(tmp_path) -> None:
     path, out = tmp_path / "items.jsonl", tmp_path / "probe.safetensors"
     path.write_text("\n".join(lines))
     given = ["train", "probe", "bundled:one-layer", "--file", str(path), "--folds", "3"]
-    told = CliRunner().invoke(main, [*given, "--permutations", "9", "-o", str(out)])
+    told = CliRunner().invoke(main, [*given, "--random", "9", "-o", str(out)])
     assert told.exit_code == 0, told.output
     assert "24 items of 12 documents, 3 folds" in told.stdout
     again = ProbeResult.load(out.with_suffix(".json"))

@@ -108,16 +108,16 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
         (("--text", "a b", "--stack", "cross"), "no stack 'cross'"),
         (("--text", "a b", "--max-length", "900"), "fewer than --max-length 900"),
         (
-            ("--text", "a", "--text-b", "b", "--show", "blocks"),
+            ("--text", "a", "--text", "b", "--show", "blocks"),
             "cannot be combined with --show blocks",
         ),
         (
-            ("--text", "a", "--text-b", "b", "--max-length", "2"),
+            ("--text", "a", "--text", "b", "--max-length", "2"),
             "cannot be combined with --max-length",
         ),
         (
-            ("--text", "a", "--text-b", "b", "--tile", "L0H0:0-1,0-1"),
-            "cannot be combined with --text-b",
+            ("--text", "a", "--text", "b", "--tile", "L0H0:0-1,0-1"),
+            "cannot be combined with a second --text",
         ),
         (
             ("--text", "a", "--show", "tokens", "--block", "4"),
@@ -130,7 +130,7 @@ def test_without_pillow_it_is_said_what_to_install(monkeypatch, tmp_path) -> Non
             "cannot be combined with --block and --tile",
         ),
         (("--image", "x.png"), "of kind causal; it does not read images alone"),
-        (("--file", "nowhere.txt"), "nowhere.txt cannot be read"),
+        (("--file", "nowhere.txt"), "nowhere.txt is not a file; --file expects"),
         (("--text", "a b", "--budget", "0.01"), "more than 0.01 MB"),
     ],
 )

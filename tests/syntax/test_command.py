@@ -330,7 +330,7 @@ def test_a_model_whose_attention_is_not_its_own_is_refused(
 
 
 def test_options_may_come_from_a_file(run_trees: Run, bert_folder: Path, tmp_path: Path) -> None:
-    asked = f'models = ["{bert_folder}"]\nsentences = 24\ncontrols = false\n'
+    asked = f'models = ["{bert_folder}"]\nn = 24\ncontrols = false\n'
     (tmp_path / "trees.toml").write_text(asked)
     told = run_trees("--config", tmp_path / "trees.toml", "--json")
     assert told.stdout == run_trees(bert_folder, *FEW, "--no-controls", "--json").stdout

@@ -1,8 +1,8 @@
 """Published measures of the importance of tokens, one per file.
 
 They are attribution methods that explain no target: a rule of a paper on caches, quantisation,
-pruning or pooling says which tokens matter. `interp attribute tokens` shows them side by side with the effect
-of hiding each token.
+pruning or pooling says which tokens matter. `interp attribute tokens` shows them side by side with
+the effect of hiding each token.
 """
 
 from interp.core.room import furnish

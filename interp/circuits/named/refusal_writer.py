@@ -15,8 +15,8 @@ def refusal_writer(model, lab, *, pairs: int = 32):
 
     Requests have the marker that the model's config states. Score = the head's direct effect on the
     log odds, by their derivative. A model that does not decline them, or whose config states no
-    marker, gets no scores. For prompts in words use `direct_effect:task=FILE.jsonl`, or `interp
-    safety`.
+    marker, gets no scores. For prompts in words use `direct_effect:task=FILE.jsonl`, or
+    `interp study safety`.
 
     Cost: One forward pass per prompt of both sides, and one per prompt for the measure.
 

@@ -56,7 +56,7 @@ def results() -> None:
     """
 
 
-@results.command("list", epilog="Example: interp results list results --format csv")
+@results.command("list", epilog="Example: interp results list results --csv")
 @folder_argument
 @_form_options
 @debug_option
@@ -102,7 +102,7 @@ def show_heads(
     _print(_by_cluster(table, top, by) if by_cluster else _first(table, top, by), form)
 
 
-@results.command(epilog="Example: interp results query \"FROM scores LIMIT 5\" results")
+@results.command(epilog='Example: interp results query "FROM scores LIMIT 5" results')
 @click.argument("sql")
 @folder_argument
 @_form_options

@@ -71,7 +71,7 @@ GROUP = "Measure"
 @click.option(
     "--file",
     "prompt_file",
-    type=PromptFile("--file"),
+    type=PromptFile(),
     metavar="FILE",
     help='File of prompts, one per line, or .jsonl with {"prompt": ..., "cluster": ...} per line '
     "(errors are over clusters); with --max-length, the beginning of the file is one prompt.",

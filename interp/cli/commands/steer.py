@@ -31,7 +31,8 @@ GROUP = "Change"
     show_default=True,
     metavar="NAME|FILE",
     help="The task: 'repeats' (loss on the second copy of random tokens), a contrast task of "
-    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp importance ablate`.",
+    "`interp circuit` (such as ioi), or a .txt, .jsonl or .py file as for `interp importance "
+    "ablate`.",
 )
 @click.option(
     "--how",

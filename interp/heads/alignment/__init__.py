@@ -7,7 +7,8 @@
 
     alignment.word_times(model, recordings)                # when each word is spoken
 
-The commands are `interp study align` and `interp study speech`. Importing this package does not load torch.
+The commands are `interp study align` and `interp study speech`. Importing this package
+does not load torch.
 """
 
 import lazy_loader

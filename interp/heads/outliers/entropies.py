@@ -108,8 +108,8 @@ def layer_entropies(model: Model, prompts: Any, *, seed: int = 0) -> LayerEntrop
 
     Null: the same on random weights.
 
-    Not for: deciding what to remove: an output of small entropy can be needed, which `interp
-    ablate --players layers` and pruning curves measure.
+    Not for: deciding what to remove: an output of small entropy can be needed, which
+    `interp importance ablate --players layers` and pruning curves measure.
 
     Reference: Lin et al. 2024, "MLP Can Be A Good Transformer Learner" (arXiv 2404.05657).
     """

@@ -16,7 +16,8 @@ def labelled(model, lab, *, label: str = "place", file: str = "people", length: 
 
     The attention on tokens of the label, minus their share among the other visible words times the
     attention on these. An ideal head scores 1 minus that share. A token has the label of most of
-    its characters. `interp texts categories MODEL --file FILE` scores all labels of a file in one run.
+    its characters. `interp texts categories MODEL --file FILE` scores all labels of a file
+    in one run.
 
     Null: the same score with the labels of other texts at the same positions.
 

@@ -269,11 +269,11 @@ def test_the_command(spoken, run, errors, tmp_path) -> None:
     assert done.exit_code == 0, done.output
     assert len(DecoderLens.load(folder / "decoder_lens.json")) == 3
     for args, message in (
-        ((spoken,), "give RECORDINGS.jsonl, or --audio with --text"),
+        ((spoken,), "give --file RECORDINGS.jsonl, or --audio with --text"),
         ((spoken, "--audio", listed), "0 --text for 1 --audio"),
-        ((spoken, listed, "--text", "one"), "--text belongs to --audio"),
-        ((spoken, listed, "--heads", "x"), "'x'"),
-        (("bundled:reorder", listed), "reads no sound"),
+        ((spoken, "--file", listed, "--text", "one"), "--text belongs to --audio"),
+        ((spoken, "--file", listed, "--heads", "x"), "'x'"),
+        (("bundled:reorder", "--file", listed), "reads no sound"),
     ):
         code, told = errors("study", "speech", *args)
         assert code in (1, 2)

@@ -104,13 +104,13 @@ def test_the_command(run, made: Path) -> None:
         "-q",
     )
     bank, cues = ("--bank", str(made / "words.txt")), ("--cues", str(made / "cues.csv"))
-    text = run(*given, *bank, "--only", "texts").stdout
+    text = run(*given, *bank, "--method", "texts").stdout
     assert re.search(rf"explained_variance +L1H1 +1\.000 .*{PLANTED}, then", text)
-    text = run(*given, *cues, "--only", "cue").stdout
+    text = run(*given, *cues, "--method", "cue").stdout
     assert re.search(r"L1H2 +spurious +1\.000", text)
     assert "spurious heads: L1H2" in text
     out = made / "out"
-    table = run(*given, "--only", "direct,readouts", "--json", "-o", str(out)).stdout
+    table = run(*given, "--method", "direct,readouts", "--json", "-o", str(out)).stdout
     rows = json.loads(table.partition("]\n")[0] + "]")
     assert {row["unit"] for row in rows} == {"cosine"}
     assert len(list(out.rglob("maps.html"))) == 1
@@ -179,13 +179,13 @@ def test_what_does_not_fit(clip: interp.Model, made: Path, tmp_path: Path, error
     with pytest.raises(PromptError, match="has no tokenizer"):
         vision.text_embeddings(interp.load(clip.module), CLASSES)
     given = ("study", "vision", str(made / "clip"), "--images", str(made / "images"), "-q")
-    code, [line] = errors(*given, "--only", "direct")
+    code, [line] = errors(*given, "--method", "direct")
     assert code
-    assert "--only direct needs --texts" in line
+    assert "--method direct needs --texts" in line
     cues = tmp_path / "cues.csv"
     with (made / "cues.csv").open() as old, cues.open("w", newline="") as new:
         csv.writer(new).writerows([name, "blue"] for name, _ in csv.reader(old))
-    more = ("--texts", str(made / "classes.txt"), "--cues", str(cues), "--only", "cue")
+    more = ("--texts", str(made / "classes.txt"), "--cues", str(cues), "--method", "cue")
     code, [line] = errors(*given, *more)
     assert code
     assert "'blue' is in 0 of the texts" in line

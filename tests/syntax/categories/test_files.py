@@ -177,7 +177,7 @@ def test_command(tmp_path) -> None:
     folder = tmp_path / "reader"
     model.module.save_pretrained(folder)
     text_tokenizer().save_pretrained(folder)
-    given = ["categories", str(OWN), str(folder)]
+    given = ["texts", "categories", str(folder), "--file", str(OWN)]
     told = CliRunner().invoke(main, [*given, "--labels", "NOUN,mention", "--json"])
     assert told.exit_code == 0, told.output
     rows = json.loads(told.stdout)["rows"]

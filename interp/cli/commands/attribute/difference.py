@@ -1,4 +1,4 @@
-"""Command `interp attribute difference`: tokens behind the difference of two models or two prompts."""
+"""Command `interp attribute difference`: tokens behind the difference of two models or prompts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Number to explain, as for `interp attribute`.")  # fmt: skip
 @click.option("--per", "by", default="token", show_default=True,
     type=click.Choice(["token", "position"]),
-    help="A row per token, or per position of prompts of one length.")  # fmt: skip
+    help="Print a row per token, or per position of prompts of one length.")  # fmt: skip
 @click.option("--position", default=-1, show_default=True, type=int,
     help="Output position of the target; negative counts from the end.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="K",

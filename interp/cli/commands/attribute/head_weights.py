@@ -1,4 +1,4 @@
-"""Command `interp attribute head-weights`: heads whose attention predicts the effect of removing tokens."""
+"""Command `interp attribute head-weights`: heads that predict the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from interp.cli.shared_options import RESULT_FILE, model_argument, texts_option
 @click.option("-t", "--target", metavar="TARGET",
     help="Number to explain, as for `interp evaluate faithfulness`.")  # fmt: skip
 @click.option("--ablations", default=32, show_default=True, type=click.IntRange(4),
-    help="Random sets of spans that are removed from each text.")  # fmt: skip
+    help="Number of random sets of spans that are removed from each text.")  # fmt: skip
 @click.option("--span", default=1, show_default=True, type=click.IntRange(1),
-    help="Tokens per span.")  # fmt: skip
+    help="Number of tokens per span.")  # fmt: skip
 @click.option("--how", default="", metavar="delete|mask|mean|hide|ID",
     help="How tokens are removed; by default mask if there is a mask token, otherwise "
     "mean.")  # fmt: skip

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     help="Split the logit of the target over heads, MLPs and the embedding, as means over the "
     "texts of FILE; a line may give its own target after a tab.")  # fmt: skip
 @click.option("--split", default="part", show_default=True, type=click.Choice(["part", "source"]),
-    help="With --direct: rows per part, or per head and source token.")  # fmt: skip
+    help="With --direct: print a row per part, or per head and source token.")  # fmt: skip
 @click.option("--position", default=-1, show_default=True, type=int,
-    help="Position that is read; negative counts from the end.")  # fmt: skip
+    help="Position to read; negative counts from the end.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True,
     help="Seed of held-out texts and of random tokens.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="K",
@@ -60,8 +60,8 @@ def lens(
     layer. --tune adds a trained affine map per layer; its error is the KL divergence from the
     model's own distribution on held-out texts. --direct splits a logit into what heads, MLPs and
     the embedding add to it, with intervals and the same for random tokens. For the encoder of a
-    model that translates or writes from sound, see DecoderLens: `interp study align` and `interp study speech`
-    with -m decoder-lens.
+    model that translates or writes from sound, see DecoderLens: `interp study align` and
+    `interp study speech` with -m decoder-lens.
     """
     from interp.core.errors import OptionError
 

@@ -42,7 +42,8 @@ DEFAULT = ("attn_lrp", "occlusion:how=mean")
     type=ATTRIBUTION_NAMES,
     multiple=True,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="A method of `interp list methods`, several separated by commas, or a .py file that declares "
+    help="A method of `interp list methods`, several separated by commas, or a .py file that "
+    "declares "
     "one. Repeatable; "
     f"{' and '.join(DEFAULT)} by default.",
 )

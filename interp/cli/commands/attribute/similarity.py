@@ -1,4 +1,4 @@
-"""Command `interp attribute similarity`: the cosine of two sentences, split over pairs of tokens."""
+"""Command `interp attribute similarity`: cosine of two sentences, split over pairs of tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from interp.core.errors import OptionError
 
 
 @click.command(
-    epilog="Example: interp attribute similarity MODEL --text 'A cat sleeps.' --text 'The kitten naps.' -o pair.csv"
+    epilog="Example: interp attribute similarity MODEL --text 'A cat sleeps.' --text 'The "
+    "kitten naps.' -o pair.csv"
 )
 @model_argument
 @click.option(
@@ -28,7 +29,7 @@ from interp.core.errors import OptionError
     default=20,
     show_default=True,
     type=click.IntRange(1),
-    help="Steps of the integral; more make the residual smaller.",
+    help="Number of steps of the integral; more make the residual smaller.",
 )
 @click.option("--baseline", default="auto", show_default=True, metavar="auto|pad|mask|mean|zero",
     help="Reference that replaces the words of each sentence.")  # fmt: skip
@@ -36,7 +37,7 @@ from interp.core.errors import OptionError
     help="Embedding of a sentence: the mean of its states, or the first one.")  # fmt: skip
 @click.option("--mode", default="forward", show_default=True,
     type=click.Choice(["forward", "reverse"]),
-    help="Forward-mode derivatives per token, or one backward pass per dimension.")  # fmt: skip
+    help="Use forward-mode derivatives per token, or one backward pass per dimension.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(0), metavar="K",
     help="Number of largest pairs to print.")  # fmt: skip
 @result_option()

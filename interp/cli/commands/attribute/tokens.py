@@ -25,7 +25,8 @@ LEVEL = 0.05
 
 
 @click.command(
-    epilog="Example: interp attribute tokens gpt2 --text 'The keys are on the' --file texts.txt --choose 8"
+    epilog="Example: interp attribute tokens gpt2 --text 'The keys are on the' --file texts.txt "
+    "--choose 8"
 )
 @model_argument
 @text_option
@@ -42,7 +43,8 @@ LEVEL = 0.05
     "methods",
     type=ATTRIBUTION_NAMES,
     metavar="A,B:OPTION=VALUE,...",
-    help="Methods of `interp list methods`, or the group token_importance; by default this group and "
+    help="Methods of `interp list methods`, or the group token_importance; by default this "
+    "group and "
     "four more measures of attention.",
 )
 @click.option(
@@ -68,7 +70,7 @@ LEVEL = 0.05
     help="Choose the head of `ditto` on the first N texts of FILE, and judge on the others.",
 )
 @click.option("--batch-size", default=16, show_default=True, type=click.IntRange(1),
-    help="Inputs per forward pass.")  # fmt: skip
+    help="Number of inputs per forward pass.")  # fmt: skip
 @files_option((".json", ".csv"))
 @click.option("-q", "--quiet", is_flag=True, help="Do not print progress and notes.")
 @loading_options

@@ -72,8 +72,8 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
               help="Find the smallest set that keeps this share of the behaviour.")  # fmt: skip
 @click.option("--size", type=click.IntRange(1), metavar="N",
               help="Take the first N nodes as the set, instead of a share.")  # fmt: skip
-@click.option("--budget", type=click.IntRange(1), metavar="PASSES",
-              help="Forward passes of the search over all pairs (verified_edges, acdc).  "
+@click.option("--evaluations", "budget", type=click.IntRange(1), metavar="N",
+              help="Maximum number of forward passes of the search (verified_edges, acdc).  "
                    "[default: as many as there are nodes; acdc: one per edge]")  # fmt: skip
 @click.option(
     "-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs of prompts."
@@ -274,7 +274,7 @@ def _method(
     has = found.options
     if budget is not None and "budget" not in has:
         raise OptionError(
-            f"{found.name} has no budget; omit --budget, or use verified_edges or acdc"
+            f"{found.name} takes no --evaluations; omit it, or use verified_edges or acdc"
         )
     asked = {"faithful": faithful, "size": size, "budget": budget}
     more = {k: v for k, v in asked.items() if v is not None and k in has}

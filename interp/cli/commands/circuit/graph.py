@@ -25,16 +25,17 @@ SHARE = click.FloatRange(0, 1, min_open=True)
               help="Token whose logit is a node; repeatable. By default the most probable tokens "
                    "up to 95 % of the probability, at most 10.")  # fmt: skip
 @click.option("--nodes", default=0.8, show_default=True, type=SHARE, metavar="SHARE",
-              help="Share of the influence on the logits that the kept nodes have.")  # fmt: skip
+              help="Keep the nodes that have this share of the influence on the "
+                   "logits.")  # fmt: skip
 @click.option("--edges", default=0.98, show_default=True, type=SHARE, metavar="SHARE",
-              help="Share of the influence that the kept edges have.")  # fmt: skip
+              help="Keep the edges that have this share of the influence.")  # fmt: skip
 @click.option("--mlp", default="gradient", show_default=True,
               type=click.Choice(["gradient", "identity"]),
-              help="Linear form of MLPs: the gradient, or the ratio of each activation to its "
+              help="Linearise MLPs by the gradient, or by the ratio of each activation to its "
                    "input.")  # fmt: skip
 @click.option("--per", "by", default="head", show_default=True,
               type=click.Choice(["head", "layer", "token", "edge"]),
-              help="Groups between which edges are printed; edge for single edges.")  # fmt: skip
+              help="Sum edges between these groups; edge prints single edges.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1),
               help="Number of edges to print.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the random prompt.")

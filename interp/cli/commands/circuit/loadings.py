@@ -14,7 +14,8 @@ from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
 
 
 @click.command(
-    epilog="Example: interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John went' -t ' Mary'"
+    epilog="Example: interp circuit loadings MODEL --heads L3H1 --text 'When Mary and John "
+    "went' -t ' Mary'"
 )
 @model_argument
 @click.option("--heads", required=True, metavar="L0H1,...", type=HEADS, help="Heads to explain.")
@@ -33,7 +34,12 @@ from interp.cli.value_types import HEADS, OUT_FOLDER, PromptFile
 )
 @click.option("--contrast", metavar="TOKEN",
               help="Token whose logit is subtracted; by default the mean of all.")  # fmt: skip
-@click.option("--position", default=-1, show_default=True, help="Position of the output.")
+@click.option(
+    "--position",
+    default=-1,
+    show_default=True,
+    help="Position of the output that is explained; negative counts from the end.",
+)
 @click.option("--per", "by", type=click.Choice(["writer", "source"]),
               help="Sum over source positions, or over writers.")  # fmt: skip
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1),

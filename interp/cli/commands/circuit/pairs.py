@@ -20,7 +20,8 @@ SHOWN = 6
 
 
 @click.command(
-    epilog="Example: interp circuit pairs gpt2 --file gave.toml -n 64 --only preferred -o gave.jsonl"
+    epilog="Example: interp circuit pairs gpt2 --file gave.toml -n 64 --only preferred -o "
+    "gave.jsonl"
 )
 @model_argument
 @file_option("File that describes the pairs.", required=True)
@@ -34,7 +35,7 @@ SHOWN = 6
 @click.option(
     "--least-probability", default=0.0, show_default=True, metavar="P",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Least probability of the answer after the clean prompt.",
+    help="Minimum probability of the answer after the clean prompt.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of words and templates.")
 @click.option(

@@ -26,7 +26,7 @@ from interp.cli.shared_options import model_argument
 )  # fmt: skip
 @click.option("--mlp", "mlps", default="recompute", show_default=True,
               type=click.Choice(["recompute", "freeze"]),
-              help="MLPs between the ends of a hop are computed again, or keep their clean "
+              help="Compute the MLPs between the ends of a hop again, or keep their clean "
                    "outputs.")  # fmt: skip
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), help="Number of pairs.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the prompts.")

@@ -1,4 +1,4 @@
-"""Command `interp circuit shares`: why a head attends, as shares of its score over upstream writers."""
+"""Command `interp circuit shares`: shares of upstream writers in a head's attention score."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ SITES = ("stream", "attention", "mlp")
               help="Group positions by their place relative to the subject, or list them, for "
                    "prompts of one length.")  # fmt: skip
 @click.option("--window", type=click.IntRange(1), metavar="N",
-              help="Layers restored together.  [default: 1 for the stream, else a fifth of the "
-                   "layers]")  # fmt: skip
+              help="Number of layers restored together.  [default: 1 for the stream, else a "
+                   "fifth of the layers]")  # fmt: skip
 @click.option("--sever", type=click.Choice(["attention", "mlp"]),
               help="Keep the noisy outputs of these at the restored position; with --site stream "
                    "only.")  # fmt: skip
@@ -48,7 +48,7 @@ SITES = ("stream", "attention", "mlp")
               help="Size of the noise, in standard deviations of the subjects' "
                    "embeddings.")  # fmt: skip
 @click.option("--samples", default=10, show_default=True, type=click.IntRange(2),
-              help="Noise draws per fact.")  # fmt: skip
+              help="Number of noise draws per fact.")  # fmt: skip
 @click.option("-n", "limit", type=click.IntRange(1), help="Trace only the first facts.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the noise.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",

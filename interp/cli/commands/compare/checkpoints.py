@@ -1,4 +1,4 @@
-"""Command `interp compare checkpoints`: scores of every head over the checkpoints of a training run."""
+"""Command `interp compare checkpoints`: scores of every head over a training run."""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 @click.option(
     "--match",
     type=click.Choice(["patterns", "ov", "qk"]),
-    help="Pair similar heads (see interp compare match) instead of those with the same layer and index; "
+    help="Pair similar heads (see interp compare match) instead of those with the same layer "
+    "and index; "
     "over all layers, if the models have different numbers of them.",
 )
 @comparison_options(top=5)

@@ -1,4 +1,4 @@
-"""Command `interp evaluate faithfulness`: agreement of attributions with the effect of removing tokens."""
+"""Command `interp evaluate faithfulness`: attributions against the effect of removing tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
 
 
 @click.command(
-    epilog="Example: interp evaluate faithfulness gpt2 --file texts.txt -m attn_lrp,rollout -o results"
+    epilog="Example: interp evaluate faithfulness gpt2 --file texts.txt -m attn_lrp,rollout -o "
+    "results"
 )
 @model_argument
 @texts_option
@@ -59,7 +60,7 @@ DEFAULT = "attn_lrp,gradient_x_input,raw_attention,rollout"
     default=16,
     show_default=True,
     type=click.IntRange(1),
-    help="Inputs per forward pass; affects numbers only by rounding.",
+    help="Number of inputs per forward pass; affects numbers only by rounding.",
 )
 @click.option(
     "--clusters",

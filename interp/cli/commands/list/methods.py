@@ -1,4 +1,4 @@
-"""Command `interp list methods`: list of attribution methods, read from the files that declare them."""
+"""Command `interp list methods`: attribution methods, read from the files that declare them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     show_default=True,
     metavar="NAME[:OPTION=VALUE,...]",
     help="The ranking: an importance as in `interp importance`; greedy, which evaluates every "
-    "remaining head after each removal; gates, learned as in `interp importance gates`; or pairs, from the "
+    "remaining head after each removal; gates, learned as in `interp importance gates`; or "
+    "pairs, from the "
     "effects of all pairs. Several are separated by commas; repeatable. With gates or pairs, all "
     "orders are found on half of the prompts and measured on the other.",
 )

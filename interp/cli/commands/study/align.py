@@ -1,4 +1,4 @@
-"""Command `interp study align`: word alignments of cross attention, translation heads, DecoderLens."""
+"""Command `interp study align`: word alignments, translation heads, DecoderLens."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def _pairs(path: str) -> list[SentencePair]:
               help="Share of the pairs on which the best heads are chosen.")  # fmt: skip
 @click.option("--null", default="shuffled", show_default=True,
               type=click.Choice(["shuffled", "other"]),
-              help="Gold links of the null: shuffled source words, or another pair's.")  # fmt: skip
+              help="Gold links of the null: those of shuffled source words, or of another "
+                   "pair.")  # fmt: skip
 @click.option("-n", default=64, show_default=True, type=click.IntRange(4), metavar="N",
-              help="Number of made pairs if no file is given.")  # fmt: skip
+              help="Number of generated pairs if no file is given.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1),
               help="Number of rows to print.")  # fmt: skip
 @click.option("--pair", type=click.IntRange(0), metavar="I",

@@ -1,4 +1,4 @@
-"""Command `interp study pictures`: heads of a model that reads pictures inside text, and its tokens."""
+"""Command `interp study pictures`: heads and tokens of a model that reads pictures in text."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ ANALYSES = ("sinks", "grounding", "dropping", "contrast")
               help="The answer to each prompt: its first token, or a token id. Not for sinks. "
               "Repeatable.")  # fmt: skip
 @click.option("--layer", type=click.IntRange(1), default=2, show_default=True,
-              help="dropping: the first layer without the dropped tokens.")  # fmt: skip
+              help="With -m dropping: first layer without the dropped tokens.")  # fmt: skip
 @click.option("--drop", multiple=True, type=float, default=(0.5,), show_default=True,
-              help="dropping: share of the picture's tokens. Repeatable.")  # fmt: skip
+              help="With -m dropping: share of the picture's tokens that is dropped. "
+                   "Repeatable.")  # fmt: skip
 @click.option("--tau", type=float, default=20.0, show_default=True,
-              help="sinks: smallest ratio of a value to the root mean square.")  # fmt: skip
+              help="With -m sinks: smallest ratio of a value to the root mean square.")  # fmt: skip
 @click.option("-k", "k", type=click.IntRange(1), default=4, show_default=True,
-              help="grounding: number of heads.")  # fmt: skip
+              help="With -m grounding: number of heads.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of halves and random tokens.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
               help="Folder for METHOD.json, METHOD.csv and METHOD.html.")  # fmt: skip

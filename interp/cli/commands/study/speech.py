@@ -37,9 +37,10 @@ def _recordings(path: str) -> list[Utterance]:
 @click.option("--file", "listed", type=ItemFile(_recordings), metavar="FILE",
     help="File of recordings and their texts (.jsonl).")  # fmt: skip
 @click.option("--audio", multiple=True, type=SOUND,
-              metavar="FILE", help="A .wav file (16 bits, one channel). Repeatable.")  # fmt: skip
+              metavar="FILE", help="Recording: a .wav file (16 bits, one channel). "
+                                   "Repeatable.")  # fmt: skip
 @click.option("--text", multiple=True, metavar="TEXT",
-              help="The words that are spoken in it, one --text per --audio.")  # fmt: skip
+              help="Words that are spoken in a recording; one --text per --audio.")  # fmt: skip
 @click.option("-m", "--method", "measure", default="times", show_default=True,
               type=click.Choice(["times", "decoder-lens"]),
               help="times: when each word is spoken, and the error against gold times. "
@@ -59,13 +60,13 @@ def _recordings(path: str) -> list[Utterance]:
               type=click.FloatRange(0, 1, min_open=True, max_open=True),
               help="Share of the recordings that choose heads; the others judge.")  # fmt: skip
 @click.option("--width", type=click.IntRange(1), metavar="W",
-              help="Encoder positions of the median filter, an odd number; by default that of the "
-                   "model's config.")  # fmt: skip
+              help="Width of the median filter in encoder positions, an odd number; by default "
+                   "that of the model's config.")  # fmt: skip
 @click.option("--random", "null_draws", default=199, show_default=True,
               type=click.IntRange(1), metavar="N",
-              help="Random orders of the token rows, the null of the error.")  # fmt: skip
+              help="Number of random orders of the token rows, the null of the error.")  # fmt: skip
 @click.option("--top", default=12, show_default=True, type=click.IntRange(1), metavar="K",
-              help="Number of heads to print, and of words.")  # fmt: skip
+              help="Number of heads and of words to print.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of split and null.")
 @click.option("-o", "--out", type=OUT_FOLDER, metavar="DIR",
               help="Folder for word_times and time_alignment (or decoder_lens) as .json, .csv and "

@@ -53,14 +53,14 @@ OF_SEARCH = ("stack", "to", "attending", "by", "controls", "seed")
     default="sum",
     show_default=True,
     type=click.Choice(JOINS),
-    help="How attention to the pieces of a word is joined.",
+    help="How attention to the pieces of a word is combined.",
 )
 @click.option(
     "--attending",
     default="mean",
     show_default=True,
     type=click.Choice(JOINS),
-    help="How the rows of the pieces of an attending word are joined.",
+    help="How the rows of the pieces of an attending word are combined.",
 )
 @click.option(
     "--by",

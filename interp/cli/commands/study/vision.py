@@ -48,7 +48,7 @@ from interp.cli.written import folder_for
 )  # fmt: skip
 @click.option(
     "-n", "number", default=200, show_default=True, type=click.IntRange(4),
-    help="Largest number of images.",
+    help="Maximum number of images.",
 )  # fmt: skip
 @click.option("-o", "--out", type=click.Path(path_type=Path), metavar="DIR",
               help="Folder for tables, a page per measure and maps.html.")  # fmt: skip

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     epilog="Example: interp texts anchors MODEL --file trace.txt --answer ' 42' -o results"
 )
 @model_argument
-@click.option("--file", "files", multiple=True, type=PromptFile("--file"), metavar="FILE",
+@click.option("--file", "files", multiple=True, type=PromptFile(), metavar="FILE",
     help="File of one long text; repeatable.")  # fmt: skip
 @click.option("--question", default="", metavar="TEXT",
               help="Text after each chain, such as ' Therefore the answer is'.")  # fmt: skip
@@ -35,22 +35,26 @@ if TYPE_CHECKING:
                    "there is an answer.")  # fmt: skip
 @click.option("--n-heads", "k", default=20, show_default=True, type=click.IntRange(1), metavar="K",
               help="Number of receiver heads.")  # fmt: skip
-@click.option("--apart", default=4, show_default=True, type=click.IntRange(1),
-              help="Least distance in sentences of the attention that counts.")  # fmt: skip
+@click.option("--min-distance", "apart", metavar="N", default=4, show_default=True,
+              type=click.IntRange(1),
+              help="Ignore attention over fewer than N sentences.")  # fmt: skip
 @click.option("--most", type=click.IntRange(1), metavar="N",
               help="Hide only the N sentences of each text that receive most attention, and N at "
                    "random.")  # fmt: skip
 @click.option("--rollouts", default=16, show_default=True, type=click.IntRange(2),
-              help="Continuations from before each sentence.")  # fmt: skip
+              help="Number of continuations that are sampled from before each "
+                   "sentence.")  # fmt: skip
 @click.option("--max-new-tokens", "tokens", type=click.IntRange(1), metavar="N",
-              help="Most tokens of a continuation; the rest of the text by default.")  # fmt: skip
+              help="Maximum number of tokens of a continuation; the rest of the text by "
+                   "default.")  # fmt: skip
 @click.option("--temperature", default=1.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
-              help="Of predictions and of sampling.")  # fmt: skip
+              help="Softmax temperature for predictions and sampling.")  # fmt: skip
 @click.option("--beyond", is_flag=True,
               help="Allow texts longer than the context that the config states.")  # fmt: skip
 @click.option("--batch-size", default=4, show_default=True, type=click.IntRange(1),
-              help="Hidden sentences per forward pass; does not affect the numbers.")  # fmt: skip
+              help="Number of hidden sentences per forward pass; does not affect the "
+                   "numbers.")  # fmt: skip
 @click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
               help="Number of heads and of sentences to print.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")

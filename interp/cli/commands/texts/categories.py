@@ -19,19 +19,21 @@ from interp.core.errors import OptionError
 @models_argument
 @click.option("--file", required=True, type=click.Path(path_type=Path), metavar="FILE",
     help="File of labelled words, in CoNLL-U or .jsonl.")  # fmt: skip
-@click.option("--labels", metavar="NAME,...", help="Labels to score; all of the file by default.")
+@click.option(
+    "--labels", metavar="NAME,...", help="Score only these labels; all of the file by default."
+)
 @click.option(
     "--max-length", "length", default=96, show_default=True, type=click.IntRange(2), metavar="N",
-    help="Tokens of each text, at most.",
+    help="Maximum number of tokens of a text.",
 )  # fmt: skip
 @click.option(
     "--random", "draws", default=4, show_default=True, type=click.IntRange(1), metavar="N",
-    help="Labellings of the null: labels of other texts at the same positions.",
+    help="Number of random labellings of the null: labels of other texts at the same positions.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of the labellings of the null.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random labellings.")
 @click.option(
     "--batch-size", default=16, show_default=True, type=click.IntRange(1),
-    help="Texts per forward pass; does not affect the numbers.",
+    help="Number of texts per forward pass; does not affect the numbers.",
 )  # fmt: skip
 @click.option(
     "--engine", default="auto", show_default=True,
@@ -96,7 +98,7 @@ def categories(
         if left:
             voice.note(
                 f"{name}: no token in the first {length} of a text has {', '.join(left)}; raise "
-                f"--length"
+                f"--max-length"
             )
         if not as_json:
             click.echo(scored_text(tables[-1], top))

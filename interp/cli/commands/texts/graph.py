@@ -21,20 +21,22 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: interp texts graph MODEL --text 'Tom met Lily. Lily met Ben.'")
 @model_argument
 @text_option
-@click.option("--file", type=PromptFile("--file"), metavar="FILE",
+@click.option("--file", type=PromptFile(), metavar="FILE",
               help="Graph as the prompt: a file with two names per line. Attention between "
                    "mentions of nodes is compared with the edges.")  # fmt: skip
 @click.option("--heads", metavar="HEADS",
               help="Heads to average, such as L1H0,L1H1; all by default.")  # fmt: skip
 @click.option("--over", default="mean", show_default=True, type=click.Choice(["mean", "product"]),
-              help="Mean of the layers, or their product.")  # fmt: skip
+              help="Combine layers by the mean of their attention, or by their "
+                   "product.")  # fmt: skip
 @click.option("--residual", default=0.0, show_default=True,
               type=click.FloatRange(0, 1, max_open=True),
               help="Share of a layer that bypasses its attention, for the product.")  # fmt: skip
 @click.option("--threshold", default="disparity:0.05", show_default=True, metavar="RULE",
-              help="What is an edge: value:0.1, count:50, row:2 or disparity:0.05.")  # fmt: skip
+              help="Rule for what is an edge: value:0.1, count:50, row:2 or "
+                   "disparity:0.05.")  # fmt: skip
 @click.option("--random", "draws", default=100, show_default=True, type=click.IntRange(2),
-              help="Random graphs of the nulls.")  # fmt: skip
+              help="Number of random graphs of each null.")  # fmt: skip
 @click.option("--top", default=8, show_default=True, type=click.IntRange(0), metavar="K",
               help="Number of edges and nodes to print.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of random graphs and prompt.")

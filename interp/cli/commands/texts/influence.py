@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: interp texts influence bundled:induction --file texts.txt -m induction -o scores.jsonl"
+    epilog="Example: interp texts influence bundled:induction --file texts.txt -m induction -o "
+    "scores.jsonl"
 )
 @model_argument
 @texts_option
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     "--metric",
     type=METRIC_NAME,
     metavar="NAME[:OPTION=VALUE,...]",
-    help="Alternatively, mask the heads that a metric ranks first, on random tokens repeated "
-    "twice.",
+    help="Mask the heads that a metric ranks first, on random tokens repeated twice, "
+    "instead of --heads.",
 )
 @click.option(
     "--top",
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     default="uniform-attention",
     show_default=True,
     type=click.Choice(["uniform-attention", "zero"]),
-    help="Form of masking.",
+    help="How a head is masked.",
 )
 @click.option("--stack", help="Stack of the heads, if a model has several.")
 @click.option(
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     default="truncate",
     show_default=True,
     type=click.Choice(["truncate", "windows"]),
-    help="Handling of longer texts.",
+    help="How longer texts are handled.",
 )
 @click.option(
     "--max-tokens",

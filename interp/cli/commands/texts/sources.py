@@ -24,7 +24,8 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
 
 
 @click.command(
-    epilog="Example: interp texts sources MODEL --file notes.txt --question ' Who came?' --answer ' Tom'"
+    epilog="Example: interp texts sources MODEL --file notes.txt --question ' Who came?' "
+    "--answer ' Tom'"
 )
 @model_argument
 @file_option("File of the document.")
@@ -37,28 +38,30 @@ WAYS = ("attention", "heads", "gradient", "ablations", "leave_one_out")
     "ways",
     multiple=True,
     type=click.Choice(WAYS),
-    help="Way to score sentences; repeatable; all by default.",
+    help="Method that scores sentences. Repeatable; all by default.",
 )
 @click.option("--known", default="auto", show_default=True,
               type=click.Choice(["auto", "sentences", "ids", "none"]),
               help="Documents with known sources, on which heads are chosen and confidence is "
                    "calibrated: English sentences, random tokens, or none.")  # fmt: skip
 @click.option("--documents", default=12, show_default=True, type=click.IntRange(2),
-              help="Number of these documents; half of them are held out.")  # fmt: skip
+              help="Number of documents of --known; half of them are held out.")  # fmt: skip
 @click.option("--sentences", default=10, show_default=True, type=click.IntRange(7),
-              help="Sentences of each.")  # fmt: skip
+              help="Number of sentences of each document of --known.")  # fmt: skip
 @click.option("--n-heads", "k", type=click.IntRange(1), metavar="K",
-              help="Number of heads of the way 'heads'; an eighth of all by default.")  # fmt: skip
+              help="Number of heads of the method 'heads'; an eighth of all by "
+                   "default.")  # fmt: skip
 @click.option("--candidates", type=click.IntRange(1), metavar="N",
               help="Intervene only on the N sentences with most attention; or on all.")  # fmt: skip
 @click.option("--ablations", default=64, show_default=True, type=click.IntRange(4), metavar="N",
-              help="Random sets of hidden sentences.")  # fmt: skip
+              help="Number of random sets of hidden sentences.")  # fmt: skip
 @click.option("--beyond", is_flag=True,
               help="Allow documents longer than the context that the config states.")  # fmt: skip
 @click.option("--batch-size", default=4, show_default=True, type=click.IntRange(1),
-              help="Interventions per forward pass; does not affect the numbers.")  # fmt: skip
+              help="Number of interventions per forward pass; does not affect the "
+                   "numbers.")  # fmt: skip
 @click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
-              help="Number of sentences to print per way.")  # fmt: skip
+              help="Number of sentences to print per method.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of everything random.")
 @click.option("--json", "form", flag_value="json", help="Print only the rows, as JSON.")
 @click.option("--csv", "form", flag_value="csv", help="Print only the rows, as CSV.")

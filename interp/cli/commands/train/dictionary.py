@@ -1,4 +1,4 @@
-"""Command `interp train dictionary`: train a sparse dictionary of a layer, score it and its features."""
+"""Command `interp train dictionary`: train a sparse dictionary of a layer, and score it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     epilog="Example: interp train dictionary bundled:induction --layer 1 --features -o dictionary"
 )
 @model_argument
-@click.option("--layer", type=click.IntRange(0), help="Layer; needed to train.")
+@click.option(
+    "--layer",
+    type=click.IntRange(0),
+    help="Layer whose activations are decomposed; needed to train.",
+)
 @click.option(
     "--file", "texts", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Texts, one per line (.txt) or .jsonl: four fifths train and the rest score. Without it: "
@@ -31,13 +35,13 @@ if TYPE_CHECKING:
 @click.option(
     "--site", default="z", show_default=True,
     type=click.Choice(["z", "attn_out", "resid_pre", "resid_mid", "resid_post", "transcoder"]),
-    help="What is decomposed; a transcoder reads the attention layer's input and writes its "
-    "output.",
+    help="Activation that is decomposed; a transcoder reads the attention layer's "
+         "input and writes its output.",
 )  # fmt: skip
 @click.option(
     "--architecture", default=None,
     type=click.Choice(["standard", "topk", "batchtopk", "jumprelu", "gated"]),
-    help="Kind of dictionary; topk by default, batchtopk for a transcoder.",
+    help="Architecture of the dictionary; topk by default, batchtopk for a transcoder.",
 )  # fmt: skip
 @click.option("--lorsa", is_flag=True, help="Train low-rank sparse attention heads instead.")
 @click.option(
@@ -47,16 +51,16 @@ if TYPE_CHECKING:
 @click.option("--n-features", "size", type=click.IntRange(1), metavar="N",
               help="Number of features or Lorsa heads.")  # fmt: skip
 @click.option("-k", "k", default=8, show_default=True, type=click.IntRange(1),
-              help="Codes, or Lorsa heads, per position.")  # fmt: skip
-@click.option("--steps", type=click.IntRange(1), metavar="N", help="Steps of training.")
+              help="Number of active features, or Lorsa heads, per position.")  # fmt: skip
+@click.option("--steps", type=click.IntRange(1), metavar="N", help="Number of training steps.")
 @click.option("-n", "n", default=256, show_default=True, type=click.IntRange(20), metavar="N",
               help="Number of prompts in all.")  # fmt: skip
 @click.option("--max-length", "longest", default=64, show_default=True,
               type=click.IntRange(4), metavar="N",
-              help="Tokens per prompt at most.")  # fmt: skip
+              help="Maximum number of tokens of a prompt.")  # fmt: skip
 @click.option("--features", is_flag=True,
               help="Score features by the detectors of heads, beside the heads.")  # fmt: skip
-@click.option("--cards", type=click.IntRange(1), metavar="N",
+@click.option("--top", "cards", type=click.IntRange(1), metavar="N",
               help="Describe the N most active features; with -o as a page too.")  # fmt: skip
 @click.option("--other-weights", is_flag=True,
               help="With --load: accept a model whose weights differ.")  # fmt: skip
@@ -74,7 +78,7 @@ def dictionary(
     """Train a sparse dictionary of one layer of MODEL, or score one of a folder.
 
     Printed are core metrics on held-out prompts beside an untrained dictionary, a shuffled one and
-    random directions; with --features how features score on the detectors of heads; with --cards
+    random directions; with --features how features score on the detectors of heads; with --top
     what the most active features read and write.
     """
     if (layer is None) == (held is None):
@@ -83,7 +87,7 @@ def dictionary(
         raise OptionError("--other-weights is for --load; give a folder")
     if lorsa and (site != "z" or any(x is not None for x in (held, architecture, cards))):
         raise OptionError("--lorsa is trained on the attention layer itself; leave out --load, "
-                          "--site, --architecture and --cards")  # fmt: skip
+                          "--site, --architecture and --top")  # fmt: skip
     voice = Voice.of_command(quiet=quiet)
     model = loaded(source, loading, imports)
     first, second = _prompts(model, texts, n, longest, seed)

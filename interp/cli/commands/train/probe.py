@@ -30,11 +30,11 @@ from interp.core.errors import OptionError
     help="Position at which z is read.",
 )  # fmt: skip
 @click.option(
-    "-m", "--metric", "metrics", metavar="NAME,...", help="Metrics for --features metrics."
+    "-m", "--metric", "metrics", metavar="NAME,...", help="Metrics to read, with --read metrics."
 )
 @click.option(
     "--folds", default=5, show_default=True, type=click.IntRange(2),
-    help="Folds of whole documents.",
+    help="Number of folds; the items of a document are in one fold.",
 )  # fmt: skip
 @click.option(
     "--strength", default=1.0, show_default=True, type=float,
@@ -42,9 +42,9 @@ from interp.core.errors import OptionError
 )  # fmt: skip
 @click.option(
     "--random", "permutations", default=99, show_default=True, type=click.IntRange(0),
-    help="Shufflings of the labels, for p and the null.",
+    help="Number of times the labels are shuffled, for p and the null.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of folds and shufflings.")
+@click.option("--seed", default=0, show_default=True, help="Seed of folds and shuffled labels.")
 @click.option("--top", default=5, show_default=True, type=click.IntRange(0), metavar="K",
               help="Number of heads to list.")  # fmt: skip
 @click.option(
