@@ -73,7 +73,7 @@ class PatchedRuns:
         parts = (self.first, self.second) if self.apart else (every,)
         self.batches = [
             replace(batch, which=tuple(part[list(batch.which)].tolist()))
-            for part in parts for batch in task.some(part).batches()
+            for part in parts for batch in task.some(part.tolist()).batches()
         ]  # fmt: skip
         self.forwards, self.backwards = 0.0, 0.0
         self.stages: dict[str, float] = {}

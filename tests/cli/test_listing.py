@@ -9,6 +9,7 @@ import sys
 import pytest
 from together import over
 
+import interp
 from interp import bundled, planted
 from interp.core.registry import METRICS
 
@@ -110,7 +111,7 @@ def test_an_unknown_metric_gets_the_nearest_name(errors) -> None:
 
 
 def test_the_version_is_told(run) -> None:
-    assert run("--version").stdout == "interp 0.1.0\n"
+    assert run("--version").stdout == f"interp {interp.__version__}\n"
 
 
 @pytest.mark.parametrize(

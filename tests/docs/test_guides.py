@@ -22,7 +22,7 @@ from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, 
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))
-GROUPS = {*METRICS.groups, "all"}
+GROUPS = {*METRICS.group_names}
 SAYS = ("The question", "One line", "What the number means", "When it misleads", "Source")
 
 

@@ -20,7 +20,8 @@ from interp.core.doors import DOORS, behind
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "report", "cli",
+    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
+    "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/doors.py": "the doors",
@@ -31,6 +32,7 @@ BY_NAME = {
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",
     "report/printed/__init__.py": "printed forms of results, by the name of their type",
+    "cli/installed_commands.py": "registry of the commands of installed packages",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",

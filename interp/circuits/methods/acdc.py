@@ -10,7 +10,7 @@ import numpy as np
 from interp.circuits.chosen_set import NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import edges_along_inputs
-from interp.circuits.methods._divergence import check_metric
+from interp.circuits.methods._divergence import require_measure
 from interp.circuits.methods._greedy import (
     KEPT,
     ORDERS,
@@ -76,7 +76,7 @@ def acdc(
     Reference: Conmy et al. 2023, "Towards Automated Circuit Discovery" (arXiv 2304.14997); the
     choice of candidates by gradients as in Syed et al. 2023 (arXiv 2310.10348).
     """
-    check_metric(metric)
+    require_measure(metric)
     for name, given, known in (("rule", rule, RULES), ("parents", parents, ORDERS)):
         if given not in known:
             raise OptionError(f"{name}={given!r}; expected {' or '.join(known)}")

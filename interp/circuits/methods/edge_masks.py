@@ -11,7 +11,7 @@ import torch
 
 from interp.circuits.chosen_set import Edge, NodeSet, Share
 from interp.circuits.declaration import Found, discovery
-from interp.circuits.methods._divergence import check_metric
+from interp.circuits.methods._divergence import require_measure
 from interp.circuits.methods._trained_masks import MaskObjective, Training, fit_mask
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.smallest import connected, edges_between
@@ -112,7 +112,7 @@ def edge_masks(
 
 
 def _check(target: float, metric: str, steps: int, rate: float, restarts: int) -> None:
-    check_metric(metric)
+    require_measure(metric)
     if not 0 < target < 1:
         raise OptionError(f"target={target}; the share of open gates lies between 0 and 1")
     if min(steps, restarts) < 1 or not (math.isfinite(rate) and rate > 0):
