@@ -31,10 +31,8 @@ COLUMNS: dict[str, type] = {
     "null_sd": float,
     "p": float,
     "unit": str,
-    "kind": str,  # of the layer's attention, such as "softmax"; "unknown" in older tables
+    "kind": str,  # of the layer's attention, such as "softmax"; "unknown" where none is stated
 }
-# added after the first version, whose tables can still be read
-ADDED = ("clusters", "null_sd", "p", "kind")
 DERIVED = ("low", "high")  # columns of `to_pandas` that are computed from the others and not stored
 KEY = ["model", "stack", "layer", "head", "metric"]  # unique in each row
 
@@ -46,7 +44,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Copy a frame with exact columns, types and row index; OptionError for impossible scores."""
     import pandas as pd
 
-    frame = with_new_columns(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
+    frame = frame.drop(columns=[c for c in DERIVED if c in frame.columns])
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
@@ -72,15 +70,6 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
     _refuse(checked, checked.duplicated(subset=KEY), "the row is repeated")
     return checked
-
-
-def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add columns that the first version did not have: one cluster per prompt, no p or kind."""
-    missing = [name for name in ADDED if name not in frame.columns]
-    if not missing or "n" not in frame.columns:
-        return frame
-    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan, "kind": "unknown"}
-    return frame.assign(**{name: added[name] for name in missing})
 
 
 def checked_provenance(

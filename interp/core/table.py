@@ -344,8 +344,6 @@ class HeadTable(WithPromptValues, Result):
         """
         return table_files.read_table(cls, path)
 
-    read = load  # name in version 0.1.0
-
     def __len__(self) -> int:
         return len(self._frame)
 

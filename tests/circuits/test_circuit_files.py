@@ -18,7 +18,7 @@ from interp.circuits.edge_evaluation import evaluate_edges
 from interp.circuits.find import find_circuit
 from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
-from interp.circuits.toml_text import dumps, loads
+from interp.circuits.result_dict import from_toml, to_toml
 from interp.core.errors import OptionError, StoreError
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -35,7 +35,7 @@ plain = st.recursive(
 
 @given(st.dictionaries(words, plain, max_size=5))
 def test_plain_data_comes_back_from_toml(data) -> None:
-    assert loads(dumps(data)) == data
+    assert from_toml(to_toml(data)) == data
 
 
 def test_it_comes_back_from_toml_as_from_json(tmp_path) -> None:
@@ -68,7 +68,10 @@ def test_files_that_are_no_circuit_of_ours(tmp_path) -> None:
         ("a = 1\n", "damaged: 'format'"),
         (whole.replace("interp circuit 2", "interp circuit 9"), "its format is not"),
         (whole.replace("n_layers = 2", 'n_layers = "2"'), "n_layers is '2', not a whole number"),
-        (whole.replace("score = [0.5, ", "score = [", 1), "the numbers of nodes and scores differ"),
+        (
+            whole.replace("score = [\n    0.5,", "score = [", 1),
+            "the numbers of nodes and scores differ",
+        ),
         ('model = "m"\ngranularity = "head"\n', "file of a published circuit"),
     ):
         path.write_text(text)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _FORMAT = "interp PruningCurve 2"
 _OPTIONAL = ("clusters", "random_counts")
-_READS = (_FORMAT, "interp PruningCurve 1")  # version 1 had no held-out values
 
 
 class Measured(NamedTuple):
@@ -326,7 +325,7 @@ class PruningCurve(Result):
         content = read_bytes(path)
         try:
             told = json.loads(content)
-            if told.pop("format") not in _READS:
+            if told.pop("format") != _FORMAT:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(told["per_prompt"][0])
             at = told.pop("random_counts", None)
