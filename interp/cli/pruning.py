@@ -28,8 +28,8 @@ def made_curves(
     options: dict[str, Any],
 ) -> list[PruningCurve]:
     """Make and write a curve for each ranking (None: greedy)."""
-    from interp.causal.pruning.page import save_curves
     from interp.causal.pruning.prune import estimate_pruning, pruning_curve
+    from interp.report.pruning_page import save_curves
 
     made = []
     for name, ranking in rankings.items():
@@ -60,8 +60,8 @@ def searched_curves(
     Raises:
         OptionError: the order is most-first.
     """
-    from interp.causal.pruning.page import save_curves
     from interp.causal.pruning.search import search_curves
+    from interp.report.pruning_page import save_curves
 
     if order != "least-first":
         raise OptionError("gates and pairs search for what can go: use --order least-first")

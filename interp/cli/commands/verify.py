@@ -94,7 +94,7 @@ def verify(
     found: list[Confirmation] = []
 
     def work(model: Model, task: Task, game: dict[str, Any], tell: Tell) -> ModelOutcome:
-        from interp.heads.causal_check.check import confirm
+        from interp.circuits.head_checks import confirm
 
         confirmed = confirm(
             model, asked, k=top, task=None if own else task, by=by, n_random=n_random,

@@ -27,7 +27,8 @@ def massive_k(model, lab, *, n: int = 16, longest: int = 48):
     Reference: Jin et al. 2025, "Massive Values in Self-Attention Modules are the Key to Contextual
     Knowledge Understanding" (arXiv 2502.01563).
     """
-    from interp.heads.outliers import massive, random_tokens
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import massive
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     values = massive(model, prompts, "k").ratio

@@ -29,7 +29,8 @@ def no_op_value(model, lab, *, n: int = 16, longest: int = 48):
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
     """
-    from interp.heads.outliers import random_tokens, value_shortfall
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import value_shortfall
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     values = value_shortfall(model, prompts)

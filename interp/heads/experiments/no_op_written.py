@@ -27,7 +27,8 @@ def no_op_written(model, lab, *, n: int = 16, longest: int = 48):
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers" (heads that learn to do nothing).
     """
-    from interp.heads.outliers import random_tokens, written_share
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import written_share
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     values = written_share(model, prompts)

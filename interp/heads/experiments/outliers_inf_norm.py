@@ -23,7 +23,8 @@ def outliers_inf_norm(model, lab, *, n: int = 16, longest: int = 48):
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers".
     """
-    from interp.heads.outliers import random_tokens, result_inf_norm
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import result_inf_norm
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     values = result_inf_norm(model, prompts)

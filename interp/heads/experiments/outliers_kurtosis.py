@@ -27,7 +27,8 @@ def outliers_kurtosis(model, lab, *, n: int = 16, longest: int = 48):
 
     Reference: Bondarenko et al. 2023, "Quantizable Transformers".
     """
-    from interp.heads.outliers import random_tokens, result_kurtosis
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import result_kurtosis
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     values = result_kurtosis(model, prompts)

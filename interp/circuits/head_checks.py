@@ -20,7 +20,9 @@ from torch import Tensor
 
 from interp.causal.game.game import Game, Progress
 from interp.causal.importance import standard_error
+from interp.causal.plain_task import plain_task
 from interp.causal.task import Task
+from interp.circuits.head_tasks import HELD_OUT, own_task
 from interp.core.errors import OptionError
 from interp.core.steps import finishing
 from interp.heads.causal_check.needles import Unanswered
@@ -33,7 +35,6 @@ from interp.heads.causal_check.sets import (
     held_role,
     judged,
 )
-from interp.heads.causal_check.tasks import HELD_OUT, own_task, plain_task
 from interp.heads.declaration import bound
 from interp.heads.roles.decide import roles
 from interp.heads.scoring import score
@@ -78,7 +79,7 @@ def confirm(
             role that the score decides (`interp.roles`), or three if no head has it. Not needed
             where heads are given.
         task: the measured task; by default the task of that kind of head (see
-            `interp.heads.causal_check.tasks.own_task`).
+            `interp.circuits.head_tasks.own_task`).
         plain: a second task that shows general damage; by default the loss on plain text.
         by: order of the heads: "score" takes the highest scores, "lowest" the lowest, "null" those
             farthest above the null.
@@ -102,7 +103,7 @@ def confirm(
     large p, and the conclusion says so.
 
     Heads count as needed only if the same holds for the same answers asked in another form (purpose
-    "transfer"; see `interp.heads.causal_check.tasks.OTHER_FORM`), if the task has one.
+    "transfer"; see `interp.circuits.head_tasks.OTHER_FORM`), if the task has one.
 
     A retrieval score is checked on needles other than those scored, in the task of the score. If
     the model answers none of them, this check is omitted and `Confirmation.notes` gives the reason.
@@ -182,7 +183,7 @@ def confirm(
     made = model_provenance(model) | {
         "by": by, "kind": kind, "n_random": n_random, "level": level, "seed": seed,
         "tasks": about, "notes": plan.notes, "transfer_notes": plan.one_form,
-        "made_by": "interp.heads.causal_check.check",
+        "made_by": "interp.circuits.head_checks",
     }  # fmt: skip
     return Confirmation(tuple(checks), made)
 

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _SAME = ("model_id", "content_hash", "task_hash", "kind", "players", "always_out")
 
 
+def plot_curve(curve: PruningCurve) -> go.Figure:
+    """Plot one curve."""
+    return plot_curves([curve])
+
+
 def plot_curves(curves: Sequence[PruningCurve], *, title: str | None = None) -> go.Figure:
     """Plot several pruning curves of one model and task in one figure.
 

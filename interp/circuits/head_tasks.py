@@ -1,4 +1,4 @@
-"""Tasks for each kind of head, and plain text as a control task for every kind.
+"""Tasks for each kind of head.
 
 Every metric declares the name of its task, or that it has none; then its heads are checked on plain
 loss alone.
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.causal.gating.units import selected
-from interp.causal.measures import answer_probability, loss, next_token_task, repeats_task
+from interp.causal.measures import answer_probability, loss, repeats_task
+from interp.causal.plain_task import PLAIN_PROMPTS, PLAIN_TOKENS
 from interp.causal.steering.in_context import in_context_prompts, known_functions
 from interp.causal.task import Task
-from interp.core.doors import behind
+from interp.circuits.tasks.named import make_contrast, split_templates
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts, bos_id, repeats
 from interp.core.registry import METRICS
@@ -27,14 +28,12 @@ from interp.core.resources import folder
 from interp.core.text_file import read_lines
 from interp.heads.causal_check.needles import Unanswered, needle_task, other_needles
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task, without_options
-from interp.heads.outliers.prompts import random_tokens
 
 if TYPE_CHECKING:
     from interp.model.model import Model
 
 HELD_OUT = 1000
 """Offset added to the seed, so that default tasks do not use the prompts of the scores."""
-PLAIN_PROMPTS, PLAIN_TOKENS = 16, 64
 SHOTS = 5  # examples in a prompt of a function
 
 
@@ -78,13 +77,13 @@ def own_task(
             raise Unanswered(f"the task {name} has one form")
         return made(model, seed=seed + HELD_OUT, **sizes)
     n: dict[str, Any] = {"n": sizes["n"]} if "n" in sizes else {}
-    first, held_out = behind("templates")(name)
+    first, held_out = split_templates(name)
     if transfer and not held_out:
         raise Unanswered(f"the task {name} has one wording")
     if held_out:
         n["templates"] = held_out if transfer else first
     try:
-        task = behind("own_task")(model, name, seed=seed + HELD_OUT, **n).task
+        task = make_contrast(model, name, seed=seed + HELD_OUT, **n).task
     except PromptError as error:
         raise Unanswered(f"the task {name} cannot be made for this model: {error}") from error
     task = replace(task, name=f"{task.name} (other wordings)") if transfer else task
@@ -101,20 +100,6 @@ def _within(task: Task, longest: int) -> Task:
             f"more than longest={longest}"
         )
     return task if len(kept) == len(lengths) else selected(task, kept)
-
-
-def plain_task(
-    model: Model, *, n: int = PLAIN_PROMPTS, longest: int = PLAIN_TOKENS, seed: int = 0
-) -> Task:
-    """Return the loss on next tokens of plain text; random tokens if there is no tokenizer."""
-    longest = min(x for x in (longest, model.limit, model.context) if x)
-    if model.tokenizer is not None:
-        lines = read_lines(folder("data") / "prompts.txt")
-        task = next_token_task(model, [x for x in lines if x][:n], longest=longest)
-    else:
-        task = next_token_task(model, random_tokens(model, n=n, longest=longest, seed=seed))
-        task = replace(task, chance=None)  # no model can beat chance on random tokens
-    return replace(task, name="plain_loss")
 
 
 def after_delimiters(

@@ -8,12 +8,12 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from interp.causal.pruning.plot import plot_curves
 from interp.causal.pruning.result import PruningCurve
-from interp.core.doors import behind
 from interp.core.errors import StoreError
 from interp.core.files import set_aside, write_atomically
 from interp.draw.figure import svg
+from interp.report.atlas.single import pruning_page
+from interp.report.pruning_plot import plot_curves
 
 
 def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tuple[Path, ...]:
@@ -39,7 +39,7 @@ def save_curves(curves: Sequence[PruningCurve], folder: str | os.PathLike) -> tu
         (c.name, c.summary, f.drop(columns="ranking")) for c, f in zip(curves, frames, strict=True)
     ]
     parts.insert(0, ("All curves", svg(figure)))
-    write_atomically(paths[1], behind("PruningCurve.page")(curves, sections=parts))
+    write_atomically(paths[1], pruning_page(curves, sections=parts))
     for path, curve in written.items():
         write_atomically(path, curve.to_json())
         paths.append(path)
