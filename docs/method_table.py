@@ -187,7 +187,7 @@ NO_METHODS = {
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
         "next_token_task", "repeats_task", "retrieval_problem", "retrieval_problem_task",
         # functions called before a run, for drawing after it, or shared by several methods
-        "compare_importances", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
+        "compare_importances", "estimate_pruning", "estimate_shapley", "shapley_of",
         "gradient_scores", "michel",
         # choice of the heads that a checkpoint leaves out, and the check of its certificate
         "gated_heads", "heads_by_name", "ranked_heads", "verify_certificate",

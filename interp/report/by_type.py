@@ -23,7 +23,7 @@ FORMS: Mapping[str, Mapping[str, str]] = {
     "inline": {
         "ActivationCache": "interp.report.cached_activations:cache_html",
         "Attribution": "interp.report.tokens:inline",
-        "Displayed": "interp.report.rows:inline",
+        "Displayed": "interp.report.rows:rows_inline",
     },
     "page": {
         "Anchors": "interp.report.anchors:anchors_page",

@@ -26,7 +26,7 @@ def bars_of(result: Result, k: int) -> go.Figure:
     return bars(rows, names, title=title, unit=str(rows["unit"].iloc[0]) if len(rows) else "")
 
 
-def inline(result: Displayed) -> str:
+def rows_inline(result: Displayed) -> str:
     """Return the heading and the first rows as HTML."""
     frame, rest = result._first()
     after = f"<p>{rest}</p>" if rest else ""

@@ -1,7 +1,7 @@
 """Attention variants of the literature as small random models: one class per variant.
 
-Each public class in a file of `rules/` is a variant: `TopK` is `top_k`, and the first line of its
-docstring states the name, the paper and the formula. Names and these lines are read without
+Each public class in a file of `rules/` is a variant: `TopKAttention` is `top_k`, and the first line
+of its docstring states the name, the paper and the formula. Names and these lines are read without
 importing torch.
 """
 
@@ -32,7 +32,8 @@ def _classes() -> dict[str, tuple[str, ast.ClassDef]]:
     for path in sorted(FOLDER.glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                name = re.sub(r"(?<!^)(?=[A-Z])", "_", node.name).lower()
+                name = node.name.removesuffix("Attention")
+                name = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
                 assert name not in found, f"two attention variants are called {name}"
                 found[name] = (path.stem, node)
     return found

@@ -20,7 +20,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class TopK(Rule):
+class TopKAttention(Rule):
     """Top-k (Gupta et al. 2021, arXiv:2106.06899): softmax over the 3 largest scores of a row.
 
     All keys but a few have weight zero.
@@ -34,7 +34,7 @@ class TopK(Rule):
         return masked_softmax(scores, seen & among_largest(scores, self.kept))
 
 
-class Hard(Rule):
+class HardAttention(Rule):
     """Hard attention (Xu et al. 2015, arXiv:1502.03044): all weight on the key of largest score.
 
     The gradient is that of the softmax (straight through). A row takes one token.
@@ -47,7 +47,7 @@ class Hard(Rule):
         return hard + (soft - soft.detach())
 
 
-class Clusters(Rule):
+class ClustersAttention(Rule):
     """Clusters (Roy et al. 2020, routing transformer, arXiv:2003.05997): keys of one cluster.
 
     Queries and keys belong to the nearest of 4 learned centres of each head; a row also sees
@@ -69,7 +69,7 @@ class Clusters(Rule):
         return (same & super().seen(given, rows)) | (given.every == rows[:, None])
 
 
-class LowRankMask(Rule):
+class LowRankMaskAttention(Rule):
     """Low-rank mask (Wei et al. 2023, Sparsifiner, arXiv:2303.13755): a narrow product picks keys.
 
     Products of projections to width 2 predict connections; the 4 largest, and the row itself,
@@ -98,7 +98,7 @@ class LowRankMask(Rule):
         return (among_largest(found, self.kept) | (given.every == rows[:, None])) & past
 
 
-class EstimatedMask(Rule):
+class EstimatedMaskAttention(Rule):
     """Estimated mask (Lee et al. 2023, SEA, arXiv:2310.01777): keys of a linear estimate.
 
     Random features estimate each row; its 4 largest estimates, and the row itself, are attended
@@ -128,7 +128,7 @@ class EstimatedMask(Rule):
         return (among_largest(found, self.kept) | (given.every == rows[:, None])) & past
 
 
-class RegionRouting(Rule):
+class RegionRoutingAttention(Rule):
     """Region routing (Zhu et al. 2023, BiFormer, arXiv:2303.08810): 2 regions, then their tokens.
 
     Regions are 4 positions; a region's mean query chooses the 2 regions of the largest products
@@ -150,7 +150,7 @@ class RegionRouting(Rule):
         return chosen[:, :, rows // self.size][..., given.every // self.size]
 
 
-class TokenTypes(Rule):
+class TokenTypesAttention(Rule):
     """Token types (Deng et al. 2025, NAtS, arXiv:2502.13251): global, local and window tokens.
 
     A global token is seen by all later rows, a local one until the next global token, and a
@@ -180,7 +180,7 @@ class TokenTypes(Rule):
         return (lasting | (gap == 0)) & (gap >= 0)
 
 
-class ExpertChoice(Rule):
+class ExpertChoiceAttention(Rule):
     """Expert choice (Piekos et al. 2025, MoSA, arXiv:2505.00315): a head takes 1/4 of the tokens.
 
     M_ij = r_i softmax_j(s_ij) over chosen i and j, r = sigmoid(w . x); other rows are zero. The
@@ -216,7 +216,7 @@ class ExpertChoice(Rule):
         return found * (given.more["route"] * given.more["chosen"])[:, :, rows, None]
 
 
-class SparseK(Rule):
+class SparseKAttention(Rule):
     """SparseK (Lou et al. 2024, arXiv:2406.16747): m = clip(u - t, 0, 1) selects 3 keys of a row.
 
     u is a score per token and t makes m sum to 3; M_ij = m_j softmax_j(s_ij) over keys with m_j
@@ -261,7 +261,7 @@ def sparse_k(u: Tensor, k: int) -> Tensor:
     return torch.where(part, (u - exact).clamp(0, 1), whole.to(u))
 
 
-class DeltaCorrection(Rule):
+class DeltaCorrectionAttention(Rule):
     """Delta correction (Willette et al. 2025, arXiv:2505.11254): sparse plus a dense difference.
 
     M_i = S_i + D_b - S_b for the last row b <= i that is a multiple of 4; S sees the first 2

@@ -22,7 +22,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class Linear(FeatureRule):
+class LinearAttention(FeatureRule):
     """Linear attention (Katharopoulos et al. 2020, arXiv:2006.16236): features phi(x) = elu(x) + 1.
 
     M[i, j] = phi(q_i) . phi(k_j) / sum over visible l of phi(q_i) . phi(k_l). Positive
@@ -34,7 +34,7 @@ class Linear(FeatureRule):
         return F.elu(x) + 1
 
 
-class Cosformer(FeatureRule):
+class CosformerAttention(FeatureRule):
     """cosFormer (Qin et al. 2022, arXiv:2202.08791): relu products times a cosine.
 
     M[i, j] is relu(q_i) . relu(k_j) cos(pi (i - j) / 2n), normalised; n is the longest
@@ -48,7 +48,7 @@ class Cosformer(FeatureRule):
         return torch.cat([x.relu() * angle.cos(), x.relu() * angle.sin()], -1)
 
 
-class FocusedLinear(FeatureRule):
+class FocusedLinearAttention(FeatureRule):
     """Focused linear (Han et al. 2023, FLatten, arXiv:2308.00442): relu(x)^3 of equal norm.
 
     phi(x) = |r| / |r^3| r^3 with r = relu(x) + 1e-6; the convolution of the values is left out.
@@ -65,7 +65,7 @@ class FocusedLinear(FeatureRule):
         return sharp * (r.norm(dim=-1, keepdim=True) / sharp.norm(dim=-1, keepdim=True))
 
 
-class RandomFeatures(FeatureRule):
+class RandomFeaturesAttention(FeatureRule):
     """Performer (Choromanski et al. 2020, arXiv:2009.14794): random features that estimate exp(s).
 
     phi(x) = exp(w . x - |x|^2 / 2) / sqrt(m) over m Gaussian w, of x scaled by d^-1/4; the w
@@ -87,7 +87,7 @@ class RandomFeatures(FeatureRule):
         return exponent.exp() * self.drawn**-0.5
 
 
-class KernelRelative(Rule):
+class KernelRelativeAttention(Rule):
     """Kernel with distances (Luo et al. 2021, arXiv:2106.12566): phi(q) . phi(k) exp(b_ij).
 
     q and k have norm 1, phi are positive random features, and b is a learned score of the
@@ -115,7 +115,7 @@ class KernelRelative(Rule):
         return over_sum(found)
 
 
-class LatentStates(Rule):
+class LatentStatesAttention(Rule):
     """Latent states (Dolga et al. 2024, Latte, arXiv:2402.17512): attention through a few states.
 
     M_ij = sum_l softmax_l(q_i)_l exp(k_jl) / sum over visible m of exp(k_ml), a state per
@@ -136,7 +136,7 @@ class LatentStates(Rule):
         return (given.q.softmax(-1)[..., None] * means).sum(3)
 
 
-class TwoSoftmaxes(Rule):
+class TwoSoftmaxesAttention(Rule):
     """Efficient attention (Shen et al. 2018, arXiv:1812.01243): softmaxes of features, positions.
 
     M = softmax_c(q) softmax_j(k)': rows sum to 1. It sees later positions. Each feature of the
@@ -154,7 +154,7 @@ class TwoSoftmaxes(Rule):
         return given.q.softmax(-1) @ (given.k.softmax(2).mT @ given.v)
 
 
-class FlowConservation(Rule):
+class FlowConservationAttention(Rule):
     """Flow conservation (Wu et al. 2022, Flowformer, arXiv:2202.06258): competition and allocation.
 
     M_ij = sigmoid(a_i) phi(q_i) . phi(k_j) / I_i n softmax_j(b_j), phi = sigmoid; I_i and O_j
@@ -185,7 +185,7 @@ class FlowConservation(Rule):
         return allocation * (q @ (k.mT @ (competition * given.v)))
 
 
-class Hydra(Rule):
+class HydraAttention(Rule):
     """Hydra attention (Bolya et al. 2022, arXiv:2209.07484): as many heads as features.
 
     Head c has M[i, j] = q_ic k_jc of queries and keys of norm 1, not normalised. Heads of width

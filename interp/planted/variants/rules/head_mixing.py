@@ -23,7 +23,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class GatedOutput(Rule):
+class GatedOutputAttention(Rule):
     """Gated attention (Qiu et al. 2025, arXiv:2505.06708): softmax, then sigmoid(W x) on z.
 
     A head can be closed without a sink.
@@ -38,7 +38,7 @@ class GatedOutput(Rule):
         return torch.sigmoid(self.gate(given.x)) * super().after(z, given)
 
 
-class Differential(Rule):
+class DifferentialAttention(Rule):
     """Differential (Ye et al. 2024, arXiv:2410.05258): softmax(q1 k1) - lambda softmax(q2 k2).
 
     lambda = exp(a . b) - exp(c . d) + l0 with l0 = 0.8 - 0.6 exp(-0.3 layer). A norm of each
@@ -81,7 +81,7 @@ class Differential(Rule):
         return super().after((1 - self.first) * head_norm(z), given)
 
 
-class TalkingHeads(Rule):
+class TalkingHeadsAttention(Rule):
     """Talking heads (Shazeer et al. 2020, arXiv:2003.02436): heads mixed around the softmax.
 
     M_h = sum_g W[h, g] softmax(sum_f P[g, f] s_f). The attention of each head depends on the
@@ -116,7 +116,7 @@ class TalkingHeads(Rule):
         return {"own": own, "mixed": mixed}
 
 
-class MixtureOfHeads(Rule):
+class MixtureOfHeadsAttention(Rule):
     """Mixture of attention heads (Zhang et al. 2022, arXiv:2210.05144): heads routed per token.
 
     M_h[i, j] = w_h(x_i) softmax_j(q_hi . k_j), where w is a softmax over all heads, set to 0

@@ -15,7 +15,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class ConditionalPositions(Rule):
+class ConditionalPositionsAttention(Rule):
     """Conditional positions (Chu et al. 2021, CPVT, arXiv:2102.10882): x + a convolution of x.
 
     Each channel is convolved over the token and the two before it; softmax attention follows. A
@@ -46,7 +46,7 @@ def convolved(x: Stream, kernel: torch.Tensor) -> Stream:
     return found
 
 
-class ConvolvedProjections(Rule):
+class ConvolvedProjectionsAttention(Rule):
     """Convolved projections (Sugiharto et al. 2023, RCMHA, arXiv:2308.03429): depthwise q, k and v.
 
     Queries, keys and values are convolved over the token and the two before it, and each
@@ -73,7 +73,7 @@ class ConvolvedProjections(Rule):
         return super().scores(given, rows) + self.bias[:, gap]
 
 
-class MovingAverage(Rule):
+class MovingAverageAttention(Rule):
     """Moving average (Ma et al. 2022, Mega, arXiv:2209.10655): q and k of an average of x.
 
     y_t = a x_t + (1 - a) y_(t-1) with a rate per channel; the softmax of y to y moves values of
@@ -96,7 +96,7 @@ class MovingAverage(Rule):
         return Projected(x, self.split(q), self.split(k), self.split(v))
 
 
-class Nested(Rule):
+class NestedAttention(Rule):
     """Nested attention (Han et al. 2021, Transformer in Transformer, arXiv:2103.00112).
 
     The 4 slices of a token attend to each other, are added to it, and softmax attention
@@ -120,7 +120,7 @@ class Nested(Rule):
         return given
 
 
-class FixedPoint(Rule):
+class FixedPointAttention(Rule):
     """Fixed point (Mathur et al. 2025, Change of Thought, arXiv:2507.13569): attention repeated.
 
     q_0 = W x, q_(t+1) = W (x + B z_t) with z_t = softmax(q_t k) v; M is that of the third q.

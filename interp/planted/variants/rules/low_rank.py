@@ -19,7 +19,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class CompressedPositions(Rule):
+class CompressedPositionsAttention(Rule):
     """Linformer (Wang et al. 2020, arXiv:2006.04768): keys and values of E x, fewer than positions.
 
     z = softmax(q (E k)') (E v) = [softmax(q (E k)') E] v: the map over compressed positions,
@@ -53,7 +53,7 @@ class CompressedPositions(Rule):
         return weights @ (e @ given.v)
 
 
-class Nystrom(Rule):
+class NystromAttention(Rule):
     """Nystroem (Xiong et al. 2021, arXiv:2102.03902): softmax(qk~') softmax(q~k~')^+ softmax(q~k').
 
     q~ and k~ are means over 4 segments; the pseudoinverse is exact. It sees later positions.
@@ -89,7 +89,7 @@ class Nystrom(Rule):
         return left @ (middle @ (right @ given.v))
 
 
-class GroupedPositions(Rule):
+class GroupedPositionsAttention(Rule):
     """Grouped positions (Burchi and Vielzeuf 2021, Efficient Conformer, arXiv:2109.01163).
 
     Pairs of positions are one token of twice the width: M[2 a + o, 2 b + o] = softmax_b(q_a .
@@ -117,7 +117,7 @@ class GroupedPositions(Rule):
         return found * self.seen(given, rows)
 
 
-class SuperAttention(Rule):
+class SuperAttentionAttention(Rule):
     """Super attention (Hosseini and Hosseini 2024, arXiv:2403.01643): M = softmax(q x) A.
 
     Keys and values are slices of the input; A is a learned lower triangular map over positions.

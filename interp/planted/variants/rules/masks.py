@@ -16,7 +16,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class Window(Rule):
+class WindowAttention(Rule):
     """Window (Beltagy et al. 2020, Longformer, arXiv:2004.05150): softmax over the last 4.
 
     A row sees itself and the positions just before it.
@@ -30,7 +30,7 @@ class Window(Rule):
         return (gap >= 0) & (gap < self.width)
 
 
-class Dilated(Rule):
+class DilatedAttention(Rule):
     """Dilated window (Beltagy et al. 2020, Longformer, arXiv:2004.05150): every other of 8.
 
     A row sees itself and each second position before it.
@@ -45,7 +45,7 @@ class Dilated(Rule):
         return (gap >= 0) & (gap < self.width) & (gap % self.step == 0)
 
 
-class Strided(Rule):
+class StridedAttention(Rule):
     """Strided (Child et al. 2019, sparse transformer, arXiv:1904.10509): last 4, then each fourth.
 
     A local window, and columns at a fixed distance from one another.
@@ -59,7 +59,7 @@ class Strided(Rule):
         return (gap >= 0) & ((gap < self.stride) | (gap % self.stride == 0))
 
 
-class GlobalLocal(Rule):
+class GlobalLocalAttention(Rule):
     """Global and local (Ainslie et al. 2020, ETC, arXiv:2004.08483): last 4 and first 2 tokens.
 
     A local window, and tokens that all rows see.
@@ -74,7 +74,7 @@ class GlobalLocal(Rule):
         return (gap >= 0) & ((gap < self.width) | (given.every < self.shared))
 
 
-class Blocks(Rule):
+class BlocksAttention(Rule):
     """Block-local (Qiu et al. 2019, arXiv:1911.02972): softmax within blocks of 8 positions.
 
     No row sees another block.
@@ -88,7 +88,7 @@ class Blocks(Rule):
         return same & (given.every <= rows[:, None])
 
 
-class SentinelTokens(Rule):
+class SentinelTokensAttention(Rule):
     """Sentinel tokens (Ren et al. 2023, arXiv:2310.08152): spans of 8 are read by their last token.
 
     A row sees its own span, and of each span before it the last position. One token stands for
@@ -103,7 +103,7 @@ class SentinelTokens(Rule):
         return (same | (given.every % self.span == self.span - 1)) & (given.every <= rows[:, None])
 
 
-class IndependentBlocks(Rule):
+class IndependentBlocksAttention(Rule):
     """Independent blocks (Ma et al. 2024, Block-Attention, arXiv:2409.15355): passages apart.
 
     The first 16 positions are passages of 8 that do not see each other; later positions see
@@ -119,7 +119,7 @@ class IndependentBlocks(Rule):
         return (same | (rows[:, None] >= self.passages)) & (given.every <= rows[:, None])
 
 
-class CandidateBlocks(Rule):
+class CandidateBlocksAttention(Rule):
     """Candidate blocks (Song et al. 2021, Uni-Encoder, arXiv:2106.01263): candidates and context.
 
     The first 8 positions are the context, which sees itself; blocks of 4 after it see the
@@ -138,7 +138,7 @@ class CandidateBlocks(Rule):
         return (given.every < self.context) | (of_row == of_key)
 
 
-class MaskedHeads(Rule):
+class MaskedHeadsAttention(Rule):
     """Masked heads (Li et al. 2022, MaiT, arXiv:2207.02866): some heads see neighbours only.
 
     Positions are patches of a grid of width 4; even heads see the patches at most one step
@@ -169,7 +169,7 @@ def wythoff(row: int, longest: int) -> list[int]:
     return [t for t in terms if t <= longest]
 
 
-class Fibonacci(Rule):
+class FibonacciAttention(Rule):
     """Fibottention (Rahimian et al. 2024, arXiv:2406.19391): distances of a Fibonacci sequence.
 
     Head h sees the distance 0 and those of row h + 1 of the Wythoff array: 1, 2, 3, 5 ..; 4, 7,

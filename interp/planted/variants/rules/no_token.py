@@ -16,7 +16,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class KeyValueBias(Rule):
+class KeyValueBiasAttention(Rule):
     """Bias of keys and values (Sun et al. 2024, arXiv:2402.17762): a learned key k', value v'.
 
     z = M v + m v', where m is the weight of k' in the softmax; v' belongs to no token. A
@@ -53,7 +53,7 @@ class KeyValueBias(Rule):
         return torch.cat([own, tokens], -1) @ torch.cat([values, given.v], 2)
 
 
-class MemorySlots(KeyValueBias):
+class MemorySlotsAttention(KeyValueBiasAttention):
     """Memory slots (Sukhbaatar et al. 2019, arXiv:1907.01470): keys and values of no token.
 
     z = M v + the slots' weights times their values, which belong to no token. Persistent
@@ -63,7 +63,7 @@ class MemorySlots(KeyValueBias):
     slots = 8
 
 
-class Relational(Rule):
+class RelationalAttention(Rule):
     """Relational (Altabaa and Lafferty 2024, arXiv:2405.16727): z_i = sum_j M_ij (s_j + U r_ij).
 
     s_j is a symbol of the position, r_ij are products of other projections: no feature of a

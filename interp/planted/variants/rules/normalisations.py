@@ -20,14 +20,14 @@ from interp.planted.variants.rule import (
 )
 
 
-class PlainSoftmax(Rule):
+class PlainSoftmaxAttention(Rule):
     """Softmax (Vaswani et al. 2017, arXiv:1706.03762): M[i, j] = softmax_j(q_i . k_j / sqrt(d)).
 
     Scaled dot-product attention, the reference that the others change.
     """
 
 
-class Clipped(Rule):
+class ClippedAttention(Rule):
     """Clipped (Bondarenko et al. 2023, arXiv:2306.12929): clip((z - g) softmax(s) + g, 0, 1).
 
     Here z = 1 and g = -0.03, so that small weights are exactly 0. A head can do nothing without
@@ -45,7 +45,7 @@ class Clipped(Rule):
         )
 
 
-class Relaxed(Rule):
+class RelaxedAttention(Rule):
     """Relaxed attention (Lohrenz et al. 2022, arXiv:2209.09735): (1 - g) softmax(s) + g / n_i.
 
     n_i is the number of visible keys; g = 0.1. A share of every row is uniform over its visible
@@ -61,7 +61,7 @@ class Relaxed(Rule):
         )
 
 
-class OffByOne(Rule):
+class OffByOneAttention(Rule):
     """Softmax off by one (Miller 2023, Attention is off by one): exp(s_ij) / (1 + sum_l exp(s_il)).
 
     A softmax over the keys and one more key with score and value 0.
@@ -75,7 +75,7 @@ class OffByOne(Rule):
         return masked_softmax(scores, seen) * torch.sigmoid(total)
 
 
-class SinkLogit(Rule):
+class SinkLogitAttention(Rule):
     """Sink logit (gpt-oss, 2025): softmax with a learned logit per head, which is dropped.
 
     A learned amount of attention goes to no token.
@@ -93,7 +93,7 @@ class SinkLogit(Rule):
         return masked_softmax(scores, seen) * torch.sigmoid(total - self.sink[:, None, None])
 
 
-class Sparsemax(Rule):
+class SparsemaxAttention(Rule):
     """Sparsemax (Martins and Astudillo 2016, arXiv:1602.02068): M[i, j] = max(s_ij - tau_i, 0).
 
     tau_i is such that the row sums to 1: the projection of the scores onto the simplex. Exact
@@ -113,7 +113,7 @@ class Sparsemax(Rule):
         return (scores - tau).clamp_min(0) * seen
 
 
-class Entmax(Rule):
+class EntmaxAttention(Rule):
     """Entmax 1.5 (Peters et al. 2019, arXiv:1905.05702): M[i, j] = max(s_ij / 2 - tau_i, 0)^2.
 
     tau_i is such that the row sums to 1. Between softmax and sparsemax: exact zeros, and a
@@ -135,7 +135,7 @@ class Entmax(Rule):
         return (half - tau.gather(-1, size - 1)).clamp_min(0).square() * seen
 
 
-class Taylor(Rule):
+class TaylorAttention(Rule):
     """Taylor softmax (Nauen et al. 2024, TaylorShift, arXiv:2403.02920): 1 + s + s^2/2, normalised.
 
     The exponential's series to second order, which is positive.
@@ -147,7 +147,7 @@ class Taylor(Rule):
         return over_sum(found)
 
 
-class Fastmax(Taylor):
+class FastmaxAttention(TaylorAttention):
     """Fastmax (Gerami et al. 2024, FAST, arXiv:2402.07901): 1 + s + s^2/2 of standardised q and k.
 
     s = q . k without a scale, where q and k have mean 0 and variance 1 over their features. A
@@ -168,7 +168,7 @@ def standard(x: Heads) -> Heads:
     return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
 
 
-class Softplus(Rule):
+class SoftplusAttention(Rule):
     """Softplus (Gao and Spratling 2025, arXiv:2501.13428): softplus(s_ij) / sum_l softplus(s_il).
 
     The paper's scaling by the length and its re-weighting by a power are left out. Linear, not
@@ -183,7 +183,7 @@ class Softplus(Rule):
         return over_sum(found)
 
 
-class SoftplusPower(Softplus):
+class SoftplusPowerAttention(SoftplusAttention):
     """Softplus with a power (Gao and Spratling 2025, arXiv:2501.13428): softplus(s)^3, normalised.
 
     The paper's scaling by the length and its offset before the power are left out. Re-weighting
@@ -193,7 +193,7 @@ class SoftplusPower(Softplus):
     power = 3
 
 
-class StickBreaking(Rule):
+class StickBreakingAttention(Rule):
     """Stick-breaking (Tan et al. 2024, arXiv:2410.17980): b_ij prod of (1 - b_il) between.
 
     b = sigmoid(s) for j < i, so nearer keys take their share first; a row's own position is
@@ -213,7 +213,7 @@ class StickBreaking(Rule):
         return (F.logsigmoid(scores) + nearer).exp() * seen
 
 
-class Signed(Rule):
+class SignedAttention(Rule):
     """Signed, or Cog (Lv et al. 2024, arXiv:2411.07176): sign(s_ij) exp|s_ij| / sum_l exp|s_il|.
 
     Defined here by this formula; the absolute values of a row sum to 1. A head can subtract
@@ -228,7 +228,7 @@ class Signed(Rule):
         return scores.sign() * masked_softmax(scores.abs(), seen)
 
 
-class NormalisedScores(Rule):
+class NormalisedScoresAttention(Rule):
     """Normalised attention (Richter and Wattenhofer 2020, arXiv:2005.09561): standardised scores.
 
     M[i, j] = (a_h (s_ij - mean_i) / sd_i + b_h) / n_i over the n_i visible keys, so it can
@@ -252,7 +252,7 @@ class NormalisedScores(Rule):
         return (self.gain * centred / spread + self.bias) * seen / number
 
 
-class Sigmoid(Rule):
+class SigmoidAttention(Rule):
     """Sigmoid (Ramapuram et al. 2024, arXiv:2409.04431): M[i, j] = sigmoid(s_ij - log n_i).
 
     n_i is the number of visible keys; there is no normalisation, so a row can attend to
@@ -267,7 +267,7 @@ class Sigmoid(Rule):
         return torch.sigmoid(scores - number.log()) * seen
 
 
-class Relu(Rule):
+class ReluAttention(Rule):
     """ReLU (Wortsman et al. 2023, arXiv:2309.08586): M[i, j] = relu(s_ij) / n_i.
 
     n_i is the number of visible keys. Rectified scores over the number of keys.
@@ -280,7 +280,7 @@ class Relu(Rule):
         return scores.relu() * seen / seen.sum(-1, keepdim=True)
 
 
-class ReluNorm(Rule):
+class ReluNormAttention(Rule):
     """Rectified linear (Zhang et al. 2021, arXiv:2104.07012): relu(s_ij), then a norm of z.
 
     The norm is of each head; a learned gate of the paper is left out. Rectified scores without
@@ -295,7 +295,7 @@ class ReluNorm(Rule):
         return scores.relu() * seen
 
 
-class ExponentialNorm(Rule):
+class ExponentialNormAttention(Rule):
     """Exponential and norm (Mongaras and Larson 2025, arXiv:2507.23632): exp(s_ij), norm of z.
 
     The sum that divides softmax is replaced by the norm of each head's output; s is of unit q

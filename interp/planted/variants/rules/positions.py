@@ -18,7 +18,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class Alibi(Rule):
+class AlibiAttention(Rule):
     """ALiBi (Press et al. 2021, arXiv:2108.12409): softmax_j(s_ij - m_h (i - j)).
 
     The slope m_h of head h in 1..H is 2^(-8 h / H). Scores fall with the distance, at a fixed
@@ -33,7 +33,7 @@ class Alibi(Rule):
         return super().scores(given, rows) - slope[:, None, None] * gap
 
 
-class RelativeBias(Rule):
+class RelativeBiasAttention(Rule):
     """Relative bias (Raffel et al. 2019, T5, arXiv:1910.10683): softmax_j(s_ij + b_h[bucket]).
 
     The bucket is of i - j. Buckets are one distance wide up to 8 and then grow by the
@@ -63,7 +63,7 @@ class RelativeBias(Rule):
         return super().scores(given, rows) + self.bias[:, bucket]
 
 
-class ToeplitzProduct(Rule):
+class ToeplitzProductAttention(Rule):
     """Toeplitz product (Luo et al. 2022, URPE, arXiv:2205.13401): softmax_j(s_ij) c_h[i - j].
 
     The learned factor of the distance stands outside the softmax, with any sign. Rows need not
@@ -83,7 +83,7 @@ class ToeplitzProduct(Rule):
         return super().rows(given, rows) * self.factor[:, gap]
 
 
-class Positional(Rule):
+class PositionalAttention(Rule):
     """Positional attention (Back de Luca et al. 2024, arXiv:2410.01686): scores of positions alone.
 
     M[i, j] = softmax_j(p_i . r_j / sqrt(d)) with learned p and r per head. The map is the same
@@ -103,7 +103,7 @@ class Positional(Rule):
         return Projected(x, q, k, v)
 
 
-class Synthesizer(Rule):
+class SynthesizerAttention(Rule):
     """Dense synthesizer (Tay et al. 2020, arXiv:2005.00743): scores of the query's input alone.
 
     s_i = relu(x_i W_h) U_h, one entry per position: no query is compared with a key. A token
@@ -125,7 +125,7 @@ class Synthesizer(Rule):
         return given.q[:, :, rows] @ self.to_positions[..., : len(given.every)]
 
 
-class MonotonicLocation(Rule):
+class MonotonicLocationAttention(Rule):
     """Monotonic location (Chowdhury and Caragea 2023, arXiv:2305.20019): a place moves forward.
 
     m_i = sum over l <= i of sigmoid(w . x_l); M_ij ~ exp(-(j - m_i)^2 / 2) over visible keys.
@@ -149,7 +149,7 @@ class MonotonicLocation(Rule):
         return -(given.every - given.more["place"][:, :, rows, None]).square() / 2
 
 
-class PredictedWindow(Rule):
+class PredictedWindowAttention(Rule):
     """Predicted window (Luong et al. 2015, arXiv:1508.04025): softmax times a Gaussian at p_i.
 
     p_i = i sigmoid(u . tanh(W x_i)), width 2; weights are not normalised again. A row says
@@ -177,7 +177,7 @@ class PredictedWindow(Rule):
         return super().rows(given, rows) * (-apart.square() / (2 * self.width**2)).exp()
 
 
-class Forgetting(Rule):
+class ForgettingAttention(Rule):
     """Forgetting (Lin et al. 2025, FoX, arXiv:2503.02130): softmax_j(s_ij + sum of log f).
 
     The sum is over l in j+1..i of log sigmoid(w_h . x_l + b_h). A token can hide what came

@@ -15,7 +15,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class MultiQuery(Rule):
+class MultiQueryAttention(Rule):
     """Multi-query (Shazeer 2019, arXiv:1911.02150): all heads share one key and one value.
 
     Heads differ in their queries and their output matrices only.
@@ -26,7 +26,7 @@ class MultiQuery(Rule):
         self.key, self.value = (nn.Linear(shape.d_model, shape.d_head, bias=False) for _ in "kv")
 
 
-class TiedKeysValues(Rule):
+class TiedKeysValuesAttention(Rule):
     """Tied keys and values (one projection for both): z_i = sum_j softmax_j(q_i . k_j) k_j.
 
     Keys and values are the same vectors.
@@ -42,7 +42,7 @@ class TiedKeysValues(Rule):
         return Projected(x, self.split(self.query(x)), k, k)
 
 
-class Latent(Rule):
+class LatentAttention(Rule):
     """Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434): keys, values of one vector.
 
     c = W x; k_h = U_h c, v_h = V_h c. The rotary part of the keys is left out. Keys and values
@@ -62,7 +62,7 @@ class Latent(Rule):
         return Projected(x, self.split(q), self.split(k), self.split(v))
 
 
-class HeadEmbeddings(Rule):
+class HeadEmbeddingsAttention(Rule):
     """Head embeddings (Xue and Aletras 2023, arXiv:2310.07911): one projection, a vector per head.
 
     q_h = W_q x + e_h, k_h = W_k x + f_h, v_h = W_v x + g_h. Heads are one projection seen from
@@ -83,7 +83,7 @@ class HeadEmbeddings(Rule):
         return Projected(x, q, k, v)
 
 
-class KnockingHeads(Rule):
+class KnockingHeadsAttention(Rule):
     """Knocking heads (Zhou et al. 2025, arXiv:2510.23052): one square map shared by all heads.
 
     q_h = T_q W_q,h x and likewise for keys and values, with T near the identity. Features of
@@ -104,7 +104,7 @@ class KnockingHeads(Rule):
         return given
 
 
-class OverlappingHeads(Rule):
+class OverlappingHeadsAttention(Rule):
     """Overlapping heads (Zhang and Wang 2024, arXiv:2410.14874): features shared by neighbours.
 
     Head h has its own features of queries, keys and values and one more on each side of them.
@@ -128,7 +128,7 @@ class OverlappingHeads(Rule):
         )
 
 
-class WeightedGroups(Rule):
+class WeightedGroupsAttention(Rule):
     """Weighted groups (Chinnakonduru and Mohapatra 2024, arXiv:2407.10855): weighted means of keys.
 
     Two heads share k = a_1 W_1 x + a_2 W_2 x, and values likewise, with learned weights.
@@ -154,7 +154,7 @@ class WeightedGroups(Rule):
         return given
 
 
-class QuantisedKeys(Rule):
+class QuantisedKeysAttention(Rule):
     """Quantised keys (Lingle 2023, Transformer-VQ, arXiv:2309.16354): each key is its nearest code.
 
     M[i, j] = softmax_j(q_i . c(k_j)) with 8 learned codes per head; gradients pass straight

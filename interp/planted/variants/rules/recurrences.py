@@ -19,7 +19,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class Retention(Rule):
+class RetentionAttention(Rule):
     """Retention (Sun et al. 2023, RetNet, arXiv:2307.08621): q_i . k_j g_h^(i - j).
 
     g_h = 1 - 2^(-5-h). A norm per head and a SiLU gate follow; the rotation of queries and keys
@@ -51,7 +51,7 @@ class Retention(Rule):
         return F.silu(self.gate(given.x)) * super().after(z, given)
 
 
-class GatedLinear(Rule):
+class GatedLinearAttention(Rule):
     """Gated linear attention (Yang et al. 2023, arXiv:2312.06635): a decay per channel, of x.
 
     M[i, j] = sum_c q_ic k_jc prod over l in j+1..i of a_lc, with a = sigmoid(W x)^(1/16). A
@@ -95,7 +95,7 @@ class GatedLinear(Rule):
         return F.silu(self.gate(given.x)) * super().after(z, given)
 
 
-class DeltaRule(Rule):
+class DeltaRuleAttention(Rule):
     """Delta rule (Yang et al. 2024, DeltaNet, arXiv:2406.06484): a key's old value is replaced.
 
     S_t = S_{t-1} + b_t k_t (v_t - S_{t-1}' k_t)', z_t = S_t' q_t with keys of norm 1, so M =
@@ -138,7 +138,7 @@ class DeltaRule(Rule):
         return torch.stack(found, 2)
 
 
-class LongConvolution(Rule):
+class LongConvolutionAttention(Rule):
     """Long convolution (Massaroli et al. 2023, arXiv:2310.18780): g_h[i - j] q_i . k_j.
 
     Laughing Hyena. A learned filter of the distance, times 0.9^(i - j), stands between gates q

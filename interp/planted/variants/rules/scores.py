@@ -19,7 +19,7 @@ from interp.planted.variants.rule import (
 )
 
 
-class Additive(Rule):
+class AdditiveAttention(Rule):
     """Additive scores (Bahdanau et al. 2014, arXiv:1409.0473; pointer networks, arXiv:1506.03134).
 
     M[i, j] = softmax_j(u_h . tanh(q_i + k_j)). Scores of a small network instead of a product.
@@ -35,7 +35,7 @@ class Additive(Rule):
         return torch.einsum("bhijd,hd->bhij", together, self.u)
 
 
-class NeuralScores(Rule):
+class NeuralScoresAttention(Rule):
     """Neural attention (DiGiugno and Mahmood 2025, arXiv:2502.17206): scores of a small network.
 
     s_ij = w . relu(A q_i + B k_j + c), then a softmax. A score is no product: it can prefer any
@@ -58,7 +58,7 @@ class NeuralScores(Rule):
         return (hidden @ self.last[:, None])[..., 0]
 
 
-class Cosine(Rule):
+class CosineAttention(Rule):
     """Cosine (Liu et al. 2021, Swin v2, arXiv:2111.09883): softmax_j(t_h cos(q_i, k_j)).
 
     The factor t_h is learned. Norms of queries and keys do not matter.
@@ -74,7 +74,7 @@ class Cosine(Rule):
         return q @ k.mT * self.log_scale.exp()
 
 
-class InverseDistance(Rule):
+class InverseDistanceAttention(Rule):
     """Inverse distance (McCarter 2023, arXiv:2310.18805): 1 / (|q_i - k_j|^2 + e), normalised.
 
     A key that equals the query takes almost all of the row.
@@ -88,7 +88,7 @@ class InverseDistance(Rule):
         return -(gap.square().sum(-1) + self.least).log()
 
 
-class MixtureOfKeys(Rule):
+class MixtureOfKeysAttention(Rule):
     """Mixture of keys (Nguyen et al. 2021, MGK, arXiv:2110.08678): two Gaussian keys per position.
 
     M[i, j] proportional to sum_r p_r exp(-|q_i - k_jr|^2 / (2 sqrt(d))). A position can be
@@ -117,7 +117,7 @@ class MixtureOfKeys(Rule):
         return torch.logaddexp(*near)
 
 
-class Probabilistic(Rule):
+class ProbabilisticAttention(Rule):
     """Probabilistic (Gabbur et al. 2021, arXiv:2106.08105): posterior of a Gaussian mixture.
 
     M_ij ~ exp(p_j - a_h |q_i - k_j|^2 / 2) with a prior logit p of each token and a precision
@@ -141,7 +141,7 @@ class Probabilistic(Rule):
         return given.more["prior"][:, :, None] - self.precision.exp() * apart / 2
 
 
-class Quasi(Rule):
+class QuasiAttention(Rule):
     """Quasi attention (Li et al. 2024, Comateformer, arXiv:2412.07220): tanh(s_ij) and nearness.
 
     M_ij = tanh(s_ij) sigmoid(-|q_i - k_j|_1 / sqrt(d)), with the sum of absolute differences.
@@ -157,7 +157,7 @@ class Quasi(Rule):
         return self.scores(given, rows).tanh() * torch.sigmoid(-apart) * self.seen(given, rows)
 
 
-class HashCollisions(Rule):
+class HashCollisionsAttention(Rule):
     """Hash collisions (Zeng et al. 2021, YOSO, arXiv:2111.09714): (1 - arccos(q . k) / pi)^8.
 
     The chance that 8 random hyperplanes do not part q and k, both of norm 1; a norm of z
@@ -175,7 +175,7 @@ class HashCollisions(Rule):
         return (1 - torch.arccos(cosine) / math.pi) ** self.planes * self.seen(given, rows)
 
 
-class QueryTemperature(Rule):
+class QueryTemperatureAttention(Rule):
     """Selective attention (Zhang et al. 2024, arXiv:2411.12892): softmax_j(t_h(x_i) s_ij).
 
     Defined here by t = 1 + tanh(w_h . x); the paper's temperature of values is left out. A
@@ -192,7 +192,7 @@ class QueryTemperature(Rule):
         return super().scores(given, rows) * t[:, :, rows, None]
 
 
-class ScoreConvolution(Rule):
+class ScoreConvolutionAttention(Rule):
     """Multi-token (Golovneva et al. 2025, arXiv:2504.00927): a convolution over the scores.
 
     s'_ij = sum over a in 0..2 and b in -1..1 of w_h[a, b] s_(i-a)(j-b), with hidden scores as
@@ -223,7 +223,7 @@ class ScoreConvolution(Rule):
         return found  # type: ignore[return-value]
 
 
-class HiddenKeys(Rule):
+class HiddenKeysAttention(Rule):
     """Hidden keys (Yan et al. 2021, EL-attention, arXiv:2105.04779): all heads read the states x.
 
     s_ij = (W_k' W_q x_i) . x_j / sqrt(d): the map of softmax attention without stored keys. One
@@ -242,7 +242,7 @@ class HiddenKeys(Rule):
         return given.q[:, :, rows] @ given.k.mT * self.shape.d_head**-0.5
 
 
-class DynamicRouting(Rule):
+class DynamicRoutingAttention(Rule):
     """Dynamic routing (Yoon et al. 2018, arXiv:1808.07383): b_ij grows by v_j . tanh(z_i).
 
     2 rounds: M = softmax(b), b = 0 at first and z = M v: a row attends to what agrees with its
