@@ -9,7 +9,7 @@
     engine            runs prompts once and asks every attention call for the reductions that the
       |               analyses named; patterns are stored or streamed, with the same numbers
       v
-    analysis          one declared function per file: detectors and statistics name a reduction,
+    analysis          declared functions by family: detectors and statistics name a reduction,
       |               weights read the model, experiments and methods run it on prompts of their own
       |
       v

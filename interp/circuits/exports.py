@@ -81,9 +81,9 @@ class CircuitFiles:
         all of its heads are the circuit, so store only the first ones
         (`circuit.top(k).to_toml(path)`).
         """
-        from interp.circuits.result_dict import as_toml
+        from interp.circuits.result_dict import toml_text
 
-        return _written(path, as_toml(self.to_dict()))
+        return _written(path, toml_text(self.to_dict()))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:

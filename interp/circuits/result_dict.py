@@ -72,15 +72,15 @@ def json_of(path: Path) -> Any:
         raise StoreError(f"{path} is not JSON: {error}") from error
 
 
-def as_toml(data: Mapping[str, Any]) -> str:
+def toml_text(data: Mapping[str, Any]) -> str:
     """Format plain data as TOML, which has no null: None is written as nan."""
     import tomli_w
 
     return tomli_w.dumps(_replaced(data, lambda x: math.nan if x is None else x))
 
 
-def of_toml(text: str) -> dict[str, Any]:
-    """Read the output of `as_toml`, with nan as None; ValueError for other text."""
+def toml_data(text: str) -> dict[str, Any]:
+    """Read the output of `toml_text`, with nan as None; ValueError for other text."""
     return _replaced(tomllib.loads(text), lambda x: None if _is_nan(x) else x)
 
 
@@ -91,7 +91,7 @@ def toml_of(path: Path) -> Any:
         StoreError: The file cannot be read, or is the file of a published circuit.
     """
     try:
-        told = of_toml(read_bytes(path).decode())
+        told = toml_data(read_bytes(path).decode())
     except ValueError as error:  # invalid TOML, or bytes that are not text
         raise StoreError(f"{path} is not TOML: {error}") from error
     if "format" not in told and "granularity" in told:

@@ -19,7 +19,7 @@ from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit
 from interp.circuits.published import published, read_published
 from interp.circuits.result import Circuit
-from interp.circuits.result_dict import as_toml, of_toml
+from interp.circuits.result_dict import toml_data, toml_text
 from interp.core.errors import OptionError, StoreError
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -36,7 +36,7 @@ plain = st.recursive(
 
 @given(st.dictionaries(words, plain, max_size=5))
 def test_plain_data_comes_back_from_toml(data) -> None:
-    assert of_toml(as_toml(data)) == data
+    assert toml_data(toml_text(data)) == data
 
 
 def test_it_comes_back_from_toml_as_from_json(tmp_path) -> None:
