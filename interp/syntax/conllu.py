@@ -18,7 +18,7 @@ from typing import Literal
 from interp.core.errors import OptionError
 from interp.syntax.treebank import Sentence, Treebank, TreebankError
 
-ID, FORM, LEMMA, UPOS, XPOS, FEATS, HEAD, DEPREL, DEPS, MISC = range(10)
+ID, FORM, UPOS, HEAD, DEPREL, DEPS, MISC = 0, 1, 3, 6, 7, 8, 9  # columns
 # The marks of UTF-32 come first, because one of them begins with that of UTF-16.
 _WIDE = {
     codecs.BOM_UTF32_LE: "UTF-32",

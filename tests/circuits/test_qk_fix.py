@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods._attribution import RunPair, edges_by_gradient, nodes_with_drops
 from interp.circuits.methods._exact import effects_of_masks, path_effects
 from interp.circuits.methods._gradients import Backward, Passes
-from interp.circuits.methods._qk_fix import edges_fixed, fixed_scores
+from interp.circuits.methods._qk_fix import fixed_scores
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
@@ -29,6 +30,10 @@ from interp.core.prompts import Prompts
 
 QK = ("q", "k")
 FAMILIES = ("gpt2", "llama", "gpt_neox", "falcon", "granite", "qwen3")
+
+
+def edges_fixed(pair: Any, at: Any = "clean") -> Any:
+    return fixed_scores(pair, at=at).edges[0]
 
 
 def close(a, b, atol=1e-5, rtol=1e-4):
