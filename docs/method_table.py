@@ -174,11 +174,11 @@ PACKAGES = {
     "graphs": "interp.heads.graphs",
     "probes": "interp.probes",
 }
-BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
+BESIDE = {"importance_more": [("interp.circuits", "confirm")]}  # methods of another folder
 NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
-        "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
+        "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
         "make_contrast", "make_pairs", "patch_first", "published", "read_facts", "signals",
         "smallest_set",
     },
@@ -207,7 +207,7 @@ NO_METHODS = {
         "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
         "text_instances",
     },
-    "interp.heads.outliers": {"kurtosis", "random_tokens", "replace_channel"},
+    "interp.heads.outliers": {"kurtosis", "replace_channel"},
     "interp.lens": {"encoder_states"},
     "interp.heads.alignment": {
         # input, combination and drawing of alignments, and latency of outputs rather than heads
