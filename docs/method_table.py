@@ -178,9 +178,9 @@ BESIDE = {"importance_more": [("interp.circuits", "confirm")]}  # methods of ano
 NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
-        "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
-        "make_contrast", "make_pairs", "patch_first", "published", "read_facts", "signals",
-        "smallest_set",
+        "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
+        "find_circuit", "make_contrast", "make_pairs", "patch_first", "published", "read_facts",
+        "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures
