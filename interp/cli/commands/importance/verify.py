@@ -131,8 +131,8 @@ def verify(
         announce: called with the estimated time and memory before a run.
         game: of `Game`.
     """
+    from interp.circuits.head_checks import confirm
     from interp.core.registry import METRICS
-    from interp.heads.causal_check.check import confirm
 
     confirmed = confirm(
         model, [METRICS.parse(name) for name in metrics], k=top,
