@@ -268,37 +268,33 @@ class Run:
 
     def _end(self, code: int) -> None:
         from interp.core.table import HeadTable
-        from interp.report.printed import JSON_LINES, rows_of
 
-        if self.form is not None and self.results:
-            first = self.results[0][1][0]
-            if table_of(first) is not None:
-                table = HeadTable.concat(self.tables)
-                click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
-            else:
-                import pandas as pd
-
-                kind = type(first)
-                frames = [
-                    rows_of(r, model.name if model else "")
-                    for model, results in self.results
-                    for r in results
-                    if isinstance(r, kind)
-                ]
-                rows = pd.concat(frames, ignore_index=True)
-                lines = self.form == "json" and kind.__name__ in JSON_LINES
-                click.echo(rows_text(rows, "jsonl" if lines else self.form), nl=False)
-        elif self.form is not None:
-            table = HeadTable.concat([])
+        every = [(model, r) for model, results in self.results for r in results]
+        merges = not every or table_of(every[0][1]) is not None
+        if self.form is not None and merges:
+            table = HeadTable.concat(self.tables)
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
-        if self.out is None or code not in (0, 1) or not self.results:
+        elif self.form is not None:
+            self._rows(every)
+        if self.out is None or code not in (0, 1) or not every:
             return
         if self.declared.out == "file":
-            [*_, last] = self.results[-1][1]
-            (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
+            (HeadTable.concat(self.tables) if merges else every[-1][1]).save(self.out)
             self.voice.note(str(self.out))
         elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
+
+    def _rows(self, every: list[tuple[Any, Any]]) -> None:
+        """Print the rows of all results, those of one type together."""
+        import pandas as pd
+
+        from interp.report.printed import JSON_LINES, rows_of
+
+        for kind in dict.fromkeys(type(result) for _, result in every):
+            frames = [rows_of(r, m.name if m else "") for m, r in every if type(r) is kind]
+            lines = self.form == "json" and kind.__name__ in JSON_LINES
+            form = "jsonl" if lines else str(self.form)
+            click.echo(rows_text(pd.concat(frames, ignore_index=True), form), nl=False)
 
     def _write(self, folder: Path, table: HeadTable) -> None:
         from interp.core.merge import merged
