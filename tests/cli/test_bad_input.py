@@ -391,7 +391,7 @@ def test_an_interrupt_still_prints_the_finished_models(
 
 
 def test_a_reader_that_leaves_is_no_error(llama_folder) -> None:
-    code = "from interp.cli.main import main; main(['metrics'])"
+    code = "from interp.cli.main import main; main(['list', 'metrics'])"
     with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True,

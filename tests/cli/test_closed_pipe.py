@@ -25,7 +25,7 @@ def ended(*args: str, closes: str, lines: int = 0) -> tuple[int, str, str]:
         return process.wait(), *(("", rest) if closes == "stdout" else (rest, ""))
 
 
-@pytest.mark.parametrize("args", [("metrics",), ("--help",), ("models",)])
+@pytest.mark.parametrize("args", [("list", "metrics"), ("--help",), ("list", "models")])
 def test_a_listing_without_a_reader_ends_quietly(args) -> None:
     assert ended(*args, closes="stdout") == (EXIT_CODE, "", "")
 
@@ -44,7 +44,7 @@ def test_no_model_is_blamed_for_a_closed_pipe() -> None:
 
 def test_what_is_read_to_its_end_is_all_there() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "interp", "metrics"], capture_output=True, check=True
+        [sys.executable, "-m", "interp", "list", "metrics"], capture_output=True, check=True
     )
     assert found.stderr == b""
     assert found.stdout.decode().endswith("NAME:option=value.\n")

@@ -203,18 +203,18 @@ def test_rankings_of_two_prune_commands_stand_on_one_page(run, tmp_path) -> None
 def test_files_of_other_settings_and_models_of_one_name_stay(
     run, models, tmp_path, command, file
 ) -> None:
-    out, (name, *rest) = tmp_path / "out", command
+    out = tmp_path / "out"
     heads = ("--heads", "L0H0,L0H1,L0H2")
     asked = [(models[0], heads), (models[1], heads), (models[0], (*heads, "--kind", "mean-batch"))]
     for model, options in [*asked, asked[0]]:
-        result = run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", out)
+        result = run(*command, model, *options, "-n", 2, "--max-length", 10, "-o", out)
         assert result.exit_code == 0, result.stderr
     folders = sorted(path.parent for path in out.glob(f"*/{file}"))
     assert [folder.name.partition("-")[0] for folder in folders] == ["model"] * 3
     assert folders[0] == out / "model"
     for (model, options), folder in zip(asked, [folders[0], None, None], strict=True):
         alone = tmp_path / "alone"
-        run(name, model, *rest, *options, "-n", 2, "--max-length", 10, "-o", alone)
+        run(*command, model, *options, "-n", 2, "--max-length", 10, "-o", alone)
         want = (alone / "model" / file).read_bytes()
         shutil.rmtree(alone)
         found = [f for f in folders if (f / file).read_bytes() == want]

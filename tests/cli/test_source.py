@@ -86,9 +86,8 @@ def test_a_remote_model_is_scored_and_ablated_from_the_command_line(run) -> None
         ("score", "-m", "induction,entropy", "--json", "-q"),
         ("importance", "ablate", *task),
     ):
-        name, *options = command
-        plain = run(name, "bundled:induction", *options)
-        got = run(name, "bundled:induction", *options, "--remote", "local")
+        plain = run(*command, "bundled:induction")
+        got = run(*command, "bundled:induction", "--remote", "local")
         assert got.exit_code == plain.exit_code == 0, got.stderr
         tables = [pd.DataFrame(json.loads(r.stdout)["rows"]) for r in (got, plain)]
         pd.testing.assert_series_equal(*(t["score"] for t in tables), rtol=0, atol=1e-6)

@@ -56,15 +56,22 @@ def test_a_signal_that_is_ignored_stays_ignored(name) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-@pytest.mark.parametrize("command", ["score", "ablate", "circuit", "trees", "influence"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "score bundled:induction",
+        "importance ablate bundled:induction",
+        "circuit bundled:induction --task induction",
+        "study trees bundled:induction",
+        "texts influence bundled:induction --file texts.txt --heads L0H1",
+    ],
+)
 def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, command) -> None:
-    texts = tmp_path / "texts.txt"
-    texts.write_text("a dog\n")
-    more = {"circuit": ["induction"], "influence": []}.get(command, [])
-    after = {"influence": [texts, "--heads", "L0H1"]}.get(command, [])
-    out = tmp_path / "out" / ("rows.jsonl" if command == "influence" else "")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("a dog\n")
+    out = tmp_path / "out" / ("rows.jsonl" if "influence" in command else "")
     monkeypatch.setattr("interp.cli.loading.Loading.load", lambda *_: deliver(signal.SIGTERM))
-    result = run(command, *more, "bundled:induction", *after, "-o", out)
+    result = run(*command.split(), "-o", out)
     assert result.exit_code == 143
     assert "interrupted; " in result.stderr
     assert "the same command" in result.stderr or "run the same command again" in result.stderr
