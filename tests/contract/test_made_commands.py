@@ -68,7 +68,9 @@ def test_a_spelling_means_one_thing() -> None:
     assert several <= set(ONE_THING), {f: parameters[f] for f in several - set(ONE_THING)}
 
 
-@pytest.mark.parametrize("target", sorted({*TEXTS.values(), *ROWS.values()}))
+@pytest.mark.parametrize(
+    "target", sorted({*TEXTS.values(), *(x for x in ROWS.values() if ":" in x)})
+)
 def test_a_printed_form_exists(target: str) -> None:
     assert callable(call(target))
     assert read(target).parameters

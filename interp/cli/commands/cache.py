@@ -21,8 +21,8 @@ GROUP = "Measure"
 PATH = click.Path(path_type=Path)
 
 
-def _planned(run: Run) -> bool:
-    """Return True if a plan is asked for; raises OptionError for options that exclude others."""
+def _check(run: Run) -> None:
+    """Refuse options that exclude others; raises OptionError."""
     names = ("budget", "max_loss", "cards", "sources_of", "confidence", "export", "format")
     budget, max_loss, cards, sources, level, export, layout = (run.values[n] for n in names)
     planned = (budget is not None or max_loss is not None) and not cards
@@ -34,15 +34,10 @@ def _planned(run: Run) -> bool:
         raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
     if export is not None and not planned and layout != "duo":
         raise OptionError("without a plan, --export writes trained gates in the layout duo only")
-    return planned
-
-
-def _check(run: Run) -> None:
-    _planned(run)
-    if run.values["export"] is not None:
+    if export is not None:
         from interp.core.files import require_writable
 
-        require_writable(run.values["export"])
+        require_writable(export)
 
 
 @command(
@@ -125,7 +120,7 @@ def cache(
 
     shared: Any = {"seed": seed, "progress": progress}
     kept: Any = {"sink": sink, "batch_size": batch_size, **shared}
-    if _planned(run):
+    if (budget is not None or max_loss is not None) and not cards:
         from interp.heads.kv_cache import cache_plan
 
         one = "one" if export is not None and format == "duo" else None

@@ -50,7 +50,6 @@ def _write(run: Run, results: list[Any]) -> None:
     example="interp compare bundled:induction my-fine-tune -m induction -o results",
 )
 def heads(
-    run: Run,
     models: list[Model],
     metrics: Any = None,
     prompts: Any = None,
@@ -74,7 +73,6 @@ def heads(
     seeds: their mean is compared, and the variation between them is part of the error.
 
     Args:
-        run: the run.
         models: the models.
         metrics: the metrics.
         prompts: the prompts.

@@ -20,17 +20,14 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def _saving(run: Run) -> Saving:
-    names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
-    return Saving(*(run.values[name] for name in names))
-
-
 def _check(run: Run) -> None:
     from interp.causal.comparison.questions import require_methods
 
     asked = run.values["methods"]
     require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
-    _saving(run).check(len(run.sources), asked, run.values["kind"], run.values["heads"])
+    names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
+    saving = Saving(*(run.values[name] for name in names))
+    saving.check(len(run.sources), asked, run.values["kind"], run.values["heads"])
 
 
 @command(
@@ -113,7 +110,8 @@ def heads(
     from interp.causal.methods import importances
 
     if save is not None:
-        return _saving(run).write(run, model, task, methods, game, progress)
+        saving = Saving(save, keep, gates, equal, form, repair, rounds, repair_rate)
+        return saving.write(run, model, task, methods, game, progress)
     options: Any = game | {"n_random": n_random, "steps": counts, "progress": progress}
     if SEARCHED & {*methods}:
         return searched_curves(run, model, task, methods, order, **options)
