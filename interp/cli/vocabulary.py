@@ -144,6 +144,7 @@ WORDS: dict[str, Word] = {
     ),
     "top": Word(type=FROM_0, metavar="K"),
     "n_random": Word(("--random",), FROM_0, "N"),
+    "max_evaluations": Word(("--evaluations",), FROM_1),
     "batch_size": Word(
         type=FROM_1, help="Number of inputs per forward pass; changes numbers only by rounding."
     ),

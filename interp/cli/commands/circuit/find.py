@@ -47,7 +47,7 @@ def _check(run: Run) -> None:
     if given["truth"] is not None:
         published(given["truth"])
     given["task"] = known_task(given["task"])
-    _method(given["method"], given["faithful"], given["size"], given["budget"])
+    _method(given["method"], given["faithful"], given["size"], given["max_evaluations"])
     split_templates(given["task"], given["seed"])  # an unreadable file is reported before loading
 
 
@@ -65,7 +65,7 @@ def _check(run: Run) -> None:
         "method": Word(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
         "faithful": Word(type=SHARE, metavar="SHARE"),
         "size": Word(type=FROM_1),
-        "budget": Word(("--evaluations",), FROM_1),
+        "max_evaluations": Word(type=FROM_1),
         "n": Word(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
         "reference": Word(
             type=PromptFile(),
@@ -92,7 +92,7 @@ def find(
     units: Literal["head", "edge"] | None = None,
     faithful: float = 0.8,
     size: int | None = None,
-    budget: int | None = None,
+    max_evaluations: int | None = None,
     n: int = 64,
     ablation: Literal[
         "corrupted", "zero", "mean-batch", "mean-position", "mean-dataset", "uniform-attention"
@@ -140,8 +140,8 @@ def find(
             verified_edges, head for other methods.
         faithful: find the smallest set that keeps this share of the behaviour.
         size: take the first N nodes as the set, instead of a share.
-        budget: maximum number of forward passes of the search (verified_edges, acdc); by default as
-            many as there are nodes, for acdc one per edge.
+        max_evaluations: maximum number of forward passes of the search (verified_edges, acdc); by
+            default as many as there are nodes, for acdc one per edge.
         n: number of pairs of prompts.
         ablation: replacement for heads outside the circuit in the evaluation.
         reference: prompts of the replacement.
@@ -171,7 +171,7 @@ def find(
     kept["progress"] = beforehand(progress, run.voice.note, model.name)
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, given = _method(method, faithful, size, budget)
+        way, given = _method(method, faithful, size, max_evaluations)
         options: Any = given
         if "seed" in way.options:
             options = {"seed": seed, **options}

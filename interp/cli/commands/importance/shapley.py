@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli.command import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_0, Word
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def _check(run: Run) -> None:
     also=GAME,
     options={
         "target_sem": Word(("--sem",), ABOVE_0),
-        "max_evaluations": Word(("--evaluations",), FROM_1),
         "n_pairs": Word(("--interactions",), FROM_0, "K"),
     },
     check=_check,
