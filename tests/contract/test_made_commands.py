@@ -10,12 +10,11 @@ from pathlib import Path
 import click
 import pytest
 
-from interp.cli.command import command
+from interp.cli.command import MadeCommand, command
 from interp.cli.folder import leaves
 from interp.cli.inputs import INPUTS
 from interp.cli.loading import Loading
 from interp.cli.main import main
-from interp.cli.run import Declared
 from interp.cli.signature import description, entries, read
 from interp.cli.vocabulary import WORDS, Word, plain_help
 from interp.core.errors import OptionError
@@ -24,7 +23,7 @@ from interp.report.printed import ROWS, TEXTS, call
 MADE = {
     path.removeprefix("interp "): made
     for path, made in leaves(main, "interp")
-    if isinstance(getattr(made, "declared", None), Declared)
+    if isinstance(made, MadeCommand)
 }
 MOST_COMMANDS = 22
 FORMS = sorted({*TEXTS.values(), *(x for x in ROWS.values() if ":" in x)})
