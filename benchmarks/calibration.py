@@ -30,7 +30,8 @@ from calibration_page import between, page
 
 import interp
 from interp import planted
-from interp.core.clusters import cluster_summary, interval
+from interp.core.clusters import cluster_summary
+from interp.core.intervals import around, site_intervals
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
 from interp.core.table import HeadTable
@@ -228,13 +229,14 @@ def models_with_truth() -> Iterator[tuple[str, interp.Model]]:
 
 
 def coverage(repeats_: int, keep: Path | None) -> list[dict[str, Any]]:
-    """Of 95 % intervals, per model and metric: over clusters, and as if all prompts were apart."""
+    """Of 95 % intervals over clusters, per model and metric: as chosen, and t intervals."""
     rows = []
     for name, model in models_with_truth():
         for label in COVERED:
             path = None if keep is None else keep / f"coverage {name} {label}.pkl".replace(":", " ")
             sets = kept(path, lambda label=label, model=model: drawn(model, label, repeats_))
-            found = covered(sets)
+            analysis = bound(label).analysis
+            found = covered(sets, (analysis.low, analysis.high))
             if found["heads"]:  # retrieval has no scores where a model answers nothing
                 rows.append({"model": name, "metric": label} | found)
                 print(rows[-1], flush=True)
@@ -250,29 +252,37 @@ def drawn(model: interp.Model, label: str, number: int) -> list[tuple[np.ndarray
     return sets
 
 
-def covered(sets: Sequence[tuple[np.ndarray, Any]]) -> dict[str, Any]:
+def covered(
+    sets: Sequence[tuple[np.ndarray, Any]], bounds: tuple[float | None, float | None]
+) -> dict[str, Any]:
+    """Intervals as `interp score` chooses them, and the t intervals of the same values."""
     means_ = np.stack([cluster_summary(x).score for x, _ in sets])
     truth = np.nanmean(means_, 0)
     moving = np.nanstd(means_, 0) > 1e-9  # a head that always scores the same has no interval
-    hits: dict[str, list[np.ndarray]] = {"clusters": [], "prompts": []}
-    counts, sizes = [], []
+    if not moving.any():
+        return {"heads": 0}
+    hits: dict[str, list[np.ndarray]] = {"chosen": [], "t": []}
+    counts = []
     for x, labels in sets:
-        for how, given in (("clusters", labels), ("prompts", None)):
-            s = cluster_summary(x, given)
-            ends = [interval(m, e, s.clusters) for m, e in zip(s.score, s.sem, strict=True)]
-            inside = [
-                math.nan if b is None else float(b[0] <= t <= b[1])
-                for b, t in zip(ends, truth, strict=True)
-            ]
-            hits[how].append(np.array(inside)[moving])
-        counts.append(cluster_summary(x, labels).clusters)
-        sizes.append(len(x))
+        own = cluster_summary(x, labels)
+        ends = {
+            "chosen": site_intervals({"": x}, labels, bounds)[""].ends,
+            "t": around(own.score, [(own.sem, own.clusters - 1.0)]),
+        }
+        for how, found in ends.items():
+            inside = (found[:, 0] <= truth + 1e-12) & (truth - 1e-12 <= found[:, 1])
+            hits[how].append(np.where(np.isnan(found[:, 0]), math.nan, inside)[moving])
+        counts.append(own.clusters)
+    shown = ~np.isnan(np.stack(hits["chosen"]))
     told: dict[str, Any] = {"heads": int(moving.sum()), "sets": len(sets)}
-    told |= {"n": float(np.mean(sizes)), "clusters": round(float(np.mean(counts)), 1)}
+    told |= {"n": float(np.mean([len(x) for x, _ in sets])), "shown": float(shown.mean())}
+    told["clusters"] = round(float(np.mean(counts)), 1)
     for how, found in hits.items():
-        each = np.nanmean(np.stack(found), 1) if moving.any() else np.array([math.nan])
-        told[how + "_covered"] = round(float(np.nanmean(each)), 4)
-        told[how + "_error"] = round(float(np.nanstd(each, ddof=1) / math.sqrt(len(each))), 4)
+        # heads of one set share its prompts: the error is over sets
+        each = [np.nanmean(x) for x in found if not np.isnan(x).all()]
+        some = len(each) > 1
+        told[how] = float(np.mean(each)) if some else None
+        told[how + "_error"] = float(np.std(each, ddof=1) / math.sqrt(len(each))) if some else None
     return told
 
 
@@ -308,12 +318,17 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=50, help="of each shape")
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--repeats", type=int, default=100, help="sets of prompts for coverage")
+    parser.add_argument("--only", choices=("coverage",), help="measure this, keep the rest")
     parser.add_argument("--keep", type=Path, help="keep what is scored here, and go on with it")
     given = parser.parse_args()
     logging.getLogger("transformers").setLevel(logging.ERROR)
     if given.keep is not None:
         given.keep.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    if given.only:
+        found = json.loads((HERE / "calibration.json").read_text(encoding="utf-8"))
+        found["coverage"] = coverage(given.repeats, given.keep)
+        return write(found)
     found = familywise(given.models, given.draws, given.keep)
     found |= {"models": given.models * len(SHAPES), "draws": given.draws, "shapes": TOLD}
     found["power"] = power(given.draws)

@@ -37,16 +37,17 @@ def page(found: dict[str, Any]) -> str:
     out += ["", "## Coverage of 95 % intervals", ""]
     out.append(
         "Scores from many independent sets of prompts; the truth is the mean over all sets."
-        " `as if apart` is the interval that takes every prompt for an independent one. ± is the"
-        " standard error over sets. Heads whose score never moves are left out."
+        ' Intervals are chosen by the kind of values; *shown* is the share that is not "too few",'
+        " *covered* the share of the shown ones that hold the truth, *t* the same of t intervals"
+        " over clusters, which are always shown. ± is the standard error over sets. Heads whose"
+        " score never moves are left out."
     )
-    out += ["", "| model | metric | n | clusters | covered | as if apart | heads | sets |"]
-    out.append("|---|---|---|---|---|---|---|---|")
+    out += ["", "| model | metric | n | clusters | shown | covered | t | heads | sets |"]
+    out.append("|---|---|---|---|---|---|---|---|---|")
     for x in found["coverage"]:
         out.append(
             f"| {x['model']} | `{x['metric']}` | {x['n']:g} | {x['clusters']:g}"
-            f" | {x['clusters_covered']:.3f} ± {x['clusters_error']:.3f}"
-            f" | {x['prompts_covered']:.3f} ± {x['prompts_error']:.3f}"
+            f" | {x['shown']:.0%} | {with_error(x, 'chosen')} | {with_error(x, 't')}"
             f" | {x['heads']} | {x['sets']} |"
         )
     out += ["", "## Power", "", "| model | metric | known heads | claimed |", "|---|---|---|---|"]
@@ -68,3 +69,8 @@ def page(found: dict[str, Any]) -> str:
         )
     out += ["", f"{found['made']}"]
     return "\n".join(out) + "\n"
+
+
+def with_error(row: dict[str, Any], name: str) -> str:
+    """Format a share with its standard error; nothing where no interval is shown."""
+    return "" if row[name] is None else f"{row[name]:.3f} ± {row[name + '_error']:.3f}"

@@ -183,10 +183,11 @@ def page(told: dict[str, Any]) -> str:
         f"pairs of names or stories; the last column is the mean and the middle 95 % of {N_RANDOM} "
         "random sets with as many heads in every layer. "
         "Made by `python benchmarks/gates_story.py`.", "",
-        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps, "
+        f"Gates took {told['seconds']['gates']:.0f} s for {told['steps']} steps ("
+        f"{RESTARTS} restarts of {STEPS}), "
         "on a core shared with other programs "
-        f"({per_step:.2f} s per step): five restarts of 300 steps take "
-        f"{per_step * 1500 / 60:.0f} minutes.", "",
+        f"({per_step:.2f} s per step). `command_times.md` has the time of the command's default.",
+        "",
         f"Heads needed for 95 % of the accuracy on the size prompts: {chosen}. Written: "
         f"{n} of {heads} heads, by {told['method']}.", "",
         "| on held-out prompts | before | after | change | random sets |", "|---" * 5 + "|",

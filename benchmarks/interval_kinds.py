@@ -75,9 +75,9 @@ def kinds_page(rows: list[dict[str, Any]]) -> list[str]:
     out = [
         "## Means of values of one kind",
         "",
-        "What `interp compare` and `interp compare match` report for a head: the interval of a "
-        "mean,",
-        "chosen by the kind of values (`interp.core.intervals.mean_intervals`).",
+        "What `interp score`, `interp compare` and `interp compare match` report for a head: the "
+        "interval",
+        "of a mean, chosen by the kind of values (`interp.core.intervals.mean_intervals`).",
         f"{rows[0]['runs']} draws each. An interval that cannot reach 95 % is not shown: the",
         'result says "too few" and why. *Covered* is the share of the shown intervals that hold',
         "the mean, ± its standard error; *missed* the share of all draws in which an interval is",

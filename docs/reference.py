@@ -13,7 +13,7 @@ PACKAGES = (  # in the order in which they import one another, after the names o
     "interp",
     *(f"interp.{name}" for name in ("core", "draw", "planted", "model", "lens", "causal")),
     *(f"interp.{name}" for name in ("attribution", "heads", "heads.needle", "heads.outliers")),
-    *(f"interp.{name}" for name in ("safety", "syntax", "circuits", "report")),
+    *(f"interp.{name}" for name in ("safety", "syntax", "circuits", "testing", "report")),
     "interp_kernels",
 )
 

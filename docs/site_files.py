@@ -36,7 +36,8 @@ TABLES = {
 }
 
 WRITTEN = (  # pages and pictures that are files
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/guides/*.md", "docs/*.png",
+    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/guides/*.md",
+    "docs/*.png",
     "docs/assets/*", "docs/method_pictures/*.svg", "benchmarks/**/*.md", "benchmarks/**/*.svg",
     "circuits/*.md",
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 NOMINAL = 0.95
+SHARES = "chosen", "t"
 TOO_OFTEN = 0.02  # share of heads of random models with p below 0.01
 GROUPS = ("geometry", "categories", "cache")
 BENCHMARKS = HERE.parent / "benchmarks"
@@ -153,21 +154,23 @@ def intervals() -> Iterator[str]:
     yield (
         "Share of 95 % intervals that contain the true value, with the standard error of that "
         "share. "
-        "Scores of heads: the truth is the mean over many sets of prompts; *as if independent* is "
-        "the interval that ignores which values share a needle, a period or an order. Command: "
-        "`python benchmarks/calibration.py`."
+        "Scores of heads: the truth is the mean over many sets of prompts. Intervals are over "
+        "clusters of values that share a needle, a period or an order, and chosen by the kind of "
+        'values; *shown* is the share of scores that have one (the others say "too few", and '
+        "why), *t* the coverage of t intervals of the same values, which are always shown. "
+        "Command: `python benchmarks/calibration.py --only coverage`."
     )
     rows = read("calibration")["coverage"]
     yield table(
-        ("model", "metric", "n", "clusters", "covered", "as if independent"),
+        ("model", "metric", "n", "clusters", "shown", "covered", "t"),
         [
             (
                 r["model"],
                 f"`{r['metric']}`",
                 f"{r['n']:g}",
                 f"{r['clusters']:g}",
-                f"{r['clusters_covered']:.3f} ± {r['clusters_error']:.3f}",
-                f"{r['prompts_covered']:.3f} ± {r['prompts_error']:.3f}",
+                f"{r['shown']:.0%}",
+                *("" if r[x] is None else f"{r[x]:.3f} ± {r[x + '_error']:.3f}" for x in SHARES),
             )
             for r in rows
         ],
@@ -175,7 +178,7 @@ def intervals() -> Iterator[str]:
     short = [
         f"`{r['metric']}` on {r['model']}"
         for r in rows
-        if r["clusters_covered"] + 2 * r["clusters_error"] < NOMINAL
+        if r["chosen"] is not None and r["chosen"] + 2 * r["chosen_error"] < NOMINAL
     ]
     if short:
         yield f"Below 95 % by more than two standard errors: {', '.join(short)}."
@@ -186,12 +189,13 @@ def kinds_of_values() -> Iterator[str]:
     rows = read("interval_coverage")["kinds"]
     yield "## Intervals by the kind of values"
     yield (
-        "Intervals of differences between models and of similarities of heads are chosen by the "
-        'kind of values, and not shown where they cannot reach 95 % (the result says "too few", '
-        f"and why). Independent values, {rows[0]['runs']:,} draws each: the share of intervals "
-        "that are shown, of the shown ones that contain the true mean, and of t intervals, which "
-        "are always shown, that contain it. Command: `python benchmarks/interval_coverage.py`; "
-        "`benchmarks/interval_coverage.md` has clusters and widths."
+        "Intervals of scores, of differences between models and of similarities of heads are "
+        "chosen by the kind of values, and not shown where they cannot reach 95 % (the result "
+        f'says "too few", and why). Independent values, {rows[0]["runs"]:,} draws each: the share '
+        "of intervals that are shown, of the shown ones that contain the true mean, and of t "
+        "intervals, which are always shown, that contain it. Command: "
+        "`python benchmarks/interval_coverage.py`; `benchmarks/interval_coverage.md` has clusters "
+        "and widths."
     )
     counts = sorted({r["n"] for r in rows})
     lines = []

@@ -20,12 +20,21 @@
 
 Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
 bundled, model, lens, causal, attribution, heads, safety, probes, syntax, dictionaries, circuits,
-report, cli. What needs the other direction is listed in `interp.core.doors`. Importing `interp`
-imports neither torch nor transformers.
+testing, report, cli. What needs the other direction is listed in `interp.core.doors`. Importing
+`interp` imports neither torch nor transformers.
 """
+
+from typing import Any
 
 import lazy_loader
 
-__version__ = "0.1.0"
+_public, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+def __getattr__(name: str) -> Any:
+    """Return a public name, or `__version__` as pyproject.toml or the metadata state it."""
+    if name == "__version__":
+        from interp.core.installed import version
+
+        return version()
+    return _public(name)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Generator
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # The test command starts several processes. With torch's default of one thread per core in each,
@@ -28,3 +32,35 @@ pytest_plugins = [
     "fixtures.pictures",
     "fixtures.surroundings",
 ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--case", default="", help="A,B: of tests over many cases, those with A or B in their name"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    import together
+
+    together.CHOSEN = config.getoption("--case")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process a run of neighbouring tests, which use the same fixtures."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let no collection of garbage walk through the imported packages and all tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()

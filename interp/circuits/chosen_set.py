@@ -4,28 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 Edge = tuple[str, str]
 
 
+class Share(NamedTuple):
+    """Share of clean minus corrupted that a set keeps, with its 95 % interval.
+
+    `own` is the share on the pairs that ordered the nodes and edges.
+    """
+
+    value: float
+    low: float
+    high: float
+    own: float
+
+    def reaches(self, asked: float) -> bool:
+        """Return True if the share is shown to be at least this, and is no further above 1."""
+        return min(self.low, self.own) >= asked and max(self.value, self.own) <= 2 - asked
+
+
+WHOLE = Share(1.0, 1.0, 1.0, 1.0)
+
+
 @dataclass(frozen=True)
 class NodeSet:
-    """Nodes and edges of a set, and their faithfulness on the pairs they were selected on.
+    """Nodes and edges of a set, and the share of the behaviour that they keep.
 
     Args:
         nodes: Names of the nodes, in the order of the model.
         edges: (writer, reader) names.
-        kept: Faithfulness: share of clean minus corrupted that the set keeps on these pairs.
+        share: Faithfulness on some pairs of the search.
         asked: Share that it was selected to keep; 0 where none was asked for.
+        pairs: Number of these pairs.
+        apart: Whether these pairs had no part in ordering nodes and edges; if they had, the share
+            is too high for other pairs.
         separated: Whether edges were selected too; otherwise all edges between the nodes belong to
             the set.
     """
 
     nodes: tuple[str, ...]
     edges: tuple[Edge, ...]
-    kept: float
+    share: Share
     asked: float = 0.0
+    pairs: int = 0
+    apart: bool = False
     separated: bool = True
 
     @classmethod
@@ -37,14 +61,30 @@ class NodeSet:
         return cls(
             tuple(str(row["node"]) for row in tables["smallest_nodes"]),
             tuple((str(row["from"]), str(row["to"])) for row in tables["smallest_edges"]),
-            float(told["kept"]), float(told["asked"]), bool(told["separated"]),
+            Share(*(float(told[name]) for name in ("kept", "low", "high", "own"))),
+            float(told["asked"]), int(told["pairs"]), bool(told["apart"]), bool(told["separated"]),
         )  # fmt: skip
+
+    @property
+    def kept(self) -> float:
+        """The share of the behaviour that the set keeps."""
+        return self.share.value
+
+    def told(self) -> str:
+        """State the share, its interval, and on which pairs it was measured."""
+        value, low, high, _ = self.share
+        on = "that did not order it" if self.apart else "that chose it, so less on others"
+        asked = f"; {self.asked:g} was asked" if self.asked else ""
+        if self.asked and not self.share.reaches(self.asked):
+            asked += ", which it is not shown to keep"
+        return f"keeps {value:.2f} [{low:.2f}, {high:.2f}] on {self.pairs} pairs {on}{asked}"
 
     def tables(self, forwards: Mapping[str, float]) -> dict[str, list[dict[str, Any]]]:
         """Return the tables of a circuit: the set, and the passes by stage."""
         told = {
-            "asked": self.asked, "kept": self.kept, "nodes": len(self.nodes),
-            "edges": len(self.edges), "separated": self.separated,
+            "asked": self.asked, "kept": self.kept, "low": self.share.low, "high": self.share.high,
+            "own": self.share.own, "pairs": self.pairs, "apart": self.apart,
+            "nodes": len(self.nodes), "edges": len(self.edges), "separated": self.separated,
         }  # fmt: skip
         return {
             "smallest": [told],

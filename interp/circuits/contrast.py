@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.importance import standard_error
+from interp.causal.pruning.folds import folds
 from interp.causal.task import Task, part
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
@@ -257,6 +258,18 @@ class ContrastTask:
         out = {kinds[i] for i in order[: max(1, round(len(kinds) / 3))]}
         held = [i for i, t in enumerate(self.templates) if t in out]
         return self.some([i for i in range(len(self)) if i not in set(held)]), self.some(held)
+
+    def halves(self, seed: int = 0) -> tuple[Int[Array, " pair"], Int[Array, " pair"]]:
+        """Split the pairs at random, whole clusters together, into two disjoint halves.
+
+        Returns:
+            The numbers of the pairs of each half; twice all of them where there are fewer than four
+            pairs, as one pair alone has no error.
+        """
+        if len(self) < LEAST_TEMPLATES:
+            return np.arange(len(self)), np.arange(len(self))
+        [fold] = folds(len(self), 0, seed, self.clusters)
+        return np.flatnonzero(fold.first), np.flatnonzero(fold.second)
 
     def values(self, model: Model) -> tuple[Float[Array, " prompt"], Float[Array, " prompt"]]:
         """Measure every prompt on its clean and on its corrupted side."""

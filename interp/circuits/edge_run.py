@@ -21,11 +21,11 @@ from interp.causal.game.replay import Wanted
 from interp.circuits.attention_parts import AttentionTensors, attention_tensors, set_parts
 from interp.circuits.node_outputs import NodeOutputs, written
 from interp.circuits.residual_graph import Layer, Reader, ResidualGraph
-from interp.circuits.stream_hooks import Watch, replace_first, watched
+from interp.circuits.stream_hooks import Watch, replace_first, replaced_blocks, watched
 from interp.core.errors import UnreadableAttention
 from interp.core.interrupts import holding
 from interp.model.hooks.calls import Call
-from interp.model.hooks.inference import forward_here, in_this_thread, replaced
+from interp.model.hooks.inference import in_this_thread, replaced
 from interp.model.locate.find_sites import first_tensor, output_projection
 from interp.model.locate.sites import Site
 
@@ -179,13 +179,11 @@ class EdgeRun(Watch):
         module = self.graph.model.module
         with ExitStack() as stack:
             for layer in self.graph.layers:
-                block = module.get_submodule(layer.block)
-                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
                 self.matrices[layer.order] = output_projection(module, layer.site)[0].detach()
             for norm in self.norms:
                 stack.callback(norm.register_forward_hook(in_this_thread(self._norm)).remove)
             stack.enter_context(watched(self.graph, self))
-            stack.enter_context(self.graph.model.visited(self._visit))
+            stack.enter_context(replaced_blocks(self.graph, self._block, self._visit))
             self._restrict(stack)
             yield
 

@@ -127,9 +127,9 @@ class Evaluation(SizeCurve):
         return float((self.full.mean() - self.without.mean()) / gap)
 
     def share_interval(self, values: Float[Array, " prompt"]) -> tuple[float, float]:
-        """Return the 95 % bootstrap interval of a mean as a share of all heads minus none."""
+        """Return the 95 % interval of a mean as a share of all heads minus none."""
         gap = self.full - self.empty
-        [ends] = ratio_intervals(values[None], gap, clusters=self.clusters, seed=self.seed)
+        [ends] = ratio_intervals(values[None], gap, clusters=self.clusters)
         return float(ends[0]), float(ends[1])
 
     def minimality(self) -> list[dict[str, Any]]:

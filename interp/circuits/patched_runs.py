@@ -7,6 +7,7 @@ lost = runs.effects([mask, ...], "patching nodes")      # [mask, pair]; runs.lef
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.circuits.chosen_set import Share
 from interp.circuits.contrast import ContrastBatch, ContrastTask
 from interp.circuits.edge_forward import EdgeForward
 from interp.circuits.methods._attribution import RunPair
@@ -23,6 +25,8 @@ from interp.circuits.methods._gathered import helping
 from interp.circuits.methods._gradients import Passes, Value
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.steps import counted, step
+from interp.core.errors import OptionError
+from interp.core.statistics import ratio_intervals
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -39,20 +43,38 @@ class PatchedRuns:
         model: The model.
         task: The pairs of prompts.
         budget: Largest number of forward passes over all pairs; unlimited by default.
+        halves: Numbers of the pairs that order nodes and edges, and of those on which shares are
+            measured (`ContrastTask.halves`); all pairs each by default.
 
     Attributes:
         forwards, backwards: Passes over all pairs that were made, or read back from a ledger.
         stages: Passes by stage.
+        first, second: The halves.
+        apart: Whether they are disjoint.
         clean, corrupted: The value of each pair on both sides, positive where the task is done.
 
     Raises:
         UnreadableAttention: The model has no residual graph.
     """
 
-    def __init__(self, model: Model, task: ContrastTask, budget: float = float("inf")) -> None:
+    def __init__(
+        self,
+        model: Model,
+        task: ContrastTask,
+        budget: float = float("inf"),
+        *,
+        halves: tuple[Array, Array] | None = None,
+    ) -> None:
         self.model, self.task, self.budget = model, task, budget
         self.graph = ResidualGraph.of(model)
-        self.batches = list(task.batches())
+        every = np.arange(len(task))
+        self.first, self.second = (every, every) if halves is None else halves
+        self.apart = not np.intersect1d(self.first, self.second).size
+        parts = (self.first, self.second) if self.apart else (every,)
+        self.batches = [
+            replace(batch, which=tuple(part[list(batch.which)].tolist()))
+            for part in parts for batch in task.some(part.tolist()).batches()
+        ]  # fmt: skip
         self.forwards, self.backwards = 0.0, 0.0
         self.stages: dict[str, float] = {}
         self._held: dict[int, EdgeForward] = {}
@@ -135,6 +157,27 @@ class PatchedRuns:
     ) -> Float[Array, "mask prompt"]:
         """Measure the value of each pair above its corrupted value, under each mask."""
         return (self.clean - self.corrupted)[None] - self.effects(masks, stage)
+
+    def share(self, mask: Float[Tensor, "reader writer"], stage: str) -> Share:
+        """Measure the faithfulness of a mask on both halves of the pairs, by one pass.
+
+        Raises:
+            OptionError: Clean and corrupted prompts have the same value.
+        """
+        if abs(self.gap) < 1e-9:
+            raise OptionError(
+                f"{self.task.name}: clean and corrupted prompts have the same value on average, so"
+                " no share of their difference can be kept; use other pairs"
+            )
+        gap, labels = self.clean - self.corrupted, self.task.clusters
+        [kept] = self.kept([mask], stage)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            own, value = (kept[x].mean() / gap[x].mean() for x in (self.first, self.second))
+        labels = None if labels is None else [labels[i] for i in self.second]
+        alone = len(self.second) < 2 or (labels is not None and len(set(labels)) < 2)
+        part, whole = kept[None, self.second], gap[self.second]
+        ends = (-np.inf, np.inf) if alone else ratio_intervals(part, whole, clusters=labels)[0]
+        return Share(float(value), float(ends[0]), float(ends[1]), float(own))
 
     def gradients(
         self, scores: Callable[[RunPair], tuple[Tensor, ...]], stage: str, passes: int, units: int

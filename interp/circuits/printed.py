@@ -38,7 +38,7 @@ def found_lines(
         lines += [*_edges(found, top), f"  nodes: {what}"]
     lines += _nodes(found, top)
     if found.chosen is not None:
-        lines += _chosen(found.chosen)
+        lines += _chosen(found.chosen, _estimated(found))
     if against is not None:
         told, name = against.compared(found).figures(), called or against.name
         lines.append(
@@ -96,13 +96,13 @@ def evaluation_lines(
     return "\n".join(lines) + "\n"
 
 
-def _chosen(chosen: NodeSet) -> list[str]:
+def _chosen(chosen: NodeSet, estimated: bool) -> list[str]:
     """Format the set that the circuit names: its size, its share, its nodes."""
     of = "" if chosen.separated else "all "
     between = "" if chosen.separated else " between them"
     return [
-        f"  chosen set: {len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}; keeps"
-        f" {chosen.kept:.2f} on the pairs of the search ({chosen.asked:g} was asked)",
+        f"  chosen set: {len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between};"
+        f" {chosen.told()}" + ("; estimates order it" if estimated else ""),
         f"    {' '.join(chosen.nodes)}",
     ]
 

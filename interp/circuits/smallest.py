@@ -5,9 +5,12 @@
 Nodes outside the set carry their corrupted values, MLPs and embeddings included; so do edges
 outside it. A set keeps a share of 0.8 if its faithfulness lies between 0.8 and 1.2: one that does
 the task better than the model, because it leaves out what works against it, explains it no better.
-The set is the shortest start of a ranking that keeps the share, found by bisection: a smaller set
-that is no start of the ranking may exist. It is selected on these pairs, so judge it on others,
-with `evaluate_set`.
+The set is the shortest start of a ranking that is shown to keep the share, found by bisection: a
+smaller set that is no start of the ranking may exist. One half of the pairs makes the ranking. The
+other half decides how much of it belongs to the set: the 95 % interval of the share there must not
+reach below the share that was asked; nor may the share on the first half. So the set keeps it on
+other pairs too, and few pairs, whose intervals are wide, give a larger set. `evaluate_set` measures
+the set on new pairs.
 """
 
 from __future__ import annotations
@@ -16,14 +19,15 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from interp.circuits.chosen_set import Edge, NodeSet
+from interp.circuits.chosen_set import WHOLE, Edge, NodeSet, Share
+from interp.circuits.contrast import hashes
 from interp.circuits.identity import model_content, of_task
 from interp.circuits.kept_steps import Kept
-from interp.circuits.nodes import node_of
+from interp.circuits.nodes import larger_effect, node_of
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.steps import Progress, following
 from interp.core.errors import OptionError
@@ -55,16 +59,20 @@ def check_share(faithful: float, size: int) -> None:
 
 
 def first_enough(
-    kept: Callable[[int], float], n: int, within: float, most: float, known: float = 1.0
-) -> tuple[int, float]:
-    """Return the smallest number of first items whose faithfulness is near 1, by bisection.
+    kept: Callable[[int], Share],
+    n: int,
+    enough: Callable[[Share], bool],
+    most: float,
+    known: Share = WHOLE,
+) -> tuple[int, Share]:
+    """Return the smallest number of first items that keep enough, by bisection.
 
     Args:
-        kept: Faithfulness of the first k items, measured by one forward pass.
-        n: Number of items, which together have the faithfulness `known`.
-        within: Largest distance of the faithfulness from 1, to either side.
-        most: Largest number of forward passes.
-        known: Faithfulness of all items.
+        kept: Share that the first k items keep, measured by one forward pass.
+        n: Number of items, which together keep the share `known`.
+        enough: Whether a share is enough.
+        most: Largest number of measurements.
+        known: Share that all items keep.
     """
     low, high, value = 0, n, known
     while high - low > 1 and most >= 1:
@@ -74,8 +82,7 @@ def first_enough(
         middle = min(max(middle, low + 1), high - 1)
         found = kept(middle)
         most -= 1
-        enough = abs(1 - found) <= within
-        low, high, value = (low, middle, found) if enough else (middle, high, value)
+        low, high, value = (low, middle, found) if enough(found) else (middle, high, value)
     return high, value
 
 
@@ -96,20 +103,6 @@ def edges_between(graph: ResidualGraph, nodes: Sequence[str]) -> tuple[Edge, ...
     """Return the edges that lead from one of some nodes to another, or to the logits."""
     keep = {*nodes, "logits"}
     return tuple((a, b) for a, b in graph.edges if a in keep and node_of(b) in keep)
-
-
-def share_kept(runs: PatchedRuns, mask: Any, stage: str) -> float:
-    """Measure the faithfulness of a mask by one forward pass.
-
-    Raises:
-        OptionError: Clean and corrupted prompts have the same value.
-    """
-    if abs(runs.gap) < 1e-9:
-        raise OptionError(
-            f"{runs.task.name}: clean and corrupted prompts have the same value on average, so no"
-            " share of their difference can be kept; use other pairs"
-        )
-    return float(runs.kept([mask], stage).mean() / runs.gap)
 
 
 def choose_nodes(
@@ -133,20 +126,22 @@ def choose_nodes(
     """
     ranking = [name for name in ranking if name in runs.graph.index]
 
-    def kept(k: int) -> float:
-        return share_kept(runs, runs.only(ranking[:k]), NODES)
+    def kept(k: int) -> Share:
+        return runs.share(runs.only(ranking[:k]), NODES)
 
     every = len(ranking) == len(runs.graph.writers)  # then the set is the model
     if size:
         size = min(size, len(ranking))
-        value = 1.0 if every and size == len(ranking) else kept(size)
+        value = WHOLE if every and size == len(ranking) else kept(size)
     else:
-        whole = 1.0 if every else kept(len(ranking))
+        whole = WHOLE if every else kept(len(ranking))
         most = most if every else most - 1
-        size, value = first_enough(kept, len(ranking), 1 - faithful, most, whole)
+        size, value = first_enough(
+            kept, len(ranking), lambda share: share.reaches(faithful), most, whole
+        )
     nodes = tuple(sorted(ranking[:size], key=runs.graph.index.__getitem__))
     edges = connected(edges_between(runs.graph, nodes))
-    return NodeSet(nodes, edges, value, faithful, separated=False)
+    return NodeSet(nodes, edges, value, faithful, len(runs.second), runs.apart, separated=False)
 
 
 def choose_edges(
@@ -167,12 +162,16 @@ def choose_edges(
         most: Largest number of forward passes.
     """
     order = sorted(chosen.edges, key=lambda e: -abs(score.get(e, 0.0)))
-    within = max(1 - faithful, abs(1 - chosen.kept))  # a set of given size may be further away
+    reached = chosen.share.reaches(faithful)  # a set of given size may be further away
+
+    def enough(share: Share) -> bool:
+        return share.reaches(faithful) if reached else abs(1 - share.value) <= abs(1 - chosen.kept)
+
     number, kept = first_enough(
-        lambda k: share_kept(runs, runs.graph.mask(order[:k]), EDGES), len(order), within, most,
-        chosen.kept,
+        lambda k: runs.share(runs.graph.mask(order[:k]), EDGES), len(order), enough, most,
+        chosen.share,
     )  # fmt: skip
-    return with_edges(runs, chosen, order[:number], kept, faithful)
+    return with_edges(runs, chosen, order[:number], kept)
 
 
 def without_idle_edges(
@@ -193,21 +192,22 @@ def without_idle_edges(
     for edge in idle[: int(min(most, len(idle)))]:
         if edge in chosen.edges:  # not dropped since, with another on whose path it lay
             rest = connected([other for other in chosen.edges if other != edge])
-            kept = share_kept(runs, runs.graph.mask(rest), EDGES)
-            if abs(kept - chosen.kept) < IDLE:
-                chosen = with_edges(runs, chosen, rest, kept, chosen.asked)
+            kept = runs.share(runs.graph.mask(rest), EDGES)
+            still = kept.reaches(chosen.asked) or not chosen.share.reaches(chosen.asked)
+            moved = max(abs(kept.value - chosen.kept), abs(kept.own - chosen.share.own))
+            if still and moved < IDLE:
+                chosen = with_edges(runs, chosen, rest, kept)
     return chosen
 
 
-def with_edges(
-    runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], kept: float, asked: float
-) -> NodeSet:
+def with_edges(runs: PatchedRuns, chosen: NodeSet, edges: Sequence[Edge], share: Share) -> NodeSet:
     """Make the set of some edges of a set, and of the nodes at their ends."""
     some = connected(edges)
     places = {e: i for i, e in enumerate(runs.graph.edges)}
     ends = {name for a, b in some for name in (a, node_of(b))}
     nodes = tuple(n for n in chosen.nodes if n in ends)
-    return NodeSet(nodes, tuple(sorted(some, key=places.__getitem__)), kept, asked)
+    some = tuple(sorted(some, key=places.__getitem__))
+    return replace(chosen, nodes=nodes, edges=some, share=share, separated=True)
 
 
 @takes_model
@@ -223,9 +223,11 @@ def smallest_set(
 ) -> Circuit:
     """Mark the smallest set of a circuit's first nodes and edges that keeps a share of a task.
 
-    Nodes in the order of `Circuit.ranking` are added until the set keeps the share, while all
-    others, MLPs and embeddings included, carry their corrupted values; then as many of the edges
-    between them as keep it. The tables `smallest`, `smallest_nodes` and `smallest_edges` of the
+    Nodes are added in the order of their scores until the set keeps the share, while all others,
+    MLPs and embeddings included, carry their corrupted values; then as many of the edges between
+    them as keep it. If the circuit was found on these pairs, one half of them makes the order and
+    the other half decides; a method with one score for all pairs has no halves, and the set says
+    so. The tables `smallest`, `smallest_nodes` and `smallest_edges` of the
     returned circuit have the set.
 
     Args:
@@ -244,17 +246,26 @@ def smallest_set(
     """
     check_share(faithful, size)
     circuit.require(model)
-    scores = dict(zip(circuit.edges, np.nan_to_num(circuit.edge_score).tolist(), strict=True))
+    known = circuit.made.get("pairs") or ()
+    halves, ranking, score = None, circuit.ranking, circuit.edge_score
+    if circuit.per_prompt is not None and list(known) == hashes(task):
+        halves = task.halves()
+        own = circuit.per_prompt[:, halves[0]].mean(1)
+        of_nodes, score = own[: len(circuit.nodes)], own[len(circuit.nodes) :]
+        size_of = np.abs(larger_effect(of_nodes, circuit.conditional))
+        ranking = tuple(circuit.nodes[i] for i in np.argsort(-size_of, kind="stable"))
+    scores = dict(zip(circuit.edges, np.nan_to_num(score).tolist(), strict=True))
     store = None
     if resume is not None:
-        own = {"smallest": [faithful, size, list(circuit.ranking)],
-               "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
-        store = Kept(resume, model_content(model) | of_task(model, task) | own)
+        settings = {"smallest": [faithful, size, list(ranking)],
+                "edges": [[*edge, score] for edge, score in scores.items()]}  # fmt: skip
+        store = Kept(resume, model_content(model) | of_task(model, task) | settings)
     with following(store, progress):
-        runs = PatchedRuns(model, task)
+        runs = PatchedRuns(model, task, halves=halves)
+        runs.apart |= not set(known) & set(hashes(task)) and bool(known)
         rest = [name for name in runs.graph.writers if name not in circuit.nodes]
         on_graph = {e: s for e, s in scores.items() if e[1] in runs.graph.reader_index}
-        found = choose_nodes(runs, [*circuit.ranking, *rest], faithful=faithful, size=size)
+        found = choose_nodes(runs, [*ranking, *rest], faithful=faithful, size=size)
         if on_graph:
             found = choose_edges(runs, found, on_graph, faithful=faithful)
     return replace(circuit, tables=dict(circuit.tables) | found.tables(runs.stages))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.causal.game.patching import rebuilt, tensors_in
 from interp.core.interrupts import holding
-from interp.model.hooks.inference import in_this_thread
+from interp.model.hooks.inference import forward_here, in_this_thread, replaced
 from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from interp.circuits.residual_graph import Layer, ResidualGraph
+    from interp.model.hooks.tap import Visit
 
     Seen = Callable[[Layer, Float[Tensor, "batch pos width"]], Tensor | None]
 
@@ -119,6 +120,28 @@ def watched(graph: ResidualGraph, watcher: Watcher) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+@holding
+@contextmanager
+def replaced_blocks(
+    graph: ResidualGraph,
+    forward: Callable[[Layer, Callable[..., Any]], Callable[..., Any]],
+    visit: Visit,
+) -> Iterator[None]:
+    """Replace the forward of every block, and visit attention, for runs within the block.
+
+    Args:
+        graph: The residual graph.
+        forward: From a layer and its block's own forward, the one to call instead.
+        visit: Called at every attention, as by `Model.visited`.
+    """
+    with ExitStack() as stack:
+        for layer in graph.layers:
+            block = graph.model.module.get_submodule(layer.block)
+            stack.enter_context(replaced(block, forward(layer, forward_here(block))))
+        stack.enter_context(graph.model.visited(visit))
+        yield
 
 
 def _rows(x: Tensor, shape: tuple[int, ...]) -> Tensor:

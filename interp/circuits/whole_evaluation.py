@@ -58,7 +58,11 @@ def evaluated(
 
     plan, seed = start.after(found), start.seed
     fresh = plan.fresh(model)
-    of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
+    doubt = _doubt(model, fresh)
+    if doubt:  # shares of no difference say nothing
+        of_set: SetEvaluation | str = "these pairs do not show the behaviour"
+    else:
+        of_set = _set(model, found, fresh, no_set, seed, n_random, **kept)
     patched = _patched(model, found, fresh, top, **kept)
     measured = evaluate(
         model, found, fresh, ablation=ablation, n_random=n_random, seed=seed,
@@ -69,7 +73,7 @@ def evaluated(
         "edges": _edges(model, found, fresh, n_random, **kept),
         "maps": _maps(model, fresh, maps, **kept),
     }  # fmt: skip
-    return measured, parts, _doubt(model, fresh)
+    return measured, parts, doubt
 
 
 def with_set(

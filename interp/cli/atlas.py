@@ -11,7 +11,7 @@ import click
 from interp.cli.loading import Loading, import_first, loading_options, source_labels
 from interp.cli.name_types import MODEL_NAME, STORED_METRIC_NAMES
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.written import as_given, beside, page_file
+from interp.cli.written import OutFile, as_given, beside
 from interp.cli.wrong_models import require_one_known
 from interp.core.errors import OptionError
 
@@ -78,7 +78,7 @@ def atlas_options(name: str) -> Callable[[Callable], Callable]:
     out = click.option(
         "-o",
         "--out",
-        type=click.Path(path_type=Path),
+        type=OutFile(name, beside=(".csv", ".json")),
         default=Path(name),
         show_default=True,
         metavar="FILE",
@@ -96,7 +96,6 @@ def atlas_options(name: str) -> Callable[[Callable], Callable]:
 
 
 def write_atlas(
-    name: str,
     *,
     sources: tuple[str, ...],
     out: Path,
@@ -113,7 +112,6 @@ def write_atlas(
     """Build the atlas of results and models, write its page, and return the exit code.
 
     Args:
-        name: file of the page where `out` is a folder.
         sources: folders of results, tables, and models.
         out: file of the page.
         metrics: the metrics to show or to score; all, or the default ones.
@@ -135,7 +133,6 @@ def write_atlas(
     from interp.core.files import write_atomically
     from interp.core.registry import METRICS
 
-    out = page_file(out, name)
     numbers = [beside(out, suffix) for suffix in (".csv", ".json")]
     _require_apart(sources, numbers)
     context = click.get_current_context()

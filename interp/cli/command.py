@@ -33,6 +33,7 @@ from interp.cli.run import Declared, Input, Run
 from interp.cli.signature import Function, Parameter, read
 from interp.cli.value_types import OUT_FOLDER
 from interp.cli.vocabulary import Word, option_for
+from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source, checked_sources
 from interp.core.errors import OptionError
 from interp.report.printed import TEXTS
@@ -225,7 +226,9 @@ def _outputs(declared: Declared) -> list[click.Option]:
     if declared.out is None:
         return [quiet]
     if declared.out in ("file", "own"):
-        kind: Any = click.Path(path_type=Path, dir_okay=False)
+        kind: Any = (
+            OUT_FILE if declared.out == "file" else click.Path(path_type=Path, dir_okay=False)
+        )
         about = "Write the result: parquet, csv, json, toml or html, by suffix."
         file = click.Option(["-o", "--out"], type=kind, metavar="FILE", help=about)
         return [file, *_FORMS, quiet]
@@ -251,8 +254,7 @@ def _by_ending(endings: tuple[str, ...]) -> click.Option:
         return found
 
     return click.Option(
-        ["-o", "--out"], multiple=True, type=click.Path(path_type=Path, dir_okay=False),
-        callback=by_end, metavar="FILE",
+        ["-o", "--out"], multiple=True, type=OUT_FILE, callback=by_end, metavar="FILE",
         help="Write the result to this file, in the format of its ending: "
         f"{', '.join(endings)}. Repeatable.",
     )  # fmt: skip

@@ -4,6 +4,7 @@ import click
 
 COMMAND = "interp.command"  # the arguments as given, for the provenance of a page
 DEBUG = "interp.debug"
+OVERWRITE = "interp.overwrite"  # True where --overwrite is given
 
 
 def command_name(context: click.Context) -> str:

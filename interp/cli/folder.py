@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from interp.cli.signature import read
+from interp.cli.written import with_overwrite
 from interp.core.errors import OptionError
 
 GROUPS = ("Measure", "Explain", "Change", "Look", "Results", "Models and shell")
@@ -56,7 +57,7 @@ class Folder(MutableMapping[str, click.Command]):
                     f"{path} does not define a command; a file of this folder must define "
                     f"{path.stem!r} with `command` of interp.cli.command, or under @click.command"
                 )
-            self._added[name] = found
+            self._added[name] = with_overwrite(found)
         return self._added[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:

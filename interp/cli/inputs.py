@@ -112,7 +112,7 @@ def _traced(run: Run) -> Any:
     if text is not None:
         return [text]
     if file is not None:
-        return from_file(file, run.model, context=run.model.context)
+        return from_file(file, run.model)
     n = run.values.get("n", 1)
     run.voice.note(f"no text given: {n} prompts of random tokens repeated twice")
     return repeats(run.model, n=n, seed=run.values["seed"])

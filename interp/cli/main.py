@@ -12,12 +12,13 @@ from typing import Any
 
 import click
 
-from interp import __version__
 from interp.cli.closed_pipe import EXIT_CODE, ReaderGone, watched_streams
 from interp.cli.context import COMMAND, DEBUG
-from interp.cli.folder import Folder, NamedGroup
+from interp.cli.folder import NamedGroup
+from interp.cli.installed_commands import Commands
 from interp.cli.stopping import INTERRUPTED, kept_warnings_as_notes, stopping_signals
 from interp.core.errors import InterpError, OptionError, UnknownName, is_panic
+from interp.core.installed import version
 
 
 class Failed(click.ClickException):
@@ -54,7 +55,7 @@ class Interp(NamedGroup):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands by their group, without importing them."""
-        if not isinstance(self.commands, Folder):
+        if not isinstance(self.commands, Commands):
             return super().format_commands(ctx, formatter)
         width = max(map(len, self.list_commands(ctx)))
         limit = formatter.width - 6 - width
@@ -62,6 +63,10 @@ class Interp(NamedGroup):
             with formatter.section(group):
                 rows = [(f"{name:<{width}}", self.commands.summary(name, limit)) for name in names]
                 formatter.write_dl(rows)
+        if lines := self.commands.left_out:
+            with formatter.section("Commands of installed packages that cannot be used"):
+                for line in lines.values():
+                    formatter.write_text(line)
         return None
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -87,14 +92,24 @@ class Interp(NamedGroup):
             raise Failed(f"the tokenizer failed inside ({said}); replace its files") from error
 
 
+def show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the version and exit; it is looked up only here."""
+    if value and not ctx.resilient_parsing:
+        click.echo(f"{ctx.info_name} {version()}")
+        ctx.exit()
+
+
 @click.group(
     cls=Interp,
-    commands=Folder(Path(__file__).parent / "commands", "interp.cli.commands"),
+    commands=Commands(Path(__file__).parent / "commands", "interp.cli.commands"),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done; 1 a model or a write failed, the rest was done; 2 the command was "
     "wrong; 130 interrupted; 141 the reader of its output has gone; 143 terminated (SIGTERM).",
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def main() -> None:
     """Score every attention head of a transformer, with standard errors and null baselines.
 

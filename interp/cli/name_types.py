@@ -77,11 +77,17 @@ class Declared(click.ParamType):
         return found or [CompletionItem(incomplete, type="file")]
 
 
+def note_left_out(names: registry.Registry) -> None:
+    """Print a line on stderr for every declaration of another package that cannot be used."""
+    for line in names.left_out.values():
+        click.echo(f"interp: {line}", err=True)
+
+
 MODEL_NAME = ModelName()
 METRIC_NAME = Declared(registry.METRICS)
-METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.groups, "all")
+METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.group_names)
 STORED_METRIC_NAMES = Declared(
-    registry.METRICS, *registry.METRICS.groups, "all", checked=False
+    registry.METRICS, *registry.METRICS.group_names, checked=False
 )  # a table may hold others
 ATTRIBUTION_NAME = Declared(registry.ATTRIBUTION_METHODS)
 ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS, "token_importance")

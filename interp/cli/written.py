@@ -12,13 +12,63 @@ from typing import Any
 
 import click
 
-from interp.cli.context import COMMAND
+from interp.cli.context import COMMAND, OVERWRITE
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 
 _ABOUT = "about.json"
 _PAGES = (".html", ".htm")
 _NUMBERS = (".csv", ".json", ".parquet")
+
+
+class OutFile(click.ParamType):
+    """Parameter type of a file to write: a new one, or one that `--overwrite` allows to replace.
+
+    A command with such a parameter has the option `--overwrite` (`interp.cli.folder`).
+
+    Args:
+        page: name of the page in a folder, where the file is a page; `.html` is added to a name
+            without it.
+        beside: endings of files that are written beside the page.
+    """
+
+    name = "path"
+
+    def __init__(self, page: str = "", beside: Sequence[str] = ()) -> None:
+        self._page, self._beside = page, beside
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Path:
+        """Refuse a folder, a file that exists, and a folder that does not; raises OptionError."""
+        path = page_file(Path(value), self._page) if self._page else Path(value)
+        if path.is_dir():
+            raise OptionError(f"{path} is a folder; give the name of a file")
+        if not path.parent.is_dir():
+            raise OptionError(
+                f"{path.parent} is not a folder; make it first, or choose another one"
+            )
+        own = param is not None and str(param.default) == str(value)  # a name nobody typed
+        for file in (path, *(beside(path, suffix) for suffix in self._beside)):
+            if file.exists() and not own and not (ctx and ctx.meta.get(OVERWRITE)):
+                raise OptionError(f"{file} exists already; choose another name, or add --overwrite")
+        return path
+
+
+OUT_FILE = OutFile()
+
+
+def with_overwrite(command: click.Command) -> click.Command:
+    """Add `--overwrite` to a command, or to those of a group, that writes a file it names."""
+    for each in getattr(command, "commands", {}).values():
+        with_overwrite(each)
+    if any(isinstance(option.type, OutFile) for option in command.params):
+        command.params.append(
+            click.Option(
+                ["--overwrite"], is_flag=True, is_eager=True, expose_value=False,
+                help="Replace the output file where it exists.",
+                callback=lambda ctx, _, value: ctx.meta.update({OVERWRITE: value}),
+            )
+        )  # fmt: skip
+    return command
 
 
 def model_folder(out: Path, name: str) -> Path:

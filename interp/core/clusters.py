@@ -130,25 +130,6 @@ def members(labels: Sequence[Hashable] | None, counted: np.ndarray) -> Int[np.nd
     return np.array([number.setdefault(labels[i], len(number)) for i in kept], dtype=np.int64)
 
 
-def interval(
-    score: float, sem: float, clusters: int, level: float = 0.95
-) -> tuple[float, float] | None:
-    """Return the t interval of a mean, or None where there is no standard error.
-
-    Args:
-        score: the mean.
-        sem: its standard error.
-        clusters: independent units behind the mean; one more than the degrees of freedom.
-        level: confidence level.
-    """
-    from scipy.stats import t as student
-
-    if math.isnan(sem) or clusters < 2:
-        return None
-    half = float(student.isf((1 - level) / 2, clusters - 1)) * sem
-    return score - half, score + half
-
-
 Array = np.ndarray
 Transform = Callable[[Array], Array]
 

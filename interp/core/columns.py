@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError
+from interp.core.long_rows import t_bounds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,9 @@ COLUMNS: dict[str, type] = {
     "metric": str,
     "score": float,
     "sem": float,
+    "low": float,  # of the 95 % interval of the score
+    "high": float,
+    "why_no_interval": str,  # "" where there is one, or no error to make it of
     "n": int,
     "clusters": int,
     "null": float,
@@ -34,8 +38,7 @@ COLUMNS: dict[str, type] = {
     "kind": str,  # of the layer's attention, such as "softmax"; "unknown" in older tables
 }
 # added after the first version, whose tables can still be read
-ADDED = ("clusters", "null_sd", "p", "kind")
-DERIVED = ("low", "high")  # columns of `to_pandas` that are computed from the others and not stored
+ADDED = ("low", "high", "why_no_interval", "clusters", "null_sd", "p", "kind")
 KEY = ["model", "stack", "layer", "head", "metric"]  # unique in each row
 
 # Provenance of each (model, metric), as plain JSON data.
@@ -46,7 +49,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Copy a frame with exact columns, types and row index; OptionError for impossible scores."""
     import pandas as pd
 
-    frame = with_new_columns(frame.drop(columns=[c for c in DERIVED if c in frame.columns]))
+    frame = with_new_columns(frame)
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
@@ -71,15 +74,23 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     )
     _refuse(checked, checked["clusters"] > checked["n"], "there are more clusters than prompts")
     _refuse(checked, checked.duplicated(subset=KEY), "the row is repeated")
+    stated = checked["low"].notna() | checked["high"].notna()
+    why = checked["why_no_interval"] != ""
+    _refuse(checked, stated & why, "there is an interval, and a reason for none")
+    outside = ~((checked["low"] <= score) & (score <= checked["high"]))
+    _refuse(checked, stated & outside, "the interval does not hold the score")
+    unstated = ~stated & ~why
+    if unstated.any():
+        checked.loc[unstated, ["low", "high"]] = t_bounds(checked[unstated], 0.95)
     return checked
 
 
 def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add columns that the first version did not have: one cluster per prompt, no p or kind."""
+    """Add absent columns: one cluster per prompt; no stated interval, p or kind."""
     missing = [name for name in ADDED if name not in frame.columns]
     if not missing or "n" not in frame.columns:
         return frame
-    added = {"clusters": frame["n"], "null_sd": math.nan, "p": math.nan, "kind": "unknown"}
+    added = _DEFAULTS | {"clusters": frame["n"]}
     return frame.assign(**{name: added[name] for name in missing})
 
 
@@ -110,7 +121,7 @@ def row_pairs(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 def per_head(name: str, value: Any, n_heads: int) -> list:
     """Expand one value to all heads, or check one per head; OptionError for another number."""
-    if COLUMNS[name] is str:
+    if COLUMNS[name] is str and isinstance(value, str):
         return [_text(name, value)] * n_heads
     if isinstance(value, (int, float)):
         return [value] * n_heads
@@ -207,7 +218,8 @@ _DEFAULTS = {
     "n": 1,
     "unit": "",
     "kind": "unknown",
-} | dict.fromkeys(("sem", "null", "null_sem", "null_sd", "p"), math.nan)
+    "why_no_interval": "",
+} | dict.fromkeys(("sem", "low", "high", "null", "null_sem", "null_sd", "p"), math.nan)
 
 
 def rows_of_records(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -256,7 +268,7 @@ def records_of_scores(
         record = {"model": model, "metric": metric, "stack": stack, "layer": layer}
         record |= {"score": row, "n_kv_heads": n_kv_heads}
         for name, value in columns.items():
-            per_layer = name != "unit" and (
+            per_layer = not isinstance(value, str) and (
                 isinstance(value, Sequence) or getattr(value, "ndim", 0) > 0
             )
             if per_layer and len(value) != len(score):

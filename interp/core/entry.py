@@ -27,6 +27,7 @@ class Entry:
     options: Mapping[str, tuple[Any, str]]  # name -> default, annotation
     path: Path
     about: Mapping[str, Any] = field(default_factory=dict)  # arguments of the decorator
+    added_by: str = ""  # the installed package that registers it; empty if interp declares it
 
     @property
     def unit(self) -> str:
@@ -72,6 +73,12 @@ class Entry:
         return section(self.doc, "Not for")
 
     @property
+    def where(self) -> str:
+        """File that declares it, with its folder, and the installed package that adds it."""
+        by = f" of the package {self.added_by}" if self.added_by else ""
+        return f"{self.path.parent.name}/{self.path.name}{by}"
+
+    @property
     def usage(self) -> str:
         """Options with their defaults, in brackets; empty without options."""
         options = ", ".join(f"{n}={default}" for n, (default, _) in self.options.items())
@@ -79,7 +86,11 @@ class Entry:
 
 
 def read_entry(
-    path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]]
+    path: Path,
+    group: str,
+    package: str,
+    kinds: Mapping[str, Mapping[str, Any]],
+    name: str = "",
 ) -> Entry:
     """Read the declaration in a file without running it.
 
@@ -88,16 +99,18 @@ def read_entry(
         group: group of the registry that the entry belongs to.
         package: package from which the declaration can be imported.
         kinds: accepted decorators -> the arguments that each sets by itself.
+        name: name of the function; by default that of the file.
 
     Raises:
-        OptionError: the file does not parse, or declares no function of its own name.
+        OptionError: the file does not parse, or declares no function of this name.
     """
+    name = name or path.stem
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError) as error:
         raise OptionError(f"{path} does not parse: {error}") from error
     for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != path.stem:
+        if not isinstance(node, ast.FunctionDef) or node.name != name:
             continue
         for mark in node.decorator_list:
             call = mark if isinstance(mark, ast.Call) else None
@@ -113,9 +126,9 @@ def read_entry(
             }
             doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
             about = dict(kinds[kind]) | given
-            return Entry(path.stem, group, package, kind, doc, options, path, about)
+            return Entry(name, group, package, kind, doc, options, path, about)
     raise OptionError(
-        f"{path} declares nothing called {path.stem!r}: decorate a function of the file's name"
+        f"{path} declares nothing called {name!r}: decorate a function of this name"
         f" with {' or '.join(f'@{kind}' for kind in kinds)}"
     )
 

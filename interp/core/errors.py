@@ -43,7 +43,7 @@ class StoreError(InterpError):
 
 
 class KeptWarning(UserWarning):
-    """Warning about stored results that does not stop the run."""
+    """Warning about stored results or installed packages that does not stop the run."""
 
 
 class DamagedKept(KeptWarning):
@@ -52,6 +52,10 @@ class DamagedKept(KeptWarning):
 
 class NotKept(KeptWarning):
     """Result that could not be kept for a later run, which computes it again."""
+
+
+class NotUsable(KeptWarning):
+    """Declaration of an installed package that a group of names has to leave out."""
 
 
 class DamagedResult(StoreError):

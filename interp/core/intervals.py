@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,7 +15,6 @@ from interp.core.statistics import (
     DRAWS,
     percentile_interval,
     redraw_counts,
-    tail_value,
     tails_of,
 )
 
@@ -69,6 +68,10 @@ LEAST_APART = 5
 """Fewest clusters that must differ from a value that more than half of them share, so that their
 values say how far; twice as many of values without bounds."""
 _ENOUGH = 16  # clusters from which the quantiles of a bootstrap of skewed values need no margin
+EXACT = "a score of weights is exact"
+TOO_FEW = "too few"
+"""First words of every reason that more, or less alike, clusters would remove."""
+_AT_ONCE = 512  # scores whose draws are in memory together
 _SAME = 1e-6  # of the largest value, as float32 rounds: closer values are one
 
 
@@ -83,10 +86,15 @@ class MeanIntervals(NamedTuple):
     ends: Float[Array, "score 2"]
     why_not: tuple[str, ...]
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Columns `low`, `high` and `why_no_interval`, one entry per score."""
+        low, high = self.ends.T
+        return {"low": low, "high": high, "why_no_interval": list(self.why_not)}
+
     def in_frame(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return rows with the columns `low`, `high` and `why_no_interval`, in the same order."""
-        low, high = self.ends.T
-        return rows.assign(low=low, high=high, why_no_interval=list(self.why_not))
+        return rows.assign(**self.columns)
 
 
 def mean_intervals(
@@ -128,9 +136,9 @@ def mean_intervals(
         raise OptionError(f"level={level} is not a confidence level; give a number between 0 and 1")
     number = cluster_count(values.shape[1], clusters)
     ends = np.full((len(values), 2), math.nan)
+    unit = "cluster" if clusters is not None else "prompt"
     if number < LEAST_CLUSTERS:
-        unit = "cluster" if clusters is not None else "prompt"
-        why = f"too few: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"
+        why = f"{TOO_FEW}: {number} {unit}{'s' * (number != 1)} of at least {LEAST_CLUSTERS}"
         return MeanIntervals(ends, (why,) * len(values))
     which = numbered(values.shape[1], clusters)
     size = np.bincount(which, minlength=number).astype(float)
@@ -141,26 +149,65 @@ def mean_intervals(
     bounded = bounds[0] is not None and bounds[1] is not None
     sparse = (2 * apart < number) & (apart < (LEAST_APART if bounded else 2 * LEAST_APART))
     why_not = [""] * len(values)
-    for at in np.flatnonzero(sparse):
-        if apart[at] == 0:
-            why_not[at] = f"too few: all {number} clusters have the same value"
-        elif not bounded:
-            why_not[at] = f"too few: {apart[at]} of {number} clusters differ from the others"
-        else:
-            # the mean is the shared value plus the share of the others times their distance from it
-            most = _largest_share(int(apart[at]), number, level)
-            ends[at] = [shared[at] + most * (end - shared[at]) for end in bounds]
+    if bounded:
+        # the mean is the shared value plus the share of the others times their distance from it
+        some = sparse & (apart > 0)
+        most = _largest_share(apart[some], number, level)[:, None]
+        ends[some] = (1 - most) * shared[some, None] + most * np.array(bounds, dtype=float)
+    low, high = bounds
+    possible = -math.inf if low is None else low, math.inf if high is None else high
     rest = np.flatnonzero(~sparse)
-    if len(rest):
-        found = _continuous(values[rest], which, size, level, bounds == (None, None), draws, seed)
-        low, high = bounds
-        found = found.clip(-math.inf if low is None else low, math.inf if high is None else high)
-        for at in rest[~np.isfinite(found).all(1)]:
-            why_not[at] = (
-                f"too few: the largest of {number} clusters decide where the interval ends"
-            )
-        ends[rest] = np.where(np.isfinite(found).all(1, keepdims=True), found, math.nan)
+    for start in range(0, len(rest), _AT_ONCE):
+        at = rest[start : start + _AT_ONCE]
+        found = _continuous(values[at], which, size, level, bounds == (None, None), draws, seed)
+        found = found.clip(*possible)
+        ends[at] = np.where(np.isfinite(found).all(1, keepdims=True), found, math.nan)
+    for at in np.flatnonzero(np.isnan(ends).any(1)):
+        if not sparse[at]:
+            why = f"the largest of {number} {unit}s decide where the interval ends"
+        elif apart[at] == 0:
+            why = f"all {number} {unit}s have the same value"
+        else:
+            why = f"{apart[at]} of {number} {unit}s differ from the others"
+        why_not[at] = f"{TOO_FEW}: {why}"
+    mean = values.mean(1)  # by rounding it may lie just outside
+    ends = np.stack([np.minimum(ends[:, 0], mean), np.maximum(ends[:, 1], mean)], -1)
     return MeanIntervals(ends, tuple(why_not))
+
+
+Key = TypeVar("Key")
+
+
+def site_intervals(
+    sites: Mapping[Key, Float[Array, "trial head"]],
+    clusters: Sequence[Hashable] | None,
+    bounds: tuple[float | None, float | None],
+    level: float = 0.95,
+) -> dict[Key, MeanIntervals]:
+    """Compute the interval of the score of every head of one metric; see `mean_intervals`.
+
+    Args:
+        sites: values by site; a trial with NaN in any head of a site is left out there.
+        clusters: a label per trial.
+        bounds: range of the metric.
+        level: confidence level.
+    """
+    alike: dict[bytes, list[Key]] = {}  # sites with the same trials share their draws
+    for site, values in sites.items():
+        alike.setdefault((~np.isnan(values).any(1)).tobytes(), []).append(site)
+    out: dict[Key, MeanIntervals] = {}
+    for mask, mine in alike.items():
+        valid = np.frombuffer(mask, dtype=bool)
+        kept = np.flatnonzero(valid).tolist()
+        labels = None if clusters is None else [clusters[i] for i in kept]
+        values = np.concatenate([sites[site][valid] for site in mine], 1).T
+        ends, why_not = mean_intervals(values, level, clusters=labels, bounds=bounds)
+        start = 0
+        for site in mine:
+            stop = start + sites[site].shape[1]
+            out[site] = MeanIntervals(ends[start:stop], why_not[start:stop])
+            start = stop
+    return out
 
 
 def _shared_value(each: Float[Array, "cluster score"]) -> tuple[Array, Int[Array, " score"]]:
@@ -171,11 +218,11 @@ def _shared_value(each: Float[Array, "cluster score"]) -> tuple[Array, Int[Array
     return middle, (~near).sum(0)
 
 
-def _largest_share(hits: int, n: int, level: float) -> float:
-    """Return the exact upper limit of a share of which `hits` of n were seen."""
+def _largest_share(hits: Int[Array, " score"], n: int, level: float) -> Float[Array, " score"]:
+    """Return the exact upper limits of shares of which `hits` of n were seen."""
     from scipy.stats import beta
 
-    return float(beta.ppf(level, hits + 1, n - hits))
+    return beta.ppf(level, hits + 1, n - hits)
 
 
 def _continuous(
@@ -201,7 +248,9 @@ def _continuous(
         # a draw of equal clusters has no error; its ratio is beyond every quantile
         ratio = np.where(shift == 0, 0.0, shift / error)
     tail = (1 - level) / 2 * min(1.0, number / _ENOUGH)
-    low, high = -tail_value(-ratio, 1 - tail), tail_value(ratio, 1 - tail)
+    last = draws - 1
+    ends = math.floor(tail * last), math.ceil((1 - tail) * last)
+    low, high = np.partition(np.ascontiguousarray(ratio.T), ends, axis=1)[:, ends].T
     found = _joined(found, np.stack([mean - high * sem, mean - low * sem], -1))
     if unbounded:
         shares = gone / size.mean() + mean * (size / size.mean())[:, None]
@@ -247,12 +296,12 @@ def _linear_error(
     total = (times @ size)[:, None]
     shift = times @ gone / total
     drawn = times.sum(1)[:, None]
+    own = times @ gone**2
     squares = (
-        times @ gone**2 - 2 * shift * (times @ (gone * size[:, None]))
+        own - 2 * shift * (times @ (gone * size[:, None]))
         + shift**2 * (times @ size**2)[:, None]
     )  # fmt: skip
-    tiny = 1e-12 * (times @ gone**2)  # rounding of the difference of squares
-    squares = np.where(squares <= tiny, 0.0, squares)
+    squares = np.where(squares <= 1e-12 * own, 0.0, squares)  # rounding of their difference
     with np.errstate(divide="ignore", invalid="ignore"):
         return shift, np.sqrt(drawn / (drawn - 1) * squares) / total
 

@@ -247,6 +247,26 @@ class WithPromptValues:
         keys = list(self._provenance)
         return self._prompt_values.get(keys[0]) if len(keys) == 1 else None
 
+    def _chosen_bounds(self, key: Any, rows: pd.DataFrame, level: float) -> np.ndarray:
+        """Compute the intervals of some heads of one metric from their values per prompt."""
+        import numpy as np
+
+        from interp.core.intervals import site_intervals
+        from interp.core.registry import METRICS
+
+        values = self._prompt_values.get(key)
+        if values is None:
+            if np.isnan(rows["low"].to_numpy(float)).all():
+                return np.full((len(rows), 2), math.nan)
+            raise OptionError(
+                f"the 95 % intervals of {key[1]} were chosen by its values per prompt, which this "
+                f"table does not hold, so there are none at level={level}; score it again"
+            )
+        bounds = METRICS.ranges().get(key[1].partition(":")[0], (None, None))
+        found = site_intervals(values.sites, values.clusters, bounds, level)
+        at = zip(rows["stack"], rows["layer"], rows["head"], strict=True)
+        return np.stack([found[stack, layer].ends[head] for stack, layer, head in at])
+
     def prompts_to_pandas(self) -> pd.DataFrame:
         """Return the values per prompt of all metrics that have them, with the columns `COLUMNS`.
 

@@ -2,7 +2,7 @@
 
 Every file of these folders declares the function of the file's name. Listing reads the files
 without running them, so names, options and help do not import torch, and a file that does not parse
-is reported without hiding the others.
+is reported without hiding the others. Installed packages add declarations by entry points.
 
 A registry is a mapping from names to entries; `load` imports a declaration. Folders and the module
 that reads declarations are given by name, because they lie in later packages.
@@ -10,7 +10,9 @@ that reads declarations are given by name, because they lie in later packages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -18,12 +20,15 @@ from typing import Any
 
 from interp.core.declaration import Declaration, parse_name
 from interp.core.entry import Entry, declared_entry, read_entry
-from interp.core.errors import OptionError, UnknownName
+from interp.core.errors import NotUsable, OptionError, UnknownName
+from interp.core.installed import EntryPoint, entry_points
 from interp.core.option import Option
-from interp.core.user_file import run_file
+from interp.core.user_file import own_code, run_file
 from interp.core.user_function import is_registered
 
 HERE = Path(__file__).parents[1]
+INSTALLED = "installed"
+"""Group of the declarations that other installed packages add."""
 
 
 class Registry(Mapping[str, Entry]):
@@ -37,6 +42,8 @@ class Registry(Mapping[str, Entry]):
             defines the decorators.
         usual: groups that are used where none is named; all unless given.
         also: group -> entries of other groups that belong to it too.
+        entry_group: group of entry points by which installed packages add declarations.
+        required: arguments of the decorator that a declaration of another package must state.
     """
 
     def __init__(
@@ -48,11 +55,15 @@ class Registry(Mapping[str, Entry]):
         *,
         usual: tuple[str, ...] = (),
         also: Mapping[str, tuple[str, ...]] | None = None,
+        entry_group: str = "",
+        required: tuple[str, ...] = (),
     ) -> None:
         self.noun, self.groups, self.kinds = noun, groups, kinds
         self.module, _, self._reader = reader.partition(":")
         self._usual = usual or tuple(groups)
         self.also = also or {}
+        self._entry_group, self._required = entry_group, required
+        self._left_out: dict[str, str] = {}
 
     @cached_property
     def _entries(self) -> dict[str, Entry]:
@@ -63,10 +74,43 @@ class Registry(Mapping[str, Entry]):
             for path in sorted(paths, key=lambda path: path.stem):
                 package = ".".join(["interp", *path.parent.relative_to(HERE).parts])
                 found[path.stem] = read_entry(path, group, package, self.kinds)
+        return found | self._of_packages({*found, *self.group_names})
+
+    def _of_packages(self, own: Container[str]) -> dict[str, Entry]:
+        """Read what other packages declare; what cannot be used gets a line in `left_out`."""
+        points = entry_points(self._entry_group) if self._entry_group else []
+        found = {}
+        for point in points:
+            others = [p.package for p in points if p.name == point.name and p is not point]
+            try:
+                if point.name in own:
+                    raise OptionError("interp uses this name; the package must give it another")
+                if others:
+                    raise OptionError(f"{others[0]} has the same name; uninstall one of the two")
+                found[point.name] = self._read(point)
+            except OptionError as error:
+                said = " ".join(str(error).split())
+                self._left_out[point.name] = f"{self.noun} {point} is left out: {said}"
         return found
+
+    def _read(self, point: EntryPoint) -> Entry:
+        """Read a declaration of another package. Raises OptionError if it cannot be used."""
+        if point.function != point.name:
+            raise OptionError(f"it names the function {point.function!r}; give both one name")
+        read = read_entry(point.file(), INSTALLED, point.module, self.kinds, point.name)
+        if missing := [name for name in self._required if name not in read.about]:
+            raise OptionError(f"@{read.kind} states no {' and no '.join(missing)}")
+        return replace(read, added_by=point.package)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Entry points that cannot be used: name -> the reason, in one line."""
+        return self._left_out if self._entries else {}
 
     def __getitem__(self, name: str) -> Entry:
         if name not in self._entries:
+            if name in self._left_out:
+                raise OptionError(self._left_out[name])
             raise UnknownName(self.noun, name, self._entries)
         return self._entries[name]
 
@@ -79,20 +123,43 @@ class Registry(Mapping[str, Entry]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names that stand for several entries: the groups, `installed` and `all`."""
+        return (*self.groups, INSTALLED, "all")
+
     def usual(self) -> list[str]:
         """Return the names that are used where none is given."""
         return [name for name, e in self.items() if e.group in self._usual]
 
     def expand(self, names: Iterable[str]) -> list[str]:
-        """Replace the name of a group, or `all`, by the names of its entries."""
+        """Replace the name of a group, or `all`, by the names of its entries.
+
+        Entries of installed packages that cannot be imported are left out with a `NotUsable`.
+        """
         names, found = list(names), []
         for text in names:
-            if text in ("all", *self.groups):
-                found += [name for name, e in self.items() if text in ("all", e.group)]
+            if text in self.group_names:
+                found += [
+                    name
+                    for name, e in self.items()
+                    if text in ("all", e.group) and self._usable(name, e)
+                ]
                 found += self.also.get(text, ())
             else:
                 found.append(text)
-        return list(dict.fromkeys(found)) if {"all", *self.groups} & set(names) else found
+        return list(dict.fromkeys(found)) if {*self.group_names} & set(names) else found
+
+    def _usable(self, name: str, entry: Entry) -> bool:
+        if not entry.added_by:
+            return True
+        try:
+            self.load(name)
+        except OptionError as error:
+            said = f"{self.noun} {name} of the package {entry.added_by} is left out: {error}"
+            warnings.warn(said, NotUsable, stacklevel=3)
+            return False
+        return True
 
     def load(self, name: str) -> Any:
         """Import a declaration; a path ending in .py runs a user-supplied file.
@@ -104,7 +171,16 @@ class Registry(Mapping[str, Entry]):
         if name.endswith(".py"):
             return self._from_file(Path(name))
         found = self[name]
-        return getattr(import_module(found.package), found.name)
+        if not found.added_by:
+            return getattr(import_module(found.package), found.name)
+        with own_code(found.path):
+            made = getattr(import_module(found.package), found.name, None)
+        declared = getattr(import_module(self.module), self._reader)(made, name)
+        if declared.name != name:
+            raise OptionError(
+                f"{found.where} declares {name} under the name {declared.name!r}; leave out name="
+            )
+        return declared
 
     def explained(self, name: str) -> Entry:
         """Return an entry; a path ending in .py runs a user-supplied file.
@@ -129,7 +205,9 @@ class Registry(Mapping[str, Entry]):
         name, given = parse_name(text)
         if name.endswith(".py"):
             self._require_file(Path(name))
-        elif text not in ("all", *self.groups):
+        elif text == INSTALLED and not any(e.added_by for e in self.values()):
+            raise OptionError(f"no installed package adds a {self.noun}; name one of interp")
+        elif text not in self.group_names:
             known = self[name].options
             _require_options(name, given, known)
             for option, value in given.items():
@@ -237,6 +315,7 @@ METRICS = Registry(
     "interp.heads.declaration:declared_metric",
     usual=("detectors", "weights"),
     also={"roles": ("matching_bracket", "delimiters", "refusal_projection")},
+    entry_group="interp.metrics",
 )
 ATTRIBUTION_METHODS = Registry(
     "attribution method",
@@ -246,11 +325,15 @@ ATTRIBUTION_METHODS = Registry(
     },
     {"attribution": {}},
     "interp.attribution.declaration:declared_attribution",
+    entry_group="interp.attribution_methods",
+    required=("unit", "signed", "needs"),
 )
 CIRCUIT_METHODS = Registry(
     "circuit method",
     {"circuit methods": ("circuits.methods",)},
     {"discovery": {}},
     "interp.circuits.declaration:declared_circuit_method",
+    entry_group="interp.circuit_methods",
+    required=("levels",),
 )
 REGISTRIES = (METRICS, ATTRIBUTION_METHODS, CIRCUIT_METHODS)

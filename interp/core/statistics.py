@@ -95,11 +95,6 @@ def prediction_band(drawn: Float[Array, " draw"], level: float = 0.95) -> tuple[
     return float(low), float(high)
 
 
-def tail_value(drawn: Float[Array, "draw *x"], level: float) -> Float[Array, "*x"]:
-    """Return the quantile of draws along the first axis; `level` is the share below it."""
-    return np.quantile(drawn, level, axis=0, method="higher")
-
-
 def bootstrap_interval(
     values: Float[Array, "score trial"],
     level: float = 0.95,
@@ -160,31 +155,32 @@ def ratio_intervals(
     whole: Float[Array, " trial"],
     *,
     level: float = 0.95,
-    draws: int = DRAWS,
-    seed: int = 0,
     clusters: Sequence[Hashable] | None = None,
 ) -> Float[Array, "score 2"]:
-    """Compute bootstrap intervals of ratios of two means over trials, with shared draws.
+    """Compute t intervals of ratios of two means over trials.
+
+    The standard error is that of the mean of part - ratio * whole, as a share of the mean of the
+    whole (the delta method), so trials whose parts are in proportion add nothing to it.
 
     Args:
         parts: one row per score; the numerators.
         whole: the denominator of all ratios.
         level: confidence level.
-        draws: number of bootstrap draws.
-        seed: seed of the draws.
-        clusters: a label per trial; whole clusters are drawn.
+        clusters: a label per trial; standard errors are over whole clusters.
 
     Raises:
         OptionError: there is one trial or one cluster.
     """
-    n = len(whole)
-    which, number = grouped.numbered(n, clusters), grouped.cluster_count(n, clusters)
-    require_two(n, number)
-    times = counts_of(redraw(number, draws, np.random.default_rng(seed)))
-    weights = grouped.draw_weights(times, which)
+    from scipy.stats import t
+
+    number = grouped.cluster_count(len(whole), clusters)
+    require_two(len(whole), number)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratios = (parts @ weights.T) / (weights @ whole)
-    return percentile_interval(ratios, tails_of(level), axis=1).T
+        ratio = parts.mean(1) / whole.mean()
+        rest = parts - ratio[:, None] * whole
+        sem = grouped.cluster_summary(rest.T, clusters).sem / abs(whole.mean())
+    half = float(t.ppf((1 + level) / 2, number - 1)) * sem
+    return np.stack([ratio - half, ratio + half], axis=1)
 
 
 def require_two(n: int, clusters: int) -> None:

@@ -37,6 +37,9 @@ class HeadTable(WithPromptValues, Result):
 
     `sem` is the standard error of `score` over the `clusters` of its `n` prompts, in the score's
     unit; NaN for one cluster, or when the score is exact because it was computed from weights.
+    `low` and `high` bound its 95 % interval, which `interp score` chooses by the kind of values
+    (`interp.core.intervals.mean_intervals`), or `why_no_interval` says why there is none; where
+    neither is stated it is the t interval.
     `null` is the score under the null hypothesis (see provenance), `null_sem` the standard error of
     that mean and `null_sd` the standard deviation of a single head under the null; `p` is the
     probability of a score at least as far from it. A score is NaN exactly where n is 0: then there
@@ -269,24 +272,34 @@ class HeadTable(WithPromptValues, Result):
         behind("Result.report")(self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a copy of the rows as a DataFrame, with `low` and `high` of the 95 % interval."""
-        frame = self._frame.copy()
-        bounds = self.bounds()
-        frame.insert(frame.columns.get_loc("sem") + 1, "low", bounds[:, 0])  # type: ignore[arg-type]
-        frame.insert(frame.columns.get_loc("low") + 1, "high", bounds[:, 1])  # type: ignore[arg-type]
-        return frame
-
-    def wide(self) -> pd.DataFrame:
-        """Return a copy of the columns that files hold: `interp.core.columns.COLUMNS`."""
+        """Return a copy of the rows, with the columns of `interp.core.columns.COLUMNS`."""
         return self._frame.copy()
 
-    def bounds(self, level: float = 0.95) -> np.ndarray:
-        """Return low and high end of each score's t interval over clusters of prompts.
+    wide = to_pandas  # files hold all columns
 
-        The standard error of the table is used as it is. For sampling methods it includes the Monte
-        Carlo error, but the number of samples is unknown here; `Importance.interval` uses both.
+    def bounds(self, level: float = 0.95) -> np.ndarray:
+        """Return low and high end of each score's interval over clusters of prompts.
+
+        At 95 % they are the columns of the table. At another level an interval is computed in the
+        same way: from the values per prompt where it was chosen by them, and otherwise as the t
+        interval of `sem`. For sampling methods `sem` includes the Monte Carlo error, but the number
+        of samples is unknown here; `Importance.interval` uses both.
+
+        Raises:
+            OptionError: the level does not lie between 0 and 1, or it is not 0.95 and the values
+                per prompt that chose an interval are not there.
         """
-        return t_bounds(self._frame, level)
+        import numpy as np
+
+        own, found = self._frame[["low", "high"]].to_numpy(float), t_bounds(self._frame, level)
+        if level == 0.95:
+            return own
+        plain = np.isclose(own, t_bounds(self._frame, 0.95), rtol=1e-12, atol=0, equal_nan=True)
+        chosen = ~plain.all(1) | (self._frame["why_no_interval"] != "").to_numpy()
+        groups: Any = self._frame[chosen].groupby(["model", "metric"], sort=False)
+        for key, rows in groups:
+            found[rows.index] = self._chosen_bounds(key, rows, level)
+        return found
 
     def to_csv(self, path: str | os.PathLike | None = None) -> str:
         """Write plain CSV, with provenance in a file beside it, and return its text.

@@ -5,12 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from interp.core.errors import PromptError
+from interp.core.errors import PromptError, is_panic
 
 if TYPE_CHECKING:
     from interp.core.protocols import TokenModel
+
+
+def encoded(tokenizer: Any, *texts: Any, **options: Any) -> Any:
+    """Return what a tokenizer, or a method of it, returns.
+
+    Raises:
+        PromptError: the tokenizer panics inside, which is no `Exception`.
+    """
+    try:
+        return tokenizer(*texts, **options)
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise PromptError(f"the tokenizer failed inside ({said}); replace its files") from error
 
 
 def token_id(model: TokenModel, token: str | int) -> int:
@@ -28,7 +43,7 @@ def token_id(model: TokenModel, token: str | int) -> int:
         return token
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give target tokens as ids")
-    ids = model.tokenizer(token, add_special_tokens=False)["input_ids"]
+    ids = encoded(model.tokenizer, token, add_special_tokens=False)["input_ids"]
     unknown = getattr(model.tokenizer, "unk_token_id", None)
     if len(ids) == 1 and (ids[0] != unknown or token == model.tokenizer.unk_token):
         return int(ids[0])
@@ -119,7 +134,9 @@ def _decoded(model: TokenModel, ids: Sequence[int]) -> str:
     assert tokenizer is not None
     # an attribute of those that may drop a space before punctuation
     kept = hasattr(tokenizer, "clean_up_tokenization_spaces")
-    return tokenizer.decode([*ids], **({"clean_up_tokenization_spaces": False} if kept else {}))
+    return encoded(
+        tokenizer.decode, [*ids], **({"clean_up_tokenization_spaces": False} if kept else {})
+    )
 
 
 @cache

@@ -354,7 +354,7 @@ class _Reducer:
         for p in mine:
             label = p.bound.label
             value = values[asked[label].name]
-            mean = _mean_over_rows(value, counts.get(label), real, self.size)
+            mean = mean_over_rows(value, counts.get(label), real, self.size)
             p.values.setdefault(site, []).append(mean)
         if output:
             call.z = values[output[0].name]
@@ -365,7 +365,7 @@ def _only(bound: BoundAnalysis) -> Reduction:
     return reduction
 
 
-def _mean_over_rows(
+def mean_over_rows(
     values: Any, targets: Tensor | None, real: Tensor, size: int
 ) -> Float[Tensor, "prompt head"]:
     """Return the mean over real rows with a target (all real rows if targets are not used).

@@ -19,6 +19,7 @@ from interp.core.clusters import (
     p_of_random_weights,
 )
 from interp.core.errors import PromptError
+from interp.core.intervals import EXACT, site_intervals
 from interp.core.prompts import Prompts, bos_id
 from interp.core.protocols import Progress
 from interp.core.table import HeadTable
@@ -163,6 +164,8 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
     exact = metric.analysis.kind == "weights"
     drawn = {site: _drawn(site, found.draws) for site in found.values}
     against_draws = _against_draws(metric, found, drawn)
+    bounds = metric.analysis.low, metric.analysis.high
+    intervals = {} if exact else site_intervals(found.values, found.clusters, bounds)
     records = []
     for site, values in found.values.items():
         own = cluster_summary(values, found.clusters)
@@ -178,7 +181,7 @@ def _records(model: Model, metric: BoundAnalysis, found: MetricScores) -> list[d
             "unit": metric.analysis.unit,
             "n_kv_heads": site.n_kv_heads,
             "kind": site.kind,
-        }
+        } | (intervals[site].columns if site in intervals else {"why_no_interval": EXACT})
         beside = _null(site, found, drawn[site])
         if beside is not None:
             row |= {"null": beside.score, "null_sem": beside.sem}

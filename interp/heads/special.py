@@ -5,7 +5,8 @@ metrics of the model, and the difference is large: more than half of the distanc
 the end of the metric's range, or far from the model's other heads on the side away from the null.
 Significance alone is not enough: trained weights differ from a null almost everywhere, and with
 many prompts any difference is significant. Size alone is not enough either: some heads always rank
-first.
+first. Nor is a tiny difference a finding, as for roles: it must be at least a tenth of the upper
+end of the metric's range, or of the null in a metric without an end.
 
 Significance is the p of the table: against one more head of one more draw of random weights, and
 over the prompts (`interp.core.clusters`, `interp.heads.score_rows`). A table of another analysis
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.05  # family-wise error rate: probability of any false claim if the null holds everywhere
 APART = 4.0  # distance from the other heads, in their robust standard deviations
+LEAST = 0.1  # share of the end of the range, or of the null, that a difference must reach
 HALF = 0.5  # share of the distance from the null to the end of the range
 _TO_SPREAD = 1.4826  # standard deviation over median absolute deviation of a Gaussian
 
@@ -56,6 +58,9 @@ class Special:
     sem: float
     null: float
     null_sem: float
+    low: float
+    high: float
+    why_no_interval: str
     n: int
     clusters: int
     distance: float
@@ -111,16 +116,25 @@ def catalogue_of(table: HeadTable, ends: Mapping[str, float | None] | None = Non
         Special(
             str(row["stack"]), int(row["layer"]), int(row["head"]), str(row["metric"]),
             float(row["score"]), float(row["sem"]), float(row["null"]), float(row["null_sem"]),
+            float(row["low"]), float(row["high"]), str(row["why_no_interval"]),
             int(row["n"]), int(row["clusters"]), float(row["distance"]), float(row["p"]),
             LEVEL / tests, float(row["share"]), float(row["apart"]), bool(row["exact"]),
         )
-        for row in judged[(judged["p"] < LEVEL / max(tests, 1)) & large(judged)].to_dict("records")
+        for row in judged[
+            (judged["p"] < LEVEL / max(tests, 1)) & large(judged) & ~_tiny(judged, ends or {})
+        ].to_dict("records")
     ]  # fmt: skip
     heads = len(frame.drop_duplicates(["stack", "layer", "head"]))
     has_null, has_test = set(frame.loc[frame["null"].notna(), "metric"]), set(judged["metric"])
     missing = tuple(m for m in table.metrics if m not in has_null)
     one_draw = tuple(m for m in table.metrics if m in has_null - has_test)
     return Catalogue(tuple(special), tests, heads, missing, one_draw)
+
+
+def _tiny(rows: pd.DataFrame, ends: Mapping[str, float | None]) -> Any:
+    end = np.array([ends.get(str(metric)) for metric in rows["metric"]], dtype=float)
+    size = np.abs(np.where(np.isnan(end), rows["null"], end))
+    return (rows["score"] - rows["null"]).abs() < LEAST * size
 
 
 def large(rows: pd.DataFrame, share: float = HALF) -> pd.Series:

@@ -15,6 +15,7 @@ from torch import Tensor
 from interp.core.errors import OptionError
 from interp.core.prompt_means import PromptMeans
 from interp.core.prompts import Prompts
+from interp.core.protocols import Progress
 from interp.lens.finish import Finish, finish, model_layers, predicting_stack
 from interp.model.content import result_provenance
 from interp.model.given import takes_model
@@ -70,6 +71,7 @@ def tuned_lens(
     l2: float = 1e-4,
     clusters: Sequence[str] | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> TunedLens:
     """Train an affine translator per layer by the KL divergence from the model's distribution.
 
@@ -87,6 +89,7 @@ def tuned_lens(
         l2: weight of the squared norm of the translators in the loss.
         clusters: a label per text where texts share something; whole clusters are held out.
         seed: seed of the choice of held-out texts and of the order of training positions.
+        progress: see `Progress`.
 
     Returns:
         The translators and their errors; `logit_lens(model, prompt, tuned=...)` reads through them.
@@ -121,6 +124,8 @@ def tuned_lens(
     texts = [len(x) for x in final]
     common = torch.cat([final[i].exp() for i in train]).mean(0).log()
     matrices, biases = [], []
+    if progress is not None:
+        progress("tuned lens", 0, len(depths))
     for at in range(len(depths)):
         x = [one[at] for one in streams]
         weight, bias = torch.zeros(x[0].shape[1], x[0].shape[1]), torch.zeros(x[0].shape[1])
@@ -129,6 +134,8 @@ def tuned_lens(
             weight, bias = _trained(x, last, final, end, train, stop, steps, l2, seed)
         matrices.append(weight.numpy())
         biases.append(bias.numpy())
+        if progress is not None:
+            progress("tuned lens", at + 1, len(depths))
     about, rows, nulls = [], [], []
     for at, depth in enumerate(depths):
         weight, bias = torch.from_numpy(matrices[at]), torch.from_numpy(biases[at])

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from interp.core.errors import UnknownName, UnreadableAttention
+from interp.core.interrupts import holding
 from interp.model.hooks.inference import in_this_thread
 from interp.model.inputs import takes
 from interp.model.locate.find_sites import first_tensor
@@ -59,6 +60,7 @@ def place_width(model: Transformer, name: str, site: Site) -> int:
     return site.n_heads * site.d_v if name == "z" else model.d_model
 
 
+@holding
 @contextmanager
 def watched_places(
     model: Transformer, site: Site, sees: Mapping[str, See], shape: tuple[int, int] | None = None
@@ -84,7 +86,7 @@ def watched_places(
                 stack.enter_context(model.visited(_of_heads(site, see)))
                 continue
             for where, change in _changes(name, site, see, shape):
-                stack.callback(_hooked(model.module, where, change).remove)
+                stack.enter_context(_hooked(model.module, where, change))
         yield
 
 
@@ -199,7 +201,7 @@ def _of_heads(site: Site, see: See) -> Any:
     return visit
 
 
-def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> Any:
+def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> ExitStack:
     runs = [-1]
 
     def seen(x: Tensor | None) -> Tensor | None:
@@ -234,17 +236,7 @@ def _hooked(module: nn.Module, where: Where, change: PlaceChange) -> Any:
         target.register_forward_hook(in_this_thread(after)),
     ):
         handles.callback(handle.remove)
-    return _Handles(handles)
-
-
-class _Handles:
-    """Hooks that are removed together."""
-
-    def __init__(self, handles: ExitStack) -> None:
-        self.handles = handles
-
-    def remove(self) -> None:
-        self.handles.close()
+    return handles
 
 
 def _with(tree: Any, old: Tensor | None, new: Tensor) -> Any:

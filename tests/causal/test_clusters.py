@@ -23,8 +23,9 @@ from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import folds
 from interp.causal.pruning.result import PruningCurve
 from interp.causal.task_file import make_task
-from interp.core.clusters import cluster_count, cluster_summary, interval
+from interp.core.clusters import cluster_count, cluster_summary
 from interp.core.errors import OptionError
+from interp.core.intervals import around
 from interp.core.statistics import bootstrap_interval
 from interp.heads.outliers.channels import Disruption, disruption
 from interp.report.printed.importance import importance_text
@@ -93,7 +94,9 @@ def test_ablation_of_repeats_has_the_errors_of_its_periods(
     assert set(rows["clusters"]) == {number}
     np.testing.assert_allclose(rows["sem"], told.sem)  # every player is a head, in their order
     for row, score, sem in zip(frame.itertuples(), told.score, told.sem, strict=True):
-        assert (row.low, row.high) == pytest.approx(interval(score, sem, number))
+        assert (row.low, row.high) == pytest.approx(
+            tuple(around(np.array([score]), [(sem, number - 1.0)])[0])
+        )
     assert f"10 in {number}" in importance_text([left_out_importance], top=3)
 
 
@@ -161,7 +164,7 @@ def test_halves_of_pruning_share_no_cluster(
     )
     number = cluster_count(10, gpt2_repeats.prompts.clusters)
     last = cluster_summary(curve.per_prompt[-1:].T, gpt2_repeats.prompts.clusters)
-    expected = interval(last.score[0], last.sem[0], number)
+    expected = tuple(around(last.score[:1], [(last.sem[:1], number - 1.0)])[0])
     assert tuple(curve.bounds()[-1]) == pytest.approx(expected)
     assert set(curve.to_pandas()["n_clusters"]) == {number}
     curve.save(tmp_path)

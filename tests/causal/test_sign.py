@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from together import over
 
 from interp import causal
 from interp.causal.comparison.questions import METHODS
@@ -114,8 +115,8 @@ def test_every_block_says_the_sign_once() -> None:
     assert "either way" in magnitudes
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+@over("name", METHODS)
+@over("suffix", ["csv", "json", "parquet"])
 def test_a_table_of_an_earlier_version_is_turned_when_it_is_read(
     tmp_path, name: str, suffix: str
 ) -> None:

@@ -155,3 +155,14 @@ def test_what_cannot_be_done_is_said(planted_bystander, bystander_pairs) -> None
         run(threshold=-1.0)
     with pytest.raises(OptionError, match="budget=4; the runs, the choice of edges"):
         run(budget=4)
+
+
+def test_what_estimates_removed_is_measured(planted_bystander, bystander_pairs) -> None:
+    (note,) = acdc(planted_bystander, bystander_pairs, budget=40).notes
+    assert "were removed first, not one by one: together that loses" in note
+    assert "more than the threshold" not in note
+    model = interp.load("bundled:induction")
+    found = acdc(model, make_contrast(model, "induction", n=4), budget=60)
+    untried = [row for row in found.tables["removals"] if row["decision"] == "below the screen"]
+    assert len(untried) > 100
+    assert "more than the threshold, so edges of the circuit are among them" in found.notes[0]

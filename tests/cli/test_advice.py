@@ -46,7 +46,7 @@ def named(text: str, known: dict[str, set[str]]) -> str:
 
 
 def strings(path: Path) -> list[tuple[int, str]]:
-    """Return the texts of a file; the pieces of an f-string are joined, with {} for values."""
+    """Return the texts of a file that names options; f-strings are joined, with {} for values."""
     found = []
 
     def visit(node: ast.AST) -> None:
@@ -59,7 +59,9 @@ def strings(path: Path) -> list[tuple[int, str]]:
         for child in ast.iter_child_nodes(node):
             visit(child)
 
-    visit(ast.parse(path.read_text(encoding="utf-8")))
+    written = path.read_text(encoding="utf-8")
+    if OPTION.search(written):
+        visit(ast.parse(written))
     return found
 
 

@@ -6,24 +6,42 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
+from fixtures.commands import invoked
 
 from interp.cli import main as cli
 from interp.core.table import HeadTable
 
 
-def test_a_page_from_a_folder_of_results(run, tmp_path) -> None:
-    run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
+@pytest.fixture(scope="module")
+def bystander_results(tmp_path_factory) -> Path:
+    """A folder of scores that tests read."""
+    folder = tmp_path_factory.mktemp("bystander") / "r"
+    invoked(["score", "planted:bystander", "-m", "induction,entropy", "-o", str(folder), "-q",
+             "--no-null-cache"])  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sink_results(tmp_path_factory) -> Path:
+    """Another."""
+    folder = tmp_path_factory.mktemp("sink") / "r"
+    invoked(["score", "planted:sink", "-m", "entropy", "-o", str(folder), "-q", "--no-null-cache"])
+    return folder
+
+
+def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> None:
     page = tmp_path / "page.html"
-    result = run("atlas", tmp_path / "r", "-o", page, "--title", "My heads")
+    result = run("atlas", bystander_results, "-o", page, "--title", "My heads")
     assert result.exit_code == 0
     assert result.stdout == ""
     assert "its numbers in page.csv and page.json" in result.stderr
     text = page.read_text()
     assert "<h1>My heads</h1>" in text
     assert "induction head" in text
-    kept = HeadTable.read(tmp_path / "r" / "table.parquet")
+    kept = HeadTable.read(bystander_results / "table.parquet")
     # the folder is read by file name, entropy first
     for name in ("page.json", "page.csv"):
         found = HeadTable.read(tmp_path / name)
@@ -36,34 +54,25 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
     args = ("atlas", llama_folder, "-m", "previous_token", "-o", tmp_path / "p.html")
     first = run(*args, "--resume", tmp_path / "k")
     assert first.exit_code == 0
-    again = run(*args, "--resume", tmp_path / "k")
+    again = run(*args, "--resume", tmp_path / "k", "--overwrite")
     assert "1 of 1 metrics were already in" in again.stderr
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
 
 
-def test_results_and_models_stand_side_by_side(run, tmp_path, llama_folder) -> None:
-    run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    run(
-        "atlas",
-        tmp_path / "r",
-        llama_folder,
-        "-m",
-        "induction",
-        "-o",
-        tmp_path / "p.html",
-        "--resume",
-        tmp_path / "k",
-    )
+def test_results_and_models_stand_side_by_side(
+    run, tmp_path, llama_folder, bystander_results
+) -> None:
+    run("atlas", bystander_results, llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
+        "--resume", tmp_path / "k")  # fmt: skip
     assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
 
 
-def test_only_some_metrics_of_the_results(run, errors, tmp_path) -> None:
-    run("score", "planted:bystander", "-m", "induction,entropy", "-o", tmp_path / "r", "-q")
-    run("atlas", tmp_path / "r" / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
+def test_only_some_metrics_of_the_results(run, errors, tmp_path, bystander_results) -> None:
+    run("atlas", bystander_results / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
     assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
-    code, told = errors("atlas", tmp_path / "r", "-m", "entropyy", "-o", tmp_path / "p.html")
+    code, told = errors("atlas", bystander_results, "-m", "entropyy", "-o", tmp_path / "q.html")
     assert code == 2
     assert "did you mean entropy" in told[0]
 
@@ -84,9 +93,8 @@ def test_what_no_page_can_be_made_of(errors, tmp_path) -> None:
     assert not (tmp_path / "p.html").exists()
 
 
-def test_a_budget_that_cannot_be_kept(run, errors, tmp_path) -> None:
-    run("score", "planted:bystander", "-m", "induction", "-o", tmp_path / "r", "-q")
-    code, told = errors("atlas", tmp_path / "r", "-o", tmp_path / "p.html", "--budget", 0.001)
+def test_a_budget_that_cannot_be_kept(errors, tmp_path, bystander_results) -> None:
+    code, told = errors("atlas", bystander_results, "-o", tmp_path / "p.html", "--budget", 0.001)
     assert code == 2
     assert "larger budget" in told[0]
 
@@ -197,11 +205,12 @@ def test_the_script_completes_commands_and_options(monkeypatch) -> None:
         ("folder", "folder/atlas.html", "folder/atlas.csv"),
     ],
 )
-def test_the_page_has_a_name_that_a_browser_opens(run, tmp_path, given, page, numbers) -> None:
-    results, out = tmp_path / "r", tmp_path / "out"
-    run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
+def test_the_page_has_a_name_that_a_browser_opens(
+    run, tmp_path, sink_results, given, page, numbers
+) -> None:
+    out = tmp_path / "out"
     (out / "folder").mkdir(parents=True)
-    shown = run("atlas", results, "-o", out / given)
+    shown = run("atlas", sink_results, "-o", out / given)
     assert shown.exit_code == 0
     assert str(out / page) in shown.stderr
     made = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
@@ -212,17 +221,16 @@ def test_the_page_has_a_name_that_a_browser_opens(run, tmp_path, given, page, nu
     assert len(HeadTable.read(out / numbers)) == 8
 
 
-def test_a_page_is_not_written_over_numbers(errors, run, tmp_path) -> None:
+def test_a_page_is_not_written_over_numbers(errors, tmp_path, sink_results) -> None:
     """Neither under the name of its own numbers nor so that they replace what was read."""
-    results = tmp_path / "r"
-    run("score", "planted:sink", "-m", "entropy", "-o", results, "-q")
+    results = shutil.copytree(sink_results, tmp_path / "r")
     before = {p: p.read_bytes() for p in results.iterdir() if p.is_file()}
     for name in ("x.csv", "x.json", "x.parquet"):
         code, [told] = errors("atlas", results, "-o", tmp_path / name)
         assert code == 2
         assert told.endswith("give a name that ends in .html")
     for source in (results, results / "table.csv"):
-        code, [told] = errors("atlas", source, "-o", results / "table.html")
+        code, [told] = errors("atlas", source, "-o", results / "table.html", "--overwrite")
         assert code == 2
         assert "would overwrite" in told
     assert {p: p.read_bytes() for p in results.iterdir() if p.is_file()} == before

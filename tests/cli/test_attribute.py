@@ -11,6 +11,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from together import over
 
 from interp.core.registry import ATTRIBUTION_METHODS
 
@@ -225,7 +226,7 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     assert (limits["can_show"], limits["p"], limits["needed"]) == (False, 0.25, 9)
 
 
-@pytest.mark.parametrize(
+@over(
     ("args", "code", "line"),
     [
         (

@@ -8,6 +8,7 @@ import sys
 
 import pandas as pd
 import pytest
+from together import over
 
 import interp
 from interp.causal import Game, leave_one_out, loss, pruning_curve, repeats_task
@@ -387,7 +388,7 @@ def test_a_task_of_ones_own_that_raises_is_one_line(errors, tmp_path, monkeypatc
         assert str(given) in found or "nowhere" in told
 
 
-@pytest.mark.parametrize(
+@over(
     ("args", "told"),
     [
         (("importance", "ablate", MODEL, "--task", "nothing.txt"), "does not exist"),

@@ -366,7 +366,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
         "--task",
         "induction",
         "-n",
-        6,
+        16,
         "--units",
         level,
         "--random",
@@ -375,7 +375,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
         tmp_path,
     )
     screen = run(*args).stdout
-    chosen = find_circuit(model, make_contrast(model, "induction", n=6), level=level).chosen
+    chosen = find_circuit(model, make_contrast(model, "induction", n=16), level=level).chosen
     folder = tmp_path / "bundled-induction"
     assert Circuit.from_toml(folder / "circuit.toml").chosen == chosen
     assert Circuit.from_json(folder / "circuit.json").chosen == chosen
@@ -386,7 +386,7 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     size = f"{len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}"
     lines = screen.splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith(f"  chosen set: {size}; keeps"))
-    assert f"keeps {chosen.kept:.2f} on the pairs of the search" in lines[at]
+    assert lines[at].endswith(chosen.told())
     assert lines[at + 1].split() == list(chosen.nodes)
     (judged,) = (line for line in lines if line.startswith(f"  smallest set: {size}, chosen"))
     figures = json.loads((folder / "evaluation.json").read_text())["figures"]
@@ -394,10 +394,10 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     assert f"and keeps {kept['value']:.2f} [{kept['low']:.2f}, {kept['high']:.2f}]" in judged
     # the page: its sentence, and every node and edge of its drawing
     page = (folder / "circuit.html").read_text()
-    told = page.partition("The smallest set that keeps 0.8 has ")[2]
+    told = page.partition("The chosen set has ")[2]
     assert told.startswith(f"{len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and {of}")
-    assert f"{len(chosen.edges)} edges{between}: faithfulness {chosen.kept:.2f} on" in told
-    value = re.search(r"pairs of the search, (-?[\d.]+) \[", told)
+    assert f"{len(chosen.edges)} edges{between}; it {chosen.told()}. Measured" in told
+    value = re.search(r"Measured [^,]*, it keeps (-?[\d.]+) \[", told)
     assert float(value[1]) == pytest.approx(kept["value"], abs=0.01)
     drawing = re.search(r'<svg[^>]*class="figure graph".*?</svg>', page, re.DOTALL)[0]
     assert set(re.findall(r'data-node="(\w+)"', drawing)) == {*chosen.nodes, "logits"}

@@ -6,14 +6,14 @@ import re
 import shlex
 
 import click
-import pytest
 from fixtures.commands import called, flags_of
+from together import over
 
 from interp.cli.folder import leaves
 from interp.cli.main import main
 
 
-@pytest.mark.parametrize("path", [path for path, _ in leaves(main, "interp")])
+@over("path", [path for path, _ in leaves(main, "interp")])
 def test_help_has_an_example(run, path: str) -> None:
     _, *names = path.split()
     text = " ".join(run(*names, "--help").stdout.split())

@@ -114,3 +114,15 @@ def test_gates_with_mlps_are_saved_and_those_of_another_model_refused(run, steps
     assert other.exit_code == 1
     assert "another model" in other.stderr
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("command", "kept"), [("gates", False), ("ablate", True)])
+def test_a_stop_promises_only_what_is_kept(run, monkeypatch, tmp_path, command, kept) -> None:
+    def stop(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp.causal.task_file.make_task", stop)
+    done = run(command, "planted:induction", "-o", tmp_path)
+    assert done.exit_code == 130
+    assert "interrupted" in done.stderr
+    assert ("resumes" in done.stderr) is kept

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from model.test_identity import a_token, one_weight, rotary_base
+from together import over
 
 from interp import bundled
 from interp.causal.game.game import Game
@@ -241,28 +243,32 @@ def test_a_command_reads_the_weights_once(run, place, monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("what", CHANGES)
-def test_what_was_changed_is_computed_again(run, tmp_path, command, what) -> None:
-    place = Place(tmp_path)
-    if command in UNTOUCHED.get(what, ()):
-        pytest.skip(f"{command} does not read it")
-    base = another_import(place) if what == "an imported file" else ()
-    assert run(*place.asked(command), *base).exit_code == 0
-    kept = place.kept()
-    if what == "an imported file":
-        import sys
+def test_what_was_changed_is_computed_again(run, tmp_path, command) -> None:
+    place, before = Place(tmp_path / command), tmp_path / "before"
+    assert run(*place.asked(command)).exit_code == 0
+    shutil.copytree(place.folder, before)
 
-        place.imported.write_text("x = 2\n")
-        sys.modules.pop(place.imported.stem)  # as in another process
-        more = base
-    else:
-        more = CHANGES[what](place) or ()
-    result = run(*place.asked(command), *more)
-    if command == "influence":  # its rows are in the caller's own file
-        assert result.exit_code == 2, result.stderr
-        assert "another" in result.stderr
-        assert place.kept() == kept
-    else:
+    @over("what", [what for what in CHANGES if command not in UNTOUCHED.get(what, ())])
+    def check(what: str) -> None:
+        shutil.rmtree(place.folder)
+        shutil.copytree(before, place.folder)
+        more: tuple[str, ...] = ()
+        if what == "an imported file":
+            shutil.rmtree(place.out)
+            more = another_import(place)
+            assert run(*place.asked(command), *more).exit_code == 0
+        kept = place.kept()
+        if what == "an imported file":
+            place.imported.write_text("x = 2\n")
+            sys.modules.pop(place.imported.stem)  # as in another process
+        else:
+            more = CHANGES[what](place) or ()
+        result = run(*place.asked(command), *more)
+        if command == "influence":  # its rows are in the caller's own file
+            assert result.exit_code == 2, result.stderr
+            assert "another" in result.stderr
+            assert place.kept() == kept
+            return
         assert result.exit_code == 0, result.stderr
         after = place.kept()
         if (command, what) == ("verify", "the metric's file"):  # other heads in the same games
@@ -270,6 +276,8 @@ def test_what_was_changed_is_computed_again(run, tmp_path, command, what) -> Non
             assert after != kept
         else:
             assert after.items() > kept.items(), "something else was kept beside"
+
+    check()
 
 
 @pytest.mark.parametrize("command", ["score", "shapley", "trees"])

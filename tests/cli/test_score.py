@@ -312,6 +312,7 @@ def test_other_weights_of_an_architecture_take_the_kept_nulls(run, tmp_path, mon
         torch.manual_seed(seed)
         type(zoo.FAMILIES["llama"].build("sdpa"))(config).save_pretrained(tmp_path / f"step{seed}")
     command = (*METRICS, "-m", "ov_rank", "--null-draws", "3")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fresh = run("score", tmp_path / "step1", *command, "--no-null-cache", "--json")
     assert not random_weights.null_folder().exists()
     out = tmp_path / "out"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import torch
 
 import interp
 from interp.circuits.contrast import ContrastTask
-from interp.circuits.find import score_nodes
 from interp.circuits.tasks import make_contrast
 from interp.core.registry import CIRCUIT_METHODS
+from interp.testing.circuit_method import check_levels, check_node_scores
 
 ALL = sorted(CIRCUIT_METHODS)
 PLANTED = "planted:bystander"
@@ -32,24 +30,15 @@ def bystander_contrast(planted_bystander: interp.Model) -> ContrastTask:
 def test_one_score_per_node_and_the_model_untouched(
     name, planted_bystander, bystander_contrast
 ) -> None:
-    before = {k: v.clone() for k, v in planted_bystander.module.state_dict().items()}
     fast = {k: v for k, v in FAST.items() if k in CIRCUIT_METHODS[name].options}
-    found = score_nodes(planted_bystander, bystander_contrast, name, **fast)
-    assert found.per_prompt.shape[0] == len(found.nodes) == len(set(found.nodes))
-    silent = np.isin(found.nodes, found.unmeasured)
-    assert np.isfinite(found.per_prompt[~silent]).all()
-    assert found.unit
-    if not found.signed:
-        assert (found.per_prompt[~silent] >= -1e-9).all()
-    assert all(torch.equal(v, before[k]) for k, v in planted_bystander.module.state_dict().items())
+    check_node_scores(name, planted_bystander, bystander_contrast, **fast)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_levels_are_those_declared(name, planted_bystander, bystander_contrast) -> None:
-    method = CIRCUIT_METHODS.load(name)
-    for level in ("head", "edge"):
-        if level in method.levels:
-            method.check(level, {})
-        else:
-            with pytest.raises(interp.InterpError, match=f"{name} scores heads, not edges"):
-                method.check(level, {})
+def test_levels_are_those_declared(name) -> None:
+    check_levels(name)
+
+
+def test_a_level_that_is_not_declared_is_named_in_the_error() -> None:
+    with pytest.raises(interp.InterpError, match="screen_verify scores heads, not edges"):
+        CIRCUIT_METHODS.load("screen_verify").check("edge", {})

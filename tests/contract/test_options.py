@@ -2,7 +2,7 @@
 
 A command runs once as it is and once per option with another value, which follows from the option's
 type or is given in `OTHER`. A new option of one of the commands is tested without an edit, unless
-its value cannot be guessed.
+its value cannot be guessed. Options of one output file must write it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from typing import Any
 
 import click
 import pytest
-from fixtures.commands import called
 
+from interp.cli.main import main
+from interp.cli.written import OutFile
+
+TEXT = "the red dog and the red"
 TEXTS = "on Monday Anna went to the field.\nthe red dog and the blue cat ran to the red barn.\n" * 3
 BASE = {
     "compare match": ["bundled:induction", "{earlier}", "--random", "9", "--bootstraps", "9"],
@@ -21,8 +24,24 @@ BASE = {
         "bundled:induction", "-m", "induction", "--top", "2", "--random", "4", "-n", "4",
     ],
     "importance ablate": ["bundled:induction", "-n", "4"],
-    "attribute lens": ["bundled:induction", "--text", "the red dog and the red"],
+    "attribute lens": ["bundled:induction", "--text", TEXT],
+    "attribute output": ["bundled:induction", "--text", TEXT],
+    "attribute flow": ["bundled:induction", "--text", TEXT],
+    "circuit graph": ["bundled:induction"],
+    "circuit loadings": ["bundled:induction", "--heads", "L1H0"],
+    "list methods": [],
+    "list metrics": [],
+    "list models": [],
+    "circuit path": ["bundled:induction", "--route", "0.1>logits", "-n", "4"],
+    "circuit shares": ["bundled:induction", "--heads", "L1H0", "-n", "4"],
+    "results list": ["{results}"],
+    "results show": ["{results}"],
+    "steer": ["bundled:induction", "--heads", "L1H0", "-n", "4", "--random", "2"],
 }  # fmt: skip
+SLOW = (
+    "compare match", "importance verify", "importance ablate", "steer", "circuit path",
+    "circuit shares",
+)  # fmt: skip
 # what stands in both runs, and what only in the second
 OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("compare match", "--random"): ([], ["--random", "0"]),
@@ -32,6 +51,14 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("importance verify", "--metric"): ([], ["-m", "previous_token"]),
     ("importance verify", "--random"): ([], ["--random", "7"]),
     ("importance verify", "--top"): ([], ["--top", "3"]),
+    ("attribute output", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("attribute flow", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("circuit graph", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("circuit loadings", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("circuit shares", "--text"): ([], ["--text", "the blue cat and the red"]),
+    ("circuit loadings", "--heads"): ([], ["--heads", "L1H1"]),
+    ("circuit shares", "--heads"): ([], ["--heads", "L1H1"]),
+    ("circuit path", "--task"): ([], ["--task", "repeats"]),
     ("attribute lens", "--text"): ([], ["--text", "the blue cat and the red"]),
     ("attribute lens", "--target"): ([], ["--target", "d"]),
     ("attribute lens", "--tune"): ([], ["--tune", "{texts}"]),
@@ -43,6 +70,44 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("attribute lens", "--position"): ([], ["--position", "2"]),
     ("attribute lens", "--seed"): (["--target", "d", "--direct", "{texts}"], ["--seed", "1"]),
     ("attribute lens", "--top"): (["--target", "d", "--direct", "{texts}"], ["--top", "2"]),
+    ("attribute output", "--method"): ([], ["-m", "gradient_norm"]),
+    ("attribute output", "--target"): ([], ["-t", "d|r"]),
+    ("attribute flow", "--output"): ([], ["--output", "mean"]),
+    ("attribute flow", "--residual"): ([], ["--residual", "0.9"]),
+    ("circuit graph", "--target"): ([], ["-t", "d"]),
+    ("circuit graph", "--nodes"): ([], ["--nodes", "0.2"]),
+    ("circuit graph", "--edges"): ([], ["--edges", "0.3"]),
+    ("circuit graph", "--top"): ([], ["--top", "2"]),
+    ("circuit loadings", "--file"): ([], ["--file", "{more}"]),
+    ("circuit loadings", "--target"): ([], ["-t", "d"]),
+    ("circuit loadings", "--contrast"): (["-t", "d"], ["--contrast", "r"]),
+    ("circuit loadings", "--position"): ([], ["--position", "5"]),
+    ("circuit loadings", "--top"): ([], ["--top", "2"]),
+    ("list methods", "--paper"): ([], ["--paper", "attention"]),
+    ("list metrics", "--paper"): ([], ["--paper", "attention"]),
+    ("circuit path", "--route"): ([], ["--route", "1.1>logits"]),
+    ("circuit path", "--top"): (["--route", "*>logits"], ["--top", "1"]),
+    ("circuit path", "-n"): ([], ["-n", "6"]),
+    ("circuit shares", "--file"): ([], ["--file", "{more}"]),
+    ("circuit shares", "--at"): ([], ["--at", "induction"]),
+    ("circuit shares", "--top"): ([], ["--top", "2"]),
+    ("circuit shares", "--null"): ([], ["--null", "none"]),
+    ("circuit shares", "-n"): ([], ["-n", "5"]),
+    ("results show", "--metric"): ([], ["-m", "entropy"]),
+    ("results show", "--model"): ([], ["--model", "planted:sink"]),
+    ("results show", "--by"): ([], ["--by", "lowest"]),
+    ("results show", "--top"): ([], ["--top", "2"]),
+    ("steer", "--heads"): ([], ["--heads", "L1H1"]),
+    ("steer", "--task"): ([], ["--task", "{texts}"]),
+    ("steer", "--factors"): ([], ["--factors", "0,1"]),
+    ("steer", "--how"): (["--task", "induction"], ["--how", "add"]),
+    ("steer", "--random"): ([], ["--random", "3"]),
+    ("steer", "-n"): ([], ["-n", "5"]),
+}
+# another command altogether, where an option stands in place of the text
+INSTEAD = {
+    (f"attribute {name}", "--file"): ["bundled:induction", "--file", "{more}"]
+    for name in ("output", "flow")
 }
 for _name in ("importance verify", "importance ablate"):
     OTHER |= {
@@ -64,6 +129,7 @@ WHY = {
     "--device": LOADING, "--dtype": LOADING, "--attention": LOADING, "--revision": LOADING,
     "--import": LOADING, "--trust-remote-code": LOADING, "--allow-pickle": LOADING,
     "--remote": LOADING, "--tp-plan": LOADING,
+    "--overwrite": "replaces the output file; tests/cli/test_overwrite.py",
     "--debug": "shows the traceback of an error", "--quiet": "silences notes on stderr",
     "--batch-size": "prompts per pass; tests/heads/between_models/test_match.py counts passes",
     "--max-tokens": "tokens per pass; the values are those of single passes (tests/causal)",
@@ -74,12 +140,16 @@ WHY_OF = {
         "importance verify",
         "--players",
     ): "a causal check ablates single heads and refuses other units",
+    ("attribute flow", "--backend"): "solvers that agree; tests/attribution/test_attention_flow.py",
     ("importance ablate", "--null"): "needs no other value: see --null in tests/cli/test_causal.py",
 }
 
 
 def options_of(name: str) -> list[click.Option]:
-    return [p for p in called(name.split())[0].params if isinstance(p, click.Option)]
+    command: Any = main
+    for word in name.split():
+        command = command.commands[word]
+    return [p for p in command.params if isinstance(p, click.Option)]
 
 
 def flag_of(option: click.Option) -> str:
@@ -103,7 +173,12 @@ def other_value(option: click.Option) -> list[str] | None:
 
 
 CASES = [
-    pytest.param(name, option, id=f"{name} {max(option.opts, key=len)}")
+    pytest.param(
+        name,
+        option,
+        id=f"{name} {max(option.opts, key=len)}",
+        marks=[pytest.mark.slow] if name in SLOW else [],
+    )
     for name in BASE
     for option in options_of(name)
     if max(option.opts, key=len) not in WHY and (name, max(option.opts, key=len)) not in WHY_OF
@@ -116,10 +191,27 @@ def seen() -> dict[tuple[str, ...], str]:
     return {}
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results of two models."""
+    from fixtures.commands import invoked
+
+    folder = tmp_path_factory.mktemp("results")
+    for model in ("planted:induction", "planted:sink"):
+        done = invoked(["score", model, "-m", "induction,entropy", "--null", "none", "--by-cluster",
+                        "-o", str(folder), "-q"])  # fmt: skip
+        assert done.exit_code == 0, done.output
+    return folder
+
+
 @pytest.mark.parametrize(("name", "option"), CASES)
 def test_an_option_changes_the_answer(
-    run: Any, seen: dict[tuple[str, ...], str], tmp_path: Path, name: str, option: click.Option
+    run: Any,
+    request: pytest.FixtureRequest,
+    seen: dict[tuple[str, ...], str],
+    tmp_path: Path,
+    name: str,
+    option: click.Option,
 ) -> None:
     from interp import bundled
 
@@ -133,30 +225,37 @@ def test_an_option_changes_the_answer(
         "more": str(more),
         "earlier": str(bundled.checkpoints("induction")[800]),
     }
-    if flag == "--out":
-        file = name == "attribute lens"
-        common, changed = [], ["-o", str(tmp_path / ("row.json" if file else "out"))]
+    if name.startswith("results"):
+        given["results"] = str(request.getfixturevalue("results"))
+    writes = isinstance(option.type, OutFile)
+    if writes or flag == "--out":
+        suffix = ".html" if flag == "--html" else ".json"
+        common, changed = [], [flag, str(tmp_path / (f"row{suffix}" if writes else "out"))]
     else:
         common, changed = OTHER.get((name, flag), ([], other_value(option)))
-    assert changed is not None, f"give another value of {flag} of {name} in OTHER"
+    assert changed is not None or (name, flag) in INSTEAD, (
+        f"give another value of {flag} of {name} in OTHER"
+    )
 
     def answer(words: list[str]) -> str:
         key = tuple(words)
         if key not in seen:
-            result = run(*(word.format(**given) for word in words))
+            result = run(*[x for word in words[:1] for x in word.split()],
+                         *(word.format(**given) for word in words[1:]))  # fmt: skip
             assert result.exit_code == 0, result.output
             seen[key] = result.stdout
         return seen[key]
 
-    plain = answer([*name.split(), *BASE[name], *common])
-    if flag == "--out":
-        answer([*name.split(), *BASE[name], *changed])
+    plain = answer([name, *BASE[name], *common])
+    if writes or flag == "--out":
+        answer([name, *BASE[name], *(changed or ())])
         assert [path for path in tmp_path.rglob("*") if path.suffix != ".txt" and path.is_file()]
     else:
-        assert answer([*name.split(), *BASE[name], *common, *changed]) != plain
+        other = INSTEAD.get((name, flag), [*BASE[name], *common, *(changed or ())])
+        assert answer([name, *other]) != plain
 
 
 def test_reasons_are_of_options_that_exist() -> None:
     there = {(name, max(o.opts, key=len)) for name in BASE for o in options_of(name)}
     assert {flag for _, flag in there} >= set(WHY)
-    assert there >= {*OTHER, *WHY_OF}
+    assert there >= {*OTHER, *INSTEAD, *WHY_OF}

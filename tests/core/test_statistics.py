@@ -203,8 +203,8 @@ def test_an_interval_that_cannot_reach_its_level_is_a_reason() -> None:
     ten = np.zeros((3, 10))
     ten[1, 3], ten[2, :6] = 1.0, np.arange(6)
     unbounded = mean_intervals(ten)
-    assert unbounded.why_not[0] == "too few: all 10 clusters have the same value"
-    assert unbounded.why_not[1] == "too few: 1 of 10 clusters differ from the others"
+    assert unbounded.why_not[0] == "too few: all 10 prompts have the same value"
+    assert unbounded.why_not[1] == "too few: 1 of 10 prompts differ from the others"
     assert unbounded.why_not[2] == ""
     bounded = mean_intervals(ten[:2], bounds=(0.0, 1.0))
     assert np.isnan(bounded.ends[0]).all()

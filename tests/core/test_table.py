@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from core.examples import small
+from together import over
 
 from interp.core.columns import COLUMNS
 from interp.core.errors import OptionError, UnknownName
@@ -167,7 +168,7 @@ def test_frozen():
     assert kept == table
 
 
-@pytest.mark.parametrize(
+@over(
     ("column", "value", "why"),
     [
         ("score", math.nan, "NaN although n > 0"),

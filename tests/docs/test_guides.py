@@ -11,6 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from fixtures.commands import called, flags_of
+from together import over
 
 from interp.circuits.tasks import TASKS
 from interp.cli.folder import leaves
@@ -21,7 +22,7 @@ from interp.core.registry import ATTRIBUTION_METHODS, CIRCUIT_METHODS, METRICS, 
 
 FOLDER = Path(__file__).parents[2] / "docs" / "guides"
 GUIDES = sorted(FOLDER.glob("*.md"))
-GROUPS = {*METRICS.groups, "all"}
+GROUPS = {*METRICS.group_names}
 SAYS = ("The question", "One line", "What the number means", "When it misleads", "Source")
 
 
@@ -36,7 +37,7 @@ def commands(path: Path) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in lines if line.startswith("interp ")]
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
+@over("path", GUIDES, ids=lambda p: p.stem)
 def test_it_answers_what_a_reader_asks(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     heads = re.findall(r"^## (.+)$", text, re.MULTILINE)
@@ -46,7 +47,7 @@ def test_it_answers_what_a_reader_asks(path: Path) -> None:
     assert len(text.splitlines()) < 170, "about a page"
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
+@over("path", GUIDES, ids=lambda p: p.stem)
 def test_its_commands_and_their_options_exist(path: Path) -> None:
     for _, *line in commands(path):
         command, words = called(line)
@@ -77,7 +78,7 @@ def test_the_guide_to_circuits_names_every_task_and_method() -> None:
         assert f"`{name}`" in text, name
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=lambda p: p.stem)
+@over("path", GUIDES, ids=lambda p: p.stem)
 def test_the_metrics_and_methods_it_names_exist(path: Path) -> None:
     for _, *words in commands(path):
         for flag, value in pairwise(words):

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 from fixtures.commands import called
+from together import over
 
 import interp
 from interp.core.errors import InterpError
@@ -48,7 +48,7 @@ def test_no_entry_waits_for_a_merge() -> None:
     assert [(p.pending, p.title) for p in papers() if p.pending] == []
 
 
-@pytest.mark.parametrize("paper", HELD, ids=lambda p: p.title[:30])
+@over("paper", HELD, ids=lambda p: p.title[:30])
 def test_what_an_entry_names_exists(paper: Paper) -> None:
     assert problems(paper) == []
 

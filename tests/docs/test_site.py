@@ -8,16 +8,17 @@ import sys
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-import nbformat
+import lazy_loader
 import pytest
 import yaml
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from report.browser import needs_browser, started
 
+nbformat = lazy_loader.load("nbformat")  # which takes seconds to import
+
 NEEDED = "the site needs MkDocs: pip install 'interp[docs]'"
-griffe = pytest.importorskip("griffe", reason=NEEDED)
 ROOT = Path(__file__).parents[2]
 FETCHES = {  # element -> attributes whose address a browser loads by itself
     "script": ("src",), "img": ("src", "srcset"), "link": ("href",), "iframe": ("src",),
@@ -198,13 +199,16 @@ def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
     figure = {"application/vnd.plotly.v1+json": {"data": []}, "image/svg+xml": picture}
     table = "<style scoped>p{x}</style>\n<table>\n\n<tr><td>7</td></tr></table>"
     outputs = [
-        new_output("stream", name="stdout", text="printed"),
-        new_output("display_data", data=figure),
-        new_output("display_data", data={"text/html": table}),
+        nbformat.v4.new_output("stream", name="stdout", text="printed"),
+        nbformat.v4.new_output("display_data", data=figure),
+        nbformat.v4.new_output("display_data", data={"text/html": table}),
     ]
-    cells = [new_markdown_cell("# 9. A story\n\nText."), new_code_cell("1 + 1", outputs=outputs)]
+    cells = [
+        nbformat.v4.new_markdown_cell("# 9. A story\n\nText."),
+        nbformat.v4.new_code_cell("1 + 1", outputs=outputs),
+    ]
     path = tmp_path / "a.ipynb"
-    nbformat.write(new_notebook(cells=cells), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
     text, pictures = import_module("notebook_pages").page(path)
     assert text.startswith("# 9. A story\n\nAs a notebook: `notebooks/a.ipynb`.")
     assert "    printed" in text
@@ -215,7 +219,7 @@ def test_a_notebook_becomes_text_with_its_outputs(docs, tmp_path) -> None:
     assert "style scoped" not in text
 
 
-def silent(package: griffe.Module) -> list[str]:
+def silent(package: Any) -> list[str]:
     """Public modules, classes, functions and methods without a docstring."""
     found, waiting = [], [package]
     while waiting:
@@ -232,6 +236,7 @@ def silent(package: griffe.Module) -> list[str]:
 
 
 def test_no_public_name_is_without_a_docstring() -> None:
+    griffe = pytest.importorskip("griffe", reason=NEEDED)
     for package, folder in (("interp", ROOT), ("interp_kernels", ROOT / "kernels")):
         loaded = griffe.load(package, search_paths=[str(folder)], allow_inspection=False)
         assert len(loaded.members) > 10
@@ -239,6 +244,7 @@ def test_no_public_name_is_without_a_docstring() -> None:
 
 
 def test_a_public_name_without_a_docstring_is_named(tmp_path) -> None:
+    griffe = pytest.importorskip("griffe", reason=NEEDED)
     (tmp_path / "told_nothing.py").write_text(
         '"""A module."""\n\ndef spoken():\n    """Says."""\n\ndef silent():\n    pass\n\n'
         "class Mute:\n    def loud(self):\n        pass\n\n    def _own(self):\n        pass\n"

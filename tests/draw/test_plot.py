@@ -5,6 +5,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from core.examples import small
+from together import over
 
 from interp.core.errors import OptionError, UnknownName
 from interp.core.table import HeadTable
@@ -30,9 +31,9 @@ def luminance(colours):
 NUMBER = r"(-?[\d.]+(?:e[-+]?\d+)?)"
 
 
-@pytest.mark.parametrize("scores", [[0.2, 0.4], [-0.2, 0.5], [-3.0, -1.5], [0.0], [7.0, 7.0]])
-@pytest.mark.parametrize("low", [None, -1.0, 0.0, 0.5])
-@pytest.mark.parametrize("high", [None, 1.0, 2.0, -0.25])
+@over("scores", [[0.2, 0.4], [-0.2, 0.5], [-3.0, -1.5], [0.0], [7.0, 7.0]])
+@over("low", [None, -1.0, 0.0, 0.5])
+@over("high", [None, 1.0, 2.0, -0.25])
 def test_what_is_said_of_a_scale_is_what_it_is(scores, low, high):
     """The ends in words are those that are drawn, and each end is what it is said to be."""
     if low is not None and high is not None and low > high:

@@ -10,8 +10,9 @@ import pytest
 import zoo
 
 import interp
-from interp.core.clusters import cluster_summary, interval
+from interp.core.clusters import cluster_summary
 from interp.core.errors import PromptError
+from interp.core.intervals import half_width
 from interp.core.prompts import Prompts, repeats
 
 
@@ -51,8 +52,8 @@ def test_trials_without_a_row_and_single_clusters() -> None:
 
 
 def test_the_interval_has_the_degrees_of_freedom_of_clusters() -> None:
-    assert interval(0.0, 1.0, 4) == pytest.approx((-3.182446, 3.182446), abs=1e-5)  # t(3) table
-    assert interval(0.0, 1.0, 1) is None
+    assert half_width([(1.0, 3.0)]) == pytest.approx(3.182446, abs=1e-5)  # t(3) table
+    assert np.isnan(half_width([(1.0, 0.0)]))
 
 
 def test_shared_values_do_not_make_the_error_small() -> None:

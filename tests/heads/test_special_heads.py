@@ -115,3 +115,14 @@ def test_below_the_null_and_above_the_others_is_no_finding() -> None:
     below = score.copy()
     below[0, 0] = -7e-7  # farther from the null, and from the others, the same way
     assert len(catalogue_of(table_of({"ships": {"score": below} | sure})).special) == 1
+
+
+@pytest.mark.parametrize(("end", "least"), [(1.0, 0.1), (None, 0.004)])
+def test_a_tiny_difference_is_no_finding(end: float | None, least: float) -> None:
+    """A score far from the other heads and sure, but not a tenth of its range or of its null."""
+    sure = {"sem": 1e-5, "null_sem": 1e-5, "n": 16, "null": 0.04}
+    score = np.full((2, 8), 0.04) + np.linspace(0, 1e-5, 16).reshape(2, 8)
+    for size, found in ((0.9 * least, 0), (1.1 * least, 1)):
+        score[1, 3] = 0.04 + size
+        table = table_of({"a": {"score": score} | sure})
+        assert len(catalogue_of(table, {"a": end}).special) == found

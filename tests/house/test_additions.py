@@ -158,18 +158,22 @@ def test_each_runs(package_copy) -> None:
     assert "by_layer" in told[4]
 
 
-def test_the_contract_tests_collect_each_of_them(package_copy) -> None:
-    found = python(
+def test_the_contract_tests_run_each_of_them(package_copy) -> None:
+    ran = python(
         package_copy, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT),
-        str(ROOT / "tests" / "contract"), "--collect-only", "-q", "-p", "no:cacheprovider",
-        "-o", "pythonpath=",
-        "-k", "next_to_last or last_token or by_layer",
+        str(ROOT / "tests" / "contract"), "-v", "-p", "no:cacheprovider", "-o", "pythonpath=",
+        "-k", "next_to_last or last_token or by_layer or declarations or finite_score_per_token",
+        "--case", "next_to_last,last_token,by_layer",
     )  # fmt: skip
-    for name in ("next_to_last", "last_token", "by_layer"):
-        assert f"test_declarations.py::test_what_the_file_states_is_what_it_runs[{name}]" in found
-    assert "test_metrics.py::test_an_ideal_head_scores_one_and_looks_only_back[next" in found
-    assert "test_attribution_methods.py::test_one_finite_score_per_token" in found
-    assert "test_circuit_methods.py::test_one_score_per_node" in found
+    for test in (
+        "test_declarations.py::test_what_the_file_states_is_what_it_runs",
+        "test_declarations.py::test_worked_example",
+        "test_metrics.py::test_an_ideal_head_scores_one_and_looks_only_back[next_to_last]",
+        "test_attribution_methods.py::test_it_needs_no_more_than_it_declares[last_token]",
+        "test_attribution_methods.py::test_one_finite_score_per_token_and_the_model_untouched",
+        "test_circuit_methods.py::test_one_score_per_node",
+    ):
+        assert re.search(rf"{re.escape(test)}\S* PASSED", ran), test
 
 
 def test_another_package_can_register_a_source(tmp_path) -> None:

@@ -13,14 +13,15 @@ from functools import cache
 from pathlib import Path
 
 import networkx as nx
-import pytest
+from together import over
 
 from interp.core.doors import DOORS, behind
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
     "core", "draw", "planted", "bundled", "model", "lens", "causal", "attribution", "heads",
-    "safety", "probes", "syntax", "dictionaries", "circuits", "report", "cli",
+    "safety", "probes", "syntax", "dictionaries", "circuits", "testing", "report",
+    "cli",
 )  # fmt: skip
 BY_NAME = {
     "core/doors.py": "the doors",
@@ -31,6 +32,7 @@ BY_NAME = {
     "cli/folder.py": "registry of commands: a folder of files",
     "cli/run.py": "public functions from which commands are made",
     "report/printed/__init__.py": "printed forms of results, by the name of their type",
+    "cli/installed_commands.py": "registry of the commands of installed packages",
     "cli/loading.py": "modules that a user names with --import",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",
@@ -52,13 +54,13 @@ FILES = {
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imports(path: Path) -> Iterator[str]:
+def imports(path: Path) -> tuple[str, ...]:
     """Modules that a file imports, wherever the import stands."""
-    for node in ast.walk(tree(path)):
+    return tuple(_imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level:
@@ -75,7 +77,7 @@ def ours(path: Path) -> set[str]:
     return {name.partition(".")[2] for name in imports(path) if name.startswith("interp.")}
 
 
-@pytest.mark.parametrize("module", FILES)
+@over("module", FILES)
 def test_no_import_runs_up(module: str) -> None:
     rank = ORDER.index(module.split(".", maxsplit=1)[0])
     assert not [name for name in imports(FILES[module]) if name.startswith(".")], "relative import"
@@ -102,7 +104,7 @@ def test_there_are_three_doors_and_each_is_used() -> None:
     assert used == {method for opens in DOORS.values() for method in opens}
 
 
-@pytest.mark.parametrize("method", [method for opens in DOORS.values() for method in opens])
+@over("method", [method for opens in DOORS.values() for method in opens])
 def test_a_door_opens(method: str) -> None:
     assert callable(behind(method))
 
@@ -111,7 +113,8 @@ def test_modules_are_looked_up_by_name_only_where_it_is_said_why() -> None:
     calls = {
         str(path.relative_to(ROOT / "interp"))
         for path in FILES.values()
-        for node in ast.walk(tree(path))
+        if "import_" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Name) and node.id in ("import_module", "__import__")
     }
     assert calls == {*BY_NAME}

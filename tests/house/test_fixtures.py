@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef]:
@@ -25,12 +30,14 @@ def decorator(function: ast.FunctionDef) -> ast.expr | None:
     return None
 
 
-FIXTURES = [
-    (function.name, path, decorator(function))
-    for path, tree in TREES.items()
-    for function in functions(tree)
-    if decorator(function)
-]
+@cache
+def fixtures() -> list[tuple[str, Path, ast.expr | None]]:
+    return [
+        (function.name, path, decorator(function))
+        for path, tree in trees().items()
+        for function in functions(tree)
+        if decorator(function)
+    ]
 
 
 def asked(tree: ast.AST) -> set[str]:
@@ -56,12 +63,12 @@ def test_every_module_of_shared_fixtures_is_a_plugin(request: pytest.FixtureRequ
 
 
 def test_a_name_is_defined_once() -> None:
-    twice = {name for name, n in Counter(name for name, _, _ in FIXTURES).items() if n > 1}
-    assert {str(path) for name, path, _ in FIXTURES if name in twice} == set(), sorted(twice)
+    twice = {name for name, n in Counter(name for name, _, _ in fixtures()).items() if n > 1}
+    assert {str(path) for name, path, _ in fixtures() if name in twice} == set(), sorted(twice)
 
 
 def test_each_fixture_has_a_user() -> None:
-    used = set().union(*map(asked, TREES.values()))
-    idle = {name for name, _, _ in FIXTURES if name not in used}
-    automatic = {name for name, _, made in FIXTURES if made and "autouse" in ast.unparse(made)}
+    used = set().union(*map(asked, trees().values()))
+    idle = {name for name, _, _ in fixtures() if name not in used}
+    automatic = {name for name, _, made in fixtures() if made and "autouse" in ast.unparse(made)}
     assert idle - automatic == set()

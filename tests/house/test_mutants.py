@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from together import over
 
 from benchmarks.mutants import MUTANTS, Mutant, occurrences
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("one", MUTANTS, ids=lambda one: one.name)
+@over("one", MUTANTS, ids=lambda one: one.name)
 def test_its_text_is_found_once_and_its_tests_exist(one: Mutant) -> None:
     assert occurrences(one) == 1
     assert one.new != one.old

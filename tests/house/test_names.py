@@ -8,7 +8,8 @@ sides; each is listed with its reason.
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,9 +62,14 @@ def counted(path: Path, name: str) -> bool:
 
 
 def test_no_public_name_is_defined_twice() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(ROOT.rglob("*.py"))}
+    begin = re.compile(r"^(?:(?:async )?def|class) (\w+)|^([A-Z]\w*)\b.*=", re.MULTILINE)
+    names = {path: {a or b for a, b in begin.findall(text)} for path, text in texts.items()}
+    times = Counter(n for path, found in names.items() for n in found if counted(path, n))
+    several = {name for name, n in times.items() if n > 1 and name[0] != "_" and not name.isupper()}
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for path in sorted(ROOT.rglob("*.py")):
-        for name, kind in definitions(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, text in texts.items():
+        for name, kind in definitions(ast.parse(text)) if names[path] & several else ():
             if counted(path, name):
                 found[name][path.relative_to(ROOT).as_posix()] = kind
     twice = {

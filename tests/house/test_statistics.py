@@ -39,6 +39,14 @@ LIBRARY = {
 }  # fmt: skip
 
 
+MAY = re.compile(
+    "|".join(p.pattern for p in NAMES.values())
+    + r"|scipy\.stats|sklearn\.|\.(integers|choice|multinomial|(nan)?(quantile|percentile))\(",
+    re.IGNORECASE,
+)
+"""What stands in the text of every file in which something is found."""
+
+
 def found(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
     """Line and reason of everything in a file that belongs in a module of statistics, and which."""
     for node in ast.walk(tree):
@@ -75,7 +83,8 @@ def test_statistics_are_computed_in_their_modules() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} {reason}: move to interp/{module}"
         for path in sorted(ROOT.rglob("*.py"))
-        for line, reason, module in found(ast.parse(path.read_text(encoding="utf-8")))
+        if MAY.search(text := path.read_text(encoding="utf-8"))
+        for line, reason, module in found(ast.parse(text))
         if path != ROOT / module
     ]
     assert not wrong, "; ".join(wrong)
@@ -97,6 +106,7 @@ def test_statistics_are_computed_in_their_modules() -> None:
 )
 def test_a_second_one_is_found(line: str) -> None:
     assert list(found(ast.parse(line)))
+    assert MAY.search(line)
 
 
 @pytest.mark.parametrize(

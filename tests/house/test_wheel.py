@@ -1,4 +1,8 @@
-"""The wheel holds the package and its data, nothing else, and runs where no checkout is."""
+"""The wheel holds the package and its data, nothing else; wheel and sdist run where no checkout is.
+
+Both are installed into a virtual environment of their own, without a network: its dependencies are
+those of the environment of the tests, put on its path without interp.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
 import zipfile
 from pathlib import Path
 
@@ -24,6 +32,51 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "--no-index", "-q", "-w", str(out)], check=True, cwd=out)
     [path] = out.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(out)]
+    subprocess.run(build, check=True, cwd=ROOT, capture_output=True)
+    [path] = out.glob("*.tar.gz")
+    return path
+
+
+BARE = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+
+
+@pytest.fixture(scope="module", params=["wheel", "sdist"])
+def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a clean environment into which pip installed it."""
+    place = tmp_path_factory.mktemp(request.param) / "venv"
+    venv.create(place, with_pip=False)
+    programs = place / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", str(programs / "python"), "install", "-q"]
+    [packages] = place.glob("lib/python*/site-packages")
+    # a .pth within this folder, such as the one of an editable interp, is not followed
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    built = str(request.getfixturevalue(request.param))
+    options = [
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--no-compile",
+        "--ignore-installed",
+    ]
+    subprocess.run([*pip, *options, built], check=True, env=BARE, cwd=place)
+    return programs
+
+
+def test_the_sdist_holds_what_the_tests_need_and_nothing_that_git_ignores(sdist: Path) -> None:
+    with tarfile.open(sdist) as packed:
+        names = {name.partition("/")[2] for name in packed.getnames()}
+    needed = {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "PKG-INFO"}
+    needed |= {".ci/run", "constraints.txt", "interp/py.typed", "data/prompts.txt"}
+    needed |= {"kernels/interp_kernels/__init__.py", "tests/conftest.py", "docs/build.py"}
+    assert needed <= names
+    assert not [n for n in names if "__pycache__" in n or n.split("/")[0] in ("results", "site")]
+    assert sdist.stat().st_size < 9_000_000
 
 
 def test_it_holds_no_scripts_that_only_a_checkout_needs(wheel: Path) -> None:
@@ -64,25 +117,29 @@ def test_it_is_small_and_says_what_it_is(wheel: Path) -> None:
     assert extras <= set(re.findall(r"`(\w+)`", table))
 
 
-def test_it_scores_a_bundled_model_in_a_fresh_folder(wheel: Path, tmp_path: Path) -> None:
-    place, here = tmp_path / "installed", tmp_path / "fresh"
-    here.mkdir()
-    with zipfile.ZipFile(wheel) as packed:  # what pip does with a wheel that has no scripts to run
-        packed.extractall(place)
-    bare = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    env = bare | {"PYTHONPATH": str(place)}
+def test_it_says_its_version_and_scores_a_bundled_model_in_a_clean_environment(
+    installed: Path, tmp_path: Path
+) -> None:
+    def ran(*line: str) -> str:
+        done = subprocess.run(
+            [installed / line[0], *line[1:]],
+            env=BARE, cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     code = "import interp, interp_kernels; print(interp.__file__); print(interp_kernels.__file__)"
-    shown = subprocess.run(
-        [sys.executable, "-c", code], env=env, cwd=here, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    assert all(Path(line).is_relative_to(place) for line in shown)
-    asked = ["-m", "interp", "score", "bundled:induction", "-m", "induction", "-o", "results", "-q"]
-    done = subprocess.run(
-        [sys.executable, *asked], env=env, cwd=here, capture_output=True, text=True, check=False
+    shown = ran("python", "-c", code).splitlines()
+    assert all(Path(line).is_relative_to(installed.parent) for line in shown)
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert ran("interp", "--version") == f"interp {stated['version']}\n"
+    names = ran(
+        "python", "-c", "from interp.model.sources.registered import sources; print(*sources())"
     )
-    assert done.returncode == 0, done.stderr
-    assert "L1H0" in done.stdout
-    assert (here / "results" / "heads.html").is_file()
+    assert names.split() == sorted(stated["entry-points"]["interp.sources"])
+    told = ran("interp", "score", "bundled:induction", "-m", "induction", "-o", "results", "-q")
+    assert "L1H0" in told
+    assert (tmp_path / "results" / "heads.html").is_file()
 
 
 def test_its_user_gets_the_emergence_curves_without_the_checkpoints(

@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 import torch
+from fixtures.kernels import MASKS
+from together import over
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from interp_kernels import (
@@ -46,7 +48,8 @@ def gradients(call, dtype=torch.float64, **options):
     return found, exact
 
 
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (4, 1)])
+@over("heads", [(4, 4), (4, 2), (4, 1)])
+@over("mask", MASKS)
 def test_the_gradients_are_those_through_a_stored_pattern(calls, mask, heads):
     call = calls.make(heads=heads, **calls.masks(mask, 2, heads[0]))
     for found, exact in zip(*gradients(call, block=5, backend="chunked"), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from together import over
 
 from interp_kernels import (
     Attention,
@@ -37,7 +38,7 @@ def call(**changes):
     return Attention(**{**given, **changes})
 
 
-@pytest.mark.parametrize(
+@over(
     ("changes", "words"),
     [
         ({"q": torch.randn(4, 5, 8)}, r"q has shape \[4, 5, 8\]; expected 4 axes"),
@@ -79,9 +80,9 @@ def test_calls_that_do_not_fit(changes, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize(("name", "axis"), [("q", "head"), ("k", "kv_head"), ("v", "kv_head")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@over("value", [torch.nan, torch.inf, -torch.inf])
+@over(("name", "axis"), [("q", "head"), ("k", "kv_head"), ("v", "kv_head")])
+@over("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_non_finite_values_are_placed(name, axis, value, dtype):
     tensors = {n: getattr(call(), n).to(dtype) for n in "qkv"}
     tensors[name][1, 1, 3, 2] = value
@@ -154,7 +155,7 @@ def test_large_numbers_are_no_infinities():
         Attention(q=q, k=k, v=v, causal=False)
 
 
-@pytest.mark.parametrize(
+@over(
     ("asked", "words"),
     [
         (["entropy"], "'entropy' is not a reduction"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,18 +50,26 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, list[str]]:
     return out.splitlines()[-1], err.splitlines()
 
 
-def test_two_processes_compile_at_once_and_the_third_reads_their_cache(tmp_path) -> None:
-    both = [start(tmp_path), start(tmp_path)]
-    values = [ended(process) for process in both]
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, list[str]]]]:
+    """A cache that two processes filled at once, and what each of them said."""
+    folder = tmp_path_factory.mktemp("cache")
+    both = [start(folder), start(folder)]
+    return folder, [ended(process) for process in both]
+
+
+def test_two_processes_compile_at_once_and_the_third_reads_their_cache(filled) -> None:
+    folder, values = filled
     for _, lines in values:
         assert len(lines) <= 1, "one line, or none for the one that was late"
     assert any("compiling the CPU kernel" in line for _, lines in values for line in lines)
-    assert any(f"(stored in {tmp_path}" in line for _, lines in values for line in lines)
-    value, lines = ended(start(tmp_path))
+    assert any(f"(stored in {folder}" in line for _, lines in values for line in lines)
+    value, lines = ended(start(folder))
     assert lines == []
     assert {value, *(v for v, _ in values)} == {value}
 
 
+@pytest.mark.slow
 def test_an_interrupted_compilation_leaves_no_broken_cache(tmp_path) -> None:
     process = start(tmp_path)
     assert process.stderr is not None
@@ -77,9 +86,11 @@ def test_an_interrupted_compilation_leaves_no_broken_cache(tmp_path) -> None:
     assert ended(start(tmp_path)) == (value, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nbi", "nbc"])
-def test_a_damaged_cache_is_written_anew(tmp_path, kind) -> None:
-    value, _ = ended(start(tmp_path))
+def test_a_damaged_cache_is_written_anew(filled, tmp_path, kind) -> None:
+    whole, [(value, _), _] = filled
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     [file] = tmp_path.rglob(f"*attend_*.{kind}")
     file.write_bytes(file.read_bytes()[:20])
     again, lines = ended(start(tmp_path))
@@ -88,6 +99,7 @@ def test_a_damaged_cache_is_written_anew(tmp_path, kind) -> None:
     assert ended(start(tmp_path)) == (value, [])
 
 
+@pytest.mark.slow
 def test_without_a_writable_folder_it_compiles_and_says_what_to_do(tmp_path) -> None:
     _, [line] = ended(start(tmp_path, CANNOT_WRITE + RUN))
     assert "for this process alone" in line

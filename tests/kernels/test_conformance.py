@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from fixtures.kernels import MASKS
+from together import over
 
 from interp_kernels import (
     Diagonal,
@@ -24,13 +26,15 @@ def test_memory_is_poisoned():
     assert torch.empty(3).isnan().all()
 
 
-@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (4, 1), (1, 1)])
+@over("heads", [(4, 4), (4, 2), (4, 1), (1, 1)])
+@over("mask", MASKS)
 def test_masks_and_heads(calls, conforms, mask, heads):
     call = calls.make(heads=heads, **calls.masks(mask, 2, heads[0], (13, 13)))
     conforms(call, block=5)
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "relu", "signed"])
+@over("activation", ["sigmoid", "relu", "signed"])
+@over("mask", MASKS)
 def test_unnormalised_activations(calls, conforms, mask, activation):
     if "sinks" in mask or mask == "all at once":
         pytest.skip("only a softmax has sinks")
@@ -38,10 +42,8 @@ def test_unnormalised_activations(calls, conforms, mask, activation):
     conforms(call, block=4)
 
 
-@pytest.mark.parametrize(
-    "sizes", [(1, 1), (2, 2), (63, 63), (65, 65), (5, 70), (70, 5), (1, 64), (129, 128)]
-)
-@pytest.mark.parametrize("causal", [True, False])
+@over("sizes", [(1, 1), (2, 2), (63, 63), (65, 65), (5, 70), (70, 5), (1, 64), (129, 128)])
+@over("causal", [True, False])
 def test_awkward_sizes(calls, conforms, sizes, causal):
     call = calls.make(batch=1, heads=(2, 1), sizes=sizes, causal=causal)
     conforms(call)
@@ -60,7 +62,7 @@ def test_four_thousand_and_ninety_seven_tokens(calls, conforms):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("mask", ["causal", "none", "sinks", "bias"])
+@over("mask", ["causal", "none", "sinks", "bias"])
 def test_dtypes(calls, conforms, dtype, mask):
     call = calls.make(sizes=(33, 33), dtype=dtype, **calls.masks(mask, 2, 4, (33, 33)))
     found = conforms(call)
@@ -82,8 +84,8 @@ def test_flat_and_sharp_patterns(calls, conforms, spread):
         conforms(call, [Entropy(), Received(), LogSumExp(), Output()])
 
 
-@pytest.mark.parametrize("pool", [1, 3, 7, 16, 64, 100])
-@pytest.mark.parametrize("block", [1, 2, 5, 16, 48, 64, 1000])
+@over("pool", [1, 3, 7, 16, 64, 100])
+@over("block", [1, 2, 5, 16, 48, 64, 1000])
 def test_pool_and_query_block_of_any_sizes(calls, conforms, pool, block):
     call = calls.make(batch=1, heads=(2, 1), sizes=(67, 67))
     segment = (torch.arange(67) // 10)[None]
@@ -113,8 +115,8 @@ def test_16_bit_inputs_lose_nothing_without_a_pattern(calls, conforms):
     conforms(call, [ResultNorm(), LogSumExp()])
 
 
-@pytest.mark.parametrize("offset", [-2, 0, 3])
-@pytest.mark.parametrize("sizes", [(6, 6), (4, 6)])
+@over("offset", [-2, 0, 3])
+@over("sizes", [(6, 6), (4, 6)])
 def test_causal_with_any_offset_without_a_pattern(calls, conforms, offset, sizes):
     """PyTorch's own causal mask knows one offset only."""
     call = calls.make(widths=(8, 8), sizes=sizes, offset=offset)
@@ -157,10 +159,8 @@ def test_strided_and_expanded_tensors(calls, conforms):
     conforms(shared, block=4)
 
 
-@pytest.mark.parametrize(
-    ("batch", "sizes"), [(0, (3, 3)), (2, (0, 3)), (2, (3, 0)), (1, (0, 0)), (0, (0, 0))]
-)
-@pytest.mark.parametrize("activation", ["softmax", "relu"])
+@over(("batch", "sizes"), [(0, (3, 3)), (2, (0, 3)), (2, (3, 0)), (1, (0, 0)), (0, (0, 0))])
+@over("activation", ["softmax", "relu"])
 def test_zero_lengths_are_empty_or_zero(calls, backend, batch, sizes, activation):
     call = calls.make(batch=batch, sizes=sizes, activation=activation)
     asked = calls.everything(call)

@@ -6,6 +6,8 @@ import math
 
 import pytest
 import torch
+from fixtures.kernels import MASKS
+from together import over
 
 from interp_kernels import (
     Attention,
@@ -81,6 +83,7 @@ def looped(call):  # noqa: PLR0912 - one branch per mask
     return weight, score
 
 
+@over("mask", MASKS)
 def test_pattern_is_what_the_loops_say(calls, mask):
     call = calls.make(sizes=(5, 7), dtype=torch.float64, **calls.masks(mask, sizes=(5, 7)))
     if mask == "high sinks":

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fixtures.kernels import Conformance
+from fixtures.kernels import MASKS, Conformance
+from together import over
 
 from interp_kernels import (
     Attention,
@@ -203,6 +204,7 @@ def on_gpu():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("activation", ["softmax", "signed", "sigmoid"])
+@over("mask", MASKS)
 def test_masks_on_a_device(calls, on_gpu, mask, activation):
     if activation != "softmax" and ("sinks" in mask or mask == "all at once"):
         pytest.skip("only a softmax has sinks")

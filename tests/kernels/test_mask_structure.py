@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from together import over
 
 from interp_kernels import Attention, InvalidAttention, mask_structure
 from interp_kernels.mask_structure import MaskStructure, relative_bias_of, structure_of
@@ -50,9 +51,9 @@ def padding(side: str) -> torch.Tensor:
     return real
 
 
-@pytest.mark.parametrize("side", ["none", "left", "right"])
-@pytest.mark.parametrize("window", [None, 1, 4, N - 1])
-@pytest.mark.parametrize("form", [lambda mask: mask, as_numbers])
+@over("side", ["none", "left", "right"])
+@over("window", [None, 1, 4, N - 1])
+@over("form", [lambda mask: mask, as_numbers])
 def test_causal_masks_and_windows(side, window, form) -> None:
     real = padding(side)
     assert structure_of(form(seen(real, True, window)), real, N) == MaskStructure(True, window)
@@ -114,9 +115,9 @@ def masks_of_ranges() -> dict[str, torch.Tensor]:
     }
 
 
-@pytest.mark.parametrize("kind", masks_of_ranges())
-@pytest.mark.parametrize("side", ["none", "left", "right"])
-@pytest.mark.parametrize("form", [lambda mask: mask, as_numbers])
+@over("kind", masks_of_ranges())
+@over("side", ["none", "left", "right"])
+@over("form", [lambda mask: mask, as_numbers])
 def test_masks_with_one_range_of_keys_per_query(kind, side, form) -> None:
     real = padding(side)
     mask = masks_of_ranges()[kind].expand(len(real), 1, N, N) & real[:, None, None]

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 import torch
+from fixtures.kernels import MASKS
+from together import over
 
 from interp_kernels import (
     BACKENDS,
@@ -79,7 +81,8 @@ def test_observer_returns_the_models_own_output_untouched(calls, backend):
     assert found.mode == "observer"
 
 
-@pytest.mark.parametrize("activation", ["softmax", "signed", "relu"])
+@over("activation", ["softmax", "signed", "relu"])
+@over("mask", MASKS)
 def test_looking_up_equals_forming_the_pattern(calls, conforms, mask, activation):
     """With the model's log-sum-exp, without it, and beside a pass over the pattern."""
     masks = calls.masks(mask)
@@ -93,14 +96,15 @@ def test_looking_up_equals_forming_the_pattern(calls, conforms, mask, activation
         conforms(call, CHEAP, mode="observer", lse=lse)
 
 
-@pytest.mark.parametrize("beside", [[], [Entropy()]])
-@pytest.mark.parametrize("count", [1, 64, 65, 80])
+@over("beside", [[], [Entropy()]])
+@over("count", [1, 64, 65, 80])
 def test_key_sets_of_any_size(calls, conforms, count, beside):
     call = calls.make(sizes=(80, 80), start=(0, 30))
     conforms(call, [KeySetMass("set", tuple(range(count))), *beside])
 
 
-@pytest.mark.parametrize("at_once", [1, 64, 1000])
+@over("at_once", [1, 64, 1000])
+@over("mask", MASKS)
 def test_looking_up_a_few_at_a_time(calls, conforms, mask, monkeypatch, at_once):
     """Also at distances that no query, some or all have, forwards ones included."""
     monkeypatch.setattr(cheap, "CHUNK", at_once)
@@ -135,6 +139,7 @@ def test_cheap_reductions_form_no_pattern(calls, monkeypatch):
         attention_statistics(call, [common], backend="chunked")
 
 
+@over("mask", MASKS)
 def test_the_kernel_torch_ships_gives_the_same_output_and_log_sum_exp(calls, conforms, mask):
     for masks in (calls.masks(mask),):
         call = calls.make(widths=(8, 8), **masks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from together import over
 
 from interp_kernels import Attention, attention_statistics, reference
 from interp_kernels.errors import InvalidReduction
@@ -38,8 +39,8 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("block", [1, 3, 8, 64])
+@over("mask", MASKS)
+@over("block", [1, 3, 8, 64])
 def test_blocks_are_sums_of_the_whole_pattern(mask, block):
     attention = call(**MASKS[mask])
     whole = reference.pattern(attention, reference.scores(attention, torch.float64))[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from together import over
 
 from interp_kernels import (
     Attention,
@@ -62,9 +63,9 @@ def padded(call, left, right):
     }
 
 
-@pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("left", [0, 1, 17])
-@pytest.mark.parametrize("asked", [ASKED, [*ASKED, Entropy()]], ids=["looked up", "in blocks"])
+@over("causal", [True, False])
+@over("left", [0, 1, 17])
+@over("asked", [ASKED, [*ASKED, Entropy()]], ids=["looked up", "in blocks"])
 def test_padding_changes_nothing(calls, backend, left, causal, asked):
     """Positions are those of the prompt, wherever it lies; 17 is longer than the prompt."""
     alone = calls.make(batch=1, causal=causal, sizes=(12, 12))
@@ -100,8 +101,8 @@ def test_explicit_start_counts_positions_from_there(calls, backend):
     torch.testing.assert_close(found["entropy"], pattern["entropy"])
 
 
-@pytest.mark.parametrize("density", [0.0, 0.01, 0.3, 1.0])
-@pytest.mark.parametrize("beside", [[], [Entropy()]])
+@over("density", [0.0, 0.01, 0.3, 1.0])
+@over("beside", [[], [Entropy()]])
 def test_rare_and_common_targets_agree_with_the_definition(calls, conforms, density, beside):
     """Rare ones are looked up from the log-sum-exp, common ones summed over tiles."""
     table = torch.rand(40, 40, generator=torch.Generator().manual_seed(1)) < density
@@ -164,7 +165,7 @@ def boom(query, key, tokens):
     raise ValueError("no such token")
 
 
-@pytest.mark.parametrize(
+@over(
     ("predicate", "words"),
     [
         (boom, "predicate 'bad' raised ValueError: no such token"),
@@ -176,7 +177,7 @@ def boom(query, key, tokens):
         (lambda query, key, tokens: True, "returned bool; expected a bool tensor"),
     ],
 )
-@pytest.mark.parametrize("kind", [Mass, Targets])
+@over("kind", [Mass, Targets])
 def test_bad_predicates_are_named(calls, backend, predicate, words, kind):
     call = calls.make(sizes=(9, 9))
     for beside in ([], [Entropy()]):

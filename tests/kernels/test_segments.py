@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from together import over
 
 from interp_kernels import (
     Attention,
@@ -51,8 +52,8 @@ def named(call: Attention, labels: torch.Tensor = LABELS) -> Attention:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("mask", ["none", "causal", "window", "left padding", "right padding"])
-@pytest.mark.parametrize("beside", [[], [Entropy()]], ids=["alone", "in blocks"])
+@over("mask", ["none", "causal", "window", "left padding", "right padding"])
+@over("beside", [[], [Entropy()]], ids=["alone", "in blocks"])
 def test_every_backend_equals_the_definition(calls, conforms, mask, beside):
     conforms(named(calls.make(**calls.masks(mask))), [*ASKED, *beside], block=5)
 

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from together import over
 
 from interp_kernels import cpu_threads
 from interp_kernels.cpu_threads import others, share_out
@@ -26,8 +27,8 @@ def team(request, monkeypatch):
         monkeypatch.setattr(cpu_threads, "own_threads", None)  # not even asked
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize("n", [0, 1, 2, 40])
+@over("threads", [1, 2, 5])
+@over("n", [0, 1, 2, 40])
 def test_every_task_is_performed_once(threads, n):
     done: list[int] = []
     share_out(done.append, range(n), threads)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 from torch import Tensor, nn
 
 import interp
@@ -50,7 +51,7 @@ def state(module: Any) -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.parametrize(("family", "attention", "padding"), RUNS)
+@over(("family", "attention", "padding"), RUNS)
 def test_patterns_are_the_models_own_eager_attentions(loaded, family, attention, padding):
     model, inputs = loaded(family.name, attention), family.inputs(padding)
     cache = model.capture(inputs, ["pattern"])
@@ -64,7 +65,7 @@ def test_patterns_are_the_models_own_eager_attentions(loaded, family, attention,
         assert error < 2e-5, f"{stack} {layer}: {error:.1e}"
 
 
-@pytest.mark.parametrize(("family", "attention", "padding"), RUNS)
+@over(("family", "attention", "padding"), RUNS)
 def test_logits_are_bitwise_the_untouched_models(loaded, family, attention, padding):
     model, inputs = loaded(family.name, attention), family.inputs(padding)
     before, want = state(model.module), plain(model.module, inputs)
@@ -76,7 +77,7 @@ def test_logits_are_bitwise_the_untouched_models(loaded, family, attention, padd
     assert state(model.module) == before
 
 
-@pytest.mark.parametrize(("family", "attention"), MODELS)
+@over(("family", "attention"), MODELS)
 def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, family, attention):
     model = loaded(family.name, attention)
     softmaxes = softmax_sites(model.sites)
@@ -94,7 +95,7 @@ def test_sites_are_named_as_the_zoo_says_and_the_self_check_passes(loaded, famil
     assert qk == ("disentangled" not in family.features), family.conventions.get("q-k")
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("family", READ, ids=lambda f: f.name)
 def test_loading_changes_nothing(family):
     module = family.model(family.attentions[-1])
     before = state(module)
@@ -102,7 +103,7 @@ def test_loading_changes_nothing(family):
     assert state(module) == before
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("family", READ, ids=lambda f: f.name)
 def test_shapes_of_a_model_are_read_from_its_run(loaded, family):
     model, features = loaded(family.name), family.features
     site = softmax_sites(model.sites)[-1]

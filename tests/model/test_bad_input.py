@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 
 import interp
 from interp.core.errors import CheckError, InterpError, NonFiniteError, PromptError
@@ -43,7 +44,7 @@ def test_ids_outside_the_vocabulary(loaded):
                 loaded("llama").run, [[3, 4], [5, bad]])  # fmt: skip
 
 
-@pytest.mark.parametrize("family", TEXT, ids=lambda f: f.name)
+@over("family", TEXT, ids=lambda f: f.name)
 def test_the_longest_prompt_runs_and_one_more_is_refused(loaded, family):
     """Where positions come from a table its end is known; where they are computed there is none."""
     model = loaded(family.name)
@@ -64,7 +65,7 @@ def test_a_model_that_fails_beyond_its_context_says_so(loaded):
         loaded("mpt").run([[9] * 70])
 
 
-@pytest.mark.parametrize("family", TEXT, ids=lambda f: f.name)
+@over("family", TEXT, ids=lambda f: f.name)
 def test_one_token_is_a_prompt(loaded, family):
     model = loaded(family.name)
     cache = model.capture([[9]], ["pattern", "z"])

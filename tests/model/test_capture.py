@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 from torch import Tensor
 
 import interp
@@ -118,9 +119,7 @@ def test_recorded_scores_give_the_recorded_pattern(loaded, name):
         torch.testing.assert_close(scores.softmax(-1), pattern, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, f in zoo.FAMILIES.items() if "refused" not in f.features and n != "xlnet"]
-)
+@over("name", [n for n, f in zoo.FAMILIES.items() if "refused" not in f.features and n != "xlnet"])
 def test_the_results_of_all_heads_and_the_bias_are_the_attention_output(loaded, name):
     """Against the projection's own output, caught by a hook of the test's own."""
     model, inputs = loaded(name), zoo.FAMILIES[name].inputs()

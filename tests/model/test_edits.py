@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 from torch import Tensor
 
 import interp
@@ -50,8 +51,8 @@ def input_changed(model: interp.Model, site: Any, change):
         handle.remove()
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("attention", ["eager", "sdpa"])
+@over("family", READ, ids=lambda f: f.name)
 def test_zero_equals_zeroing_the_slice_of_the_projections_input(loaded, family, attention):
     if attention not in family.attentions or family.name == "xlnet":
         return  # XLNet projects with an einsum: it has its own test below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from together import over
 
 import interp
 from interp.causal import banzhaf, patching_gradient
@@ -34,7 +35,7 @@ def test_a_circuit_is_found_for_a_task_by_name() -> None:
     assert found.to_pandas().equals(same.to_pandas())
 
 
-@pytest.mark.parametrize(
+@over(
     "call",
     [
         interp.score, interp.ablate, interp.shapley, interp.find_circuit, banzhaf,

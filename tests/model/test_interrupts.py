@@ -17,8 +17,11 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import interp
+from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.residual_graph import ResidualGraph
 from interp.core.interrupts import held, interrupt_point
 from interp.model.hooks.inference import inference
+from interp.model.places import watched_places
 
 PROMPT = [[9, 33, 21, 40, 11, 52, 9, 33]]
 INTERP = str(Path(interp.__file__).parent)
@@ -95,12 +98,26 @@ def edited(model: interp.Model) -> None:
         model.run(PROMPT)
 
 
+def placed(model: interp.Model) -> None:
+    sites = [s for s in model.sites if s.layer == 1]
+    places = dict.fromkeys(("attn_in", "attn_out", "resid_mid"), lambda x: None)
+    with watched_places(model, sites[0], places):
+        model.run(PROMPT)
+
+
+def mixed(model: interp.Model) -> None:
+    edges = EdgeForward(ResidualGraph.of(model), PROMPT, [PROMPT[0][::-1]], check=False)
+    edges.run(edges.graph.full() - edges.graph.mask([("embed", "L1H0.q")]))
+
+
 CALLS: dict[str, Callable[[interp.Model], Any]] = {
     "load": lambda model: interp.load(model.module, name="again"),
     "score": lambda model: interp.score(model, "entropy", PROMPT, null="none"),
     "weights": lambda model: interp.score(model, "ov_norm", null="none"),
     "capture": lambda model: model.capture(PROMPT, ["pattern", "result", "resid_post"]),
     "edited": edited,
+    "places": placed,
+    "edges": mixed,
     "logit_lens": lambda model: interp.logit_lens(model, PROMPT),
 }
 

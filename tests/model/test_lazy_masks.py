@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from together import over
 from torch import Tensor
 from transformers import masking_utils as own
 
@@ -79,9 +80,9 @@ def interp_attention(q: Tensor, found: MaskStructure, real: Tensor) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("build", [own.sdpa_mask, own.eager_mask])
-@pytest.mark.parametrize("padding", [None, LEFT, RIGHT, HOLES], ids=["none", "left", "right", "in"])
+@over("name", FUNCTIONS)
+@over("build", [own.sdpa_mask, own.eager_mask])
+@over("padding", [None, LEFT, RIGHT, HOLES], ids=["none", "left", "right", "in"])
 def test_structure_equals_the_mask_of_transformers(name, build, padding, monkeypatch) -> None:
     function, said = FUNCTIONS[name]
     mask, real = lazy(build, function, padding), torch.ones(2, N, dtype=torch.bool)

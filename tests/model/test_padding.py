@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from together import over
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -31,8 +32,8 @@ COUNTS_COLUMNS = {"bart", "mbart", "marian", "pegasus"}
 SEES_COLUMNS = {"llama4_text": ("left",), "deepseek_v32": ("left", "right")}
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("family", TEXT, ids=lambda f: f.name)
+@over("side", ["right", "left"])
+@over("family", TEXT, ids=lambda f: f.name)
 def test_padding_changes_no_prompt(loaded, family, side):
     model = loaded(family.name)
     batch = Prompts(IDS, padding=side)

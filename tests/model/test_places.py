@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 from torch import Tensor, nn
 
 import interp
@@ -128,9 +129,9 @@ def exact(name: str) -> interp.Model:
     return interp.load(family.build(family.attentions[-1]).double())
 
 
-@pytest.mark.parametrize("fill", [0.0, 1.0], ids=["zeros", "noise"])
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", BLOCKS)
+@over("fill", [0.0, 1.0], ids=["zeros", "noise"])
+@over("place", PLACES)
+@over("name", BLOCKS)
 def test_a_replaced_place_is_that_of_the_model_made_by_hand(name, place, fill):
     model, inputs = exact(name), zoo.FAMILIES[name].inputs()
     if name not in ("bert", "albert"):
@@ -158,7 +159,7 @@ def test_a_replaced_place_is_that_of_the_model_made_by_hand(name, place, fill):
 READ = [f for f in zoo.FAMILIES.values() if "refused" not in f.features]
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("family", READ, ids=lambda f: f.name)
 def test_a_replaced_middle_is_what_follows_it_reads_and_adds_to(loaded, family):
     """In every family and stack: no tensor of the old stream is added behind the replacement."""
     model, inputs = loaded(family.name), family.inputs()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 
 import interp
 from interp.core.errors import CheckError
@@ -85,7 +86,7 @@ def test_nothing_but_that_rounding_is_let_through(by, product, softmax):
         del registry["sdpa"]
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("family", READ, ids=lambda f: f.name)
 def test_streams_of_half_precision_are_where_those_of_float32_are(loaded, family):
     half = interp.load(family.build(family.attentions[-1]).bfloat16())
     assert places(half) == places(loaded(family.name))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from together import over
 from torch import Tensor, nn
 
 import interp
@@ -144,7 +145,7 @@ def test_streams_around_cross_attention(loaded, stack):
             torch.testing.assert_close(got, known[n], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", READ, ids=lambda f: f.name)
+@over("family", READ, ids=lambda f: f.name)
 def test_streams_add_up_and_follow_each_other(loaded, family):
     """Whatever a family lacks is refused with the reason; what it has obeys the equations."""
     model, inputs = loaded(family.name), family.inputs()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 CELLS = (
     """import interp
@@ -73,6 +71,9 @@ else:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the kernel's client, which is not ours
 def test_detectors_of_cells_are_scored(tmp_path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in CELLS])
     client = NotebookClient(
         book, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}

@@ -8,8 +8,10 @@ from copy import deepcopy
 from importlib import util
 from pathlib import Path
 
-import nbformat
+import lazy_loader
 import pytest
+
+nbformat = lazy_loader.load("nbformat")  # which takes seconds to import
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = sorted(FOLDER.glob("*.ipynb"))

@@ -22,6 +22,7 @@ from planted.variant_entries import (
 )
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
+from together import over
 
 
 def knocking(rule: Any, state: Any, h: int, i: int, j: int) -> float:
@@ -319,6 +320,6 @@ def test_projections_are_those_of_the_paper(name) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ENTRIES)
+@over("name", ENTRIES)
 def test_entries_are_the_formula_of_the_paper(name) -> None:
     compare(*given(name), ENTRIES[name])

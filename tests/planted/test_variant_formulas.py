@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy.optimize import brentq
 from scipy.special import expit, softmax
+from together import over
 
 from interp.planted import variants
 from interp.planted.variants.rule import RuleShape
@@ -106,7 +107,7 @@ OF_SCORES: dict[str, Row] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", OF_SCORES)
+@over("name", OF_SCORES)
 def test_rows_are_the_formula_of_their_scores(name):
     rule, state = given(name)
     found = rule.rows(state, state.every).numpy()[0]
@@ -299,7 +300,7 @@ ENTRIES: dict[str, Callable[[Any, Any, int, int, int], float]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ENTRIES)
+@over("name", ENTRIES)
 def test_entries_are_the_formula_of_the_docstring(name):
     rule, state = given(name)
     found = rule.rows(state, state.every).numpy()[0]

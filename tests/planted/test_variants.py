@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from together import over
 from torch import Tensor
 
 import interp
@@ -46,7 +47,7 @@ def test_the_zoo_is_large_and_described():
         interp.load("variant:no_such_attention")
 
 
-@pytest.mark.parametrize("name", EVERY)
+@over("name", EVERY)
 def test_the_map_times_values_is_what_the_module_computes(name):
     model = loaded(name)
     assert [s.kind for s in model.sites] == [name.replace("_", " ")] * 2
@@ -60,7 +61,7 @@ def test_the_map_times_values_is_what_the_module_computes(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", EVERY)
+@over("name", EVERY)
 def test_sign_row_sum_and_mask_are_as_stated(name):
     model, signs = loaded(name), []
     rule = variants.rule_class(name)
@@ -100,8 +101,9 @@ def test_rows_in_blocks_are_rows_of_the_whole_map(name, monkeypatch):
         torch.testing.assert_close(call.map(some), whole[:, :, some], atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(call.pattern(), absolute_share(whole))
     dense = interp.score(model, METRICS, IDS.tolist(), null="none")
-    monkeypatch.setattr(map_call, "ENTRIES", 700)
-    streamed = interp.score(model, METRICS, IDS.tolist(), null="none", engine="streamed")
+    with monkeypatch.context() as small:
+        small.setattr(map_call, "ENTRIES", 700)
+        streamed = interp.score(model, METRICS, IDS.tolist(), null="none", engine="streamed")
     one, two = (
         t.to_pandas().set_index(["metric", "layer", "head"]).score for t in (dense, streamed)
     )
@@ -132,7 +134,7 @@ def test_ablating_a_head_takes_its_part_from_the_projections_input(name):
     assert float((found - model.run(IDS.tolist())).abs().max()) > 1e-5
 
 
-@pytest.mark.parametrize("name", EVERY)
+@over("name", EVERY)
 def test_gradients_reach_every_trained_weight(name):
     model = variants.build(name)
     model(IDS).logits.square().mean().backward()

@@ -87,18 +87,20 @@ def test_columns_keep_four_digits_and_what_is_missing() -> None:
     assert column([None, None]) is None
 
 
-def test_the_interval_of_a_card_is_that_of_the_table() -> None:
-    """Five prompts: the t quantile is 2.78, and 1.96 would be too narrow."""
+def test_the_interval_of_a_card_is_that_of_the_table_or_the_reason_for_none() -> None:
+    why = "too few: all 8 prompts have the same value"
     table = HeadTable.from_scores(
-        model="m", metric="induction", score=np.array([[0.5, 0.25], [0.75, 0.9]]),
-        sem=np.array([[0.02, 0.04], [0.01, 0.0]]), n=5, provenance={},
+        model="m", metric="induction", score=np.array([[0.5, 0.25], [0.75, 0.9]]), sem=0.01, n=8,
+        low=np.array([[0.1, 0.2], [0.7, np.nan]]), high=np.array([[0.6, 0.9], [0.8, np.nan]]),
+        why_no_interval=[["", ""], ["", why]], provenance={},
     )  # fmt: skip
     [metric] = data_of(atlas_page(build_atlas(table)))["models"][0]["metrics"]
-    reach, sem = numbers(metric["reach"]), numbers(metric["sem"])
-    half = [x * y for x, y in zip(reach, sem, strict=True)]
-    frame = table.to_pandas()
-    assert half == pytest.approx((frame["high"] - frame["score"]).tolist(), rel=1e-3, abs=1e-9)
-    assert reach[0] == pytest.approx(2.776, abs=1e-3)
+    for end, want in (("score_low", [0.1, 0.2, 0.7]), ("score_high", [0.6, 0.9, 0.8])):
+        *known, none = numbers(metric[end])
+        assert known == pytest.approx(want, rel=1e-4)
+        assert np.isnan(none)
+    assert metric["reasons"] == ["", why]
+    assert numbers(metric["reason"]) == [0, 0, 0, 1]
 
 
 def test_names_of_metrics_are_read_once_and_not_in_every_row(monkeypatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from report.asking import PORT, TOKEN, Client
+from together import over
 
 import interp
 from interp.causal.ablation import leave_one_out
@@ -216,7 +217,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("path", "given", "says"), BAD)
+@over(("path", "given", "says"), BAD)
 def test_a_wrong_body_is_a_400_with_the_reason(client, path, given, says):
     asked(client)
     answer = client.post(path, given)
@@ -224,7 +225,7 @@ def test_a_wrong_body_is_a_400_with_the_reason(client, path, given, says):
     assert says in answer.data["error"]
 
 
-@pytest.mark.parametrize(
+@over(
     ("more", "says"),
     [
         ({"heads": ["L9H0"]}, "no head L9H0"),

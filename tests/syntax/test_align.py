@@ -10,6 +10,7 @@ import pytest
 import torch
 from syntax.made import sentence, word_tokenizer
 from syntax.small_bert import save_bert
+from together import over
 
 import interp
 from interp.core.errors import OptionError, PromptError
@@ -119,8 +120,8 @@ def naive(pattern, join_to, join_from):
     return out
 
 
-@pytest.mark.parametrize("to", ["sum", "mean", "first", "max"])
-@pytest.mark.parametrize("attending", ["sum", "mean", "first", "max"])
+@over("to", ["sum", "mean", "first", "max"])
+@over("attending", ["sum", "mean", "first", "max"])
 def test_every_way_to_join_equals_loops(to, attending) -> None:
     pattern = torch.rand(4, 6, 6).softmax(-1)
     found = words_of(pattern, WORDS, 3, WordReading(to=to, attending=attending))

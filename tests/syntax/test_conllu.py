@@ -9,6 +9,7 @@ import pytest
 from beside import TREEBANK, needs
 from hypothesis import given
 from hypothesis import strategies as st
+from together import over
 
 from interp.core.errors import OptionError, PromptError
 from interp.syntax.conllu import read_conllu
@@ -150,8 +151,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=[f"{at}-{what}" for at, what in WRONG.values()])
-@pytest.mark.parametrize("before", [0, 1], ids=["alone", "after another"])
+@over("wrong", WRONG, ids=[f"{at}-{what}" for at, what in WRONG.values()])
+@over("before", [0, 1], ids=["alone", "after another"])
 def test_what_is_wrong_is_refused_with_its_line(tmp_path: Path, wrong: str, before: int) -> None:
     line, what = WRONG[wrong]
     good = lines(DOGS) + "\n"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from together import over
 from torch import Tensor
 
 import zoo
@@ -46,7 +47,7 @@ def real_output(family: zoo.Family, inputs: dict[str, Tensor], logits: Tensor) -
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("family", "padding"), RUNS)
+@over(("family", "padding"), RUNS)
 def test_runs_alike_under_every_attention(family: zoo.Family, padding: zoo.Padding):
     inputs = family.inputs(padding)
     outputs = [zoo.output(family.model(a)(**inputs)) for a in family.attentions]
@@ -57,7 +58,7 @@ def test_runs_alike_under_every_attention(family: zoo.Family, padding: zoo.Paddi
         torch.testing.assert_close(real, reals[0], atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "padding"), RUNS)
+@over(("family", "padding"), RUNS)
 def test_expected_patterns_are_peaked_and_sum_to_one(family: zoo.Family, padding: zoo.Padding):
     inputs = family.inputs(padding)
     expected = family.expected(family.model(family.attentions[-1]), inputs)
@@ -74,7 +75,7 @@ def test_expected_patterns_are_peaked_and_sum_to_one(family: zoo.Family, padding
             torch.testing.assert_close(total, torch.ones_like(total), atol=2e-6, rtol=0)
 
 
-@pytest.mark.parametrize("family", EVERY)
+@over("family", EVERY)
 def test_padding_hides_three_keys_from_the_last_row(family: zoo.Family):
     for padding in family.paddings[1:]:
         inputs = family.inputs(padding)
@@ -91,7 +92,7 @@ def test_padding_hides_three_keys_from_the_last_row(family: zoo.Family):
             assert pattern[0][..., keys].any()
 
 
-@pytest.mark.parametrize("family", EVERY)
+@over("family", EVERY)
 def test_sites_are_the_calls_of_the_attention_interface(family: zoo.Family):
     """Independent of what a model returns: count and number the calls of the sdpa kernel."""
     if "sdpa" not in family.attentions:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import PromptError
 from interp.core.text_file import read_lines
+from interp.core.tokens import encoded
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -143,12 +144,12 @@ def word_tokens(
         raise PromptError(
             f"{model.name} has no fast tokenizer, so words and tokens cannot be aligned"
         )
-    encoded = tokenizer(" ".join(words), return_offsets_mapping=True)
+    coded = encoded(tokenizer, " ".join(words), return_offsets_mapping=True)
     ends = np.cumsum([len(w) + 1 for w in words])  # each word with the space after it
     which = []
     for (start, stop), special in zip(
-        encoded["offset_mapping"],
-        tokenizer.get_special_tokens_mask(encoded["input_ids"], already_has_special_tokens=True),
+        coded["offset_mapping"],
+        tokenizer.get_special_tokens_mask(coded["input_ids"], already_has_special_tokens=True),
         strict=True,
     ):
         inside = stop > start and not special
@@ -160,7 +161,7 @@ def word_tokens(
             f"rationale {name}: word {missing[0]} ({words[missing[0]]!r}) has no token, so the "
             "rationale does not align with the model's tokens"
         )
-    return list(encoded["input_ids"]), np.array(which)
+    return list(coded["input_ids"]), np.array(which)
 
 
 def word_scores(

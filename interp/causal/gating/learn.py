@@ -118,9 +118,9 @@ def learn_gates(
     for number in range(restarts):
         own = seed * 1000 + number
 
-        def tell(step: int, before: int = number * each, label: int = number) -> None:
+        def tell(step: int, before: int = number * each) -> None:
             if progress is not None and step % 10 == 0:
-                progress(f"gates, restart {label + 1}", before + step, restarts * each)
+                progress("gates", before + step, restarts * each)
 
         if method == "hard_concrete":
             settings = {"seed": own, "steps": steps, "rate": rate, "tell": tell}

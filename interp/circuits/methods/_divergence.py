@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 METRICS = ("task", "kl")
 
 
-def check_metric(metric: str) -> None:
+def require_measure(metric: str) -> None:
     """Raise unless the metric is known.
 
     Raises:

@@ -38,12 +38,12 @@ class Removal:
         rule: "increase": a removal stays if the loss grows by less than the threshold, so one that
             improves it always stays; "absolute": if it changes by less, to either side.
         metric: "task" or "kl".
-        candidates: Edges that are tried; others were removed before.
 
     Attributes:
         mask: The edges that carry clean values.
         change: By tried edge or node, what each pair lost when it was removed.
         fate: By edge or node, what happened to it.
+        untried: What is lost by the removal, all at once, of the edges that are no candidates.
     """
 
     runs: PatchedRuns
@@ -54,6 +54,7 @@ class Removal:
     lost: Float[Array, " prompt"]
     change: dict[Edge, Float[Array, " prompt"]] = field(default_factory=dict)
     fate: dict[Edge, str] = field(default_factory=dict)
+    untried: float = 0.0
 
     @property
     def graph(self) -> ResidualGraph:
@@ -64,12 +65,15 @@ class Removal:
         """Return what each pair loses under a mask, in the unit of the metric."""
         return self.runs.effects([mask], stage, value=value_of(self.runs, self.metric))[0]
 
+    def exceeds(self, change: float) -> bool:
+        """Return True if a change of the mean is too large for a removal."""
+        return (abs(change) if self.rule == "absolute" else change) >= self.threshold
+
     def try_without(self, name: Edge, mask: Float[Tensor, "reader writer"]) -> bool:
         """Remove something if that changes little enough; return whether it was removed."""
         lost = self.measure(mask)
         self.change[name] = lost - self.lost
-        by = float(self.change[name].mean())
-        gone = (abs(by) if self.rule == "absolute" else by) < self.threshold
+        gone = not self.exceeds(float(self.change[name].mean()))
         self.fate[name] = REMOVED if gone else KEPT
         if gone:
             self.mask, self.lost = mask, lost

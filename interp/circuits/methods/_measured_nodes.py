@@ -170,8 +170,11 @@ class MeasuredNodes:
 
     @property
     def ranking(self) -> list[str]:
-        """The patched nodes, by the larger of effect and conditional effect, as in a circuit."""
-        size = np.abs(larger_effect(self.scores.mean(1), self.conditional.mean(1)))
+        """The patched nodes, by their larger effect (alone, or conditional) on the first half."""
+        some = self.runs.first
+        size = np.abs(
+            larger_effect(self.scores[:, some].mean(1), self.conditional[:, some].mean(1))
+        )
         order = np.argsort(-size, kind="stable")
         return [self.names[i] for i in order if self.names[i] in self.alone]
 

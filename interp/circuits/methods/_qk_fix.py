@@ -11,8 +11,7 @@ Reference: Kramar et al. 2024 (arXiv 2403.00745), section on the QK fix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,9 @@ from interp.circuits.methods._attribution import At, RunPair, Units, units
 from interp.circuits.methods._gradients import edge_scores
 from interp.circuits.residual_graph import Layer, ResidualGraph
 from interp.circuits.steps import advance
-from interp.circuits.stream_hooks import replace_first
+from interp.circuits.stream_hooks import replace_first, replaced_blocks
 from interp.core.errors import UnreadableAttention
-from interp.core.interrupts import holding
-from interp.model.hooks.inference import forward_here, inference, replaced
+from interp.model.hooks.inference import inference
 from interp.model.locate.find_sites import first_tensor
 
 if TYPE_CHECKING:
@@ -150,21 +148,11 @@ class _Patched:
     def run(self) -> None:
         """Call `scored` for every writer and query or key, and `moved` for every layer."""
         model = self.graph.model
-        with torch.no_grad(), inference(model.module), self._hooked():
+        hooked = replaced_blocks(self.graph, self._block, self._visit)
+        with torch.no_grad(), inference(model.module), hooked:
             model.run(model.inputs(self.inputs))
         # each read is the part of a forward pass up to one attention
         self.pair.passes.forwards += 1 + _reads(self.graph) / len(self.graph.layers)
-
-    @holding
-    @contextmanager
-    def _hooked(self) -> Iterator[None]:
-        module = self.graph.model.module
-        with ExitStack() as stack:
-            for layer in self.graph.layers:
-                block = module.get_submodule(layer.block)
-                stack.enter_context(replaced(block, self._block(layer, forward_here(block))))
-            stack.enter_context(self.graph.model.visited(self._visit))
-            yield
 
     def _visit(self, site: Site, call: Call, real: Tensor) -> None:
         if self.reading:

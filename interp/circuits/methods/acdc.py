@@ -10,7 +10,7 @@ import numpy as np
 from interp.circuits.chosen_set import NodeSet
 from interp.circuits.declaration import Found, discovery
 from interp.circuits.methods._attribution import edges_along_inputs
-from interp.circuits.methods._divergence import check_metric
+from interp.circuits.methods._divergence import require_measure
 from interp.circuits.methods._greedy import (
     KEPT,
     ORDERS,
@@ -65,7 +65,8 @@ def acdc(
     the task's measure, or `kl`, the divergence from the model's output in nats. parents: order of
     the edges into one reader: the `late` writers first, or the `early` ones. budget: forward passes
     over all pairs; with fewer than there are edges, integrated gradients choose the edges that are
-    tried, and the others are removed at the start (0: try all).
+    tried, and the others are removed at the start; what that loses is measured, and a note says so
+    (0: try all).
 
     Cost: At most a forward pass per edge; per node at the level "head".
 
@@ -75,7 +76,7 @@ def acdc(
     Reference: Conmy et al. 2023, "Towards Automated Circuit Discovery" (arXiv 2304.14997); the
     choice of candidates by gradients as in Syed et al. 2023 (arXiv 2310.10348).
     """
-    check_metric(metric)
+    require_measure(metric)
     for name, given, known in (("rule", rule, RULES), ("parents", parents, ORDERS)):
         if given not in known:
             raise OptionError(f"{name}={given!r}; expected {' or '.join(known)}")
@@ -148,6 +149,7 @@ def _screen(search: Removal, budget: int) -> None:
     search.fate |= dict.fromkeys(out, SCREENED)
     search.mask = search.mask - graph.mask(out)
     search.lost = search.measure(search.mask)
+    search.untried = float(search.lost.mean())
 
 
 def _chosen(
@@ -170,10 +172,9 @@ def _chosen(
             f" {abs(float(none.mean())):.4g}: give a smaller threshold"
         )
     ends = {name for a, b in some for name in (a, b.partition(".")[0])}
-    [value] = runs.kept([search.mask], "result")
-    share = float(value.mean() / runs.gap) if abs(runs.gap) > 1e-9 else math.nan
+    share = runs.share(search.mask, "result")
     nodes = tuple(n for n in graph.writers if n in ends)
-    return NodeSet(nodes, some, share, 1.0, separated=level == "edge")
+    return NodeSet(nodes, some, share, pairs=len(runs.second), separated=level == "edge")
 
 
 def _removals(search: Removal, level: str) -> list[dict[str, Any]]:
@@ -204,5 +205,10 @@ def _note(search: Removal, chosen: NodeSet, threshold: float, unit: str, level: 
         f" {search.runs.forwards:.0f} forward passes; the set keeps {chosen.kept:.2f} of the task"
     )
     if SCREENED in fates:
-        told += f"; {fates.count(SCREENED)} removed untried, by gradients"
+        told += (
+            f"; {fates.count(SCREENED)} of small estimate were removed first, not one by one:"
+            f" together that loses {search.untried:.3g} {unit}"
+        )
+        if search.exceeds(search.untried):
+            told += ", more than the threshold, so edges of the circuit are among them"
     return told

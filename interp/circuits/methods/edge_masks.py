@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from interp.causal.pruning.folds import folds
-from interp.circuits.chosen_set import Edge, NodeSet
+from interp.circuits.chosen_set import Edge, NodeSet, Share
 from interp.circuits.declaration import Found, discovery
-from interp.circuits.methods._divergence import check_metric
+from interp.circuits.methods._divergence import require_measure
 from interp.circuits.methods._trained_masks import MaskObjective, Training, fit_mask
 from interp.circuits.patched_runs import PatchedRuns
 from interp.circuits.smallest import connected, edges_between
@@ -68,12 +67,13 @@ def edge_masks(
     2406.16778); Cao et al. 2021 (arXiv 2104.03514); gates as in Louizos et al. 2018.
     """
     _check(target, metric, steps, rate, restarts)
-    runs = PatchedRuns(model, task)
+    first, second = task.halves(seed)
+    runs = PatchedRuns(model, task, halves=(first, second))
     graph = runs.graph
     names, places = _gates(graph, level)
-    first, second = _halves(task, seed)
-    objective = MaskObjective(graph, task.some(first), places, metric)
+    objective = MaskObjective(graph, task.some(first.tolist()), places, metric)
     training, rows, sets, gates = Training(target, steps, rate, metric), [], [], []
+    shares: list[Share] = []
     with counted(STAGE, restarts * steps) as done:
         for number in range(restarts):
             own = seed * 1000 + number
@@ -84,7 +84,9 @@ def edge_masks(
                                         if g > HALF])  # fmt: skip
             sets.append(found)
             row: dict[str, Any] = {"restart": number, "edges": len(found), "open": kept["open"]}
-            rows.append(row | _judged(runs, found, first, second))
+            shares.append(runs.share(graph.mask(found), "result"))
+            rows.append(row | {"fitted": shares[-1].own, "held_out": shares[-1].value,
+                               "held_out_pairs": len(second)})  # fmt: skip
     if not any(sets):
         raise OptionError(
             f"no path from the embeddings to the logits stays open in any of {restarts} restarts at"
@@ -94,7 +96,7 @@ def edge_masks(
     runs.count(STAGE, spent, spent)
     far = [abs(1 - row["held_out"]) if s else math.inf for row, s in zip(rows, sets, strict=True)]
     best = int(np.argmin(far))
-    chosen = _node_set(graph, sets[best], rows[best]["held_out"], level)
+    chosen = _node_set(runs, sets[best], shares[best], level)
     table = np.stack(gates, 1)
     of_nodes = np.zeros((len(graph.writers), restarts))
     for (writer, _), gate in zip(names, table, strict=True):
@@ -110,7 +112,7 @@ def edge_masks(
 
 
 def _check(target: float, metric: str, steps: int, rate: float, restarts: int) -> None:
-    check_metric(metric)
+    require_measure(metric)
     if not 0 < target < 1:
         raise OptionError(f"target={target}; the share of open gates lies between 0 and 1")
     if min(steps, restarts) < 1 or not (math.isfinite(rate) and rate > 0):
@@ -131,15 +133,6 @@ def _gates(graph: ResidualGraph, level: str) -> tuple[list[Edge], list[torch.Ten
     return [(name, "") for name in graph.writers], places
 
 
-def _halves(task: ContrastTask, seed: int) -> tuple[list[int], list[int]]:
-    """Return the pairs to fit on and those to judge on; whole clusters stay together."""
-    split = folds(len(task), 0, seed, task.clean.clusters)
-    if not split:
-        return list(range(len(task))), []
-    first, second = np.flatnonzero(split[0].first), np.flatnonzero(split[0].second)
-    return first.tolist(), second.tolist()
-
-
 def _fitted(objective: MaskObjective, n: int, training: Training, seed: int) -> dict[str, Any]:
     found = fit_mask(objective, n, training, seed)
     return {"gate": found.gate, "open": found.open, "loss": found.loss}
@@ -149,25 +142,12 @@ def _set(graph: ResidualGraph, level: str, kept: list[Edge]) -> tuple[Edge, ...]
     return connected(kept if level == "edge" else edges_between(graph, [a for a, _ in kept]))
 
 
-def _judged(
-    runs: PatchedRuns, edges: tuple[Edge, ...], first: list[int], second: list[int]
-) -> dict[str, float]:
-    """Measure the faithfulness of a set on both halves."""
-    [value] = runs.kept([runs.graph.mask(edges)], "result")
-    gap = runs.clean - runs.corrupted
-
-    def share(rows: list[int]) -> float:
-        whole = gap[rows].mean() if rows else 0.0
-        return float(value[rows].mean() / whole) if abs(whole) > 1e-9 else math.nan
-
-    held_out = share(second) if second else share(first)
-    return {"fitted": share(first), "held_out": held_out, "held_out_pairs": len(second)}
-
-
-def _node_set(graph: ResidualGraph, edges: tuple[Edge, ...], kept: float, level: str) -> NodeSet:
+def _node_set(runs: PatchedRuns, edges: tuple[Edge, ...], share: Share, level: str) -> NodeSet:
     ends = {name for a, b in edges for name in (a, b.partition(".")[0])}
-    nodes = tuple(n for n in graph.writers if n in ends)
-    return NodeSet(nodes, edges, kept, 1.0, separated=level == "edge")
+    nodes = tuple(n for n in runs.graph.writers if n in ends)
+    return NodeSet(
+        nodes, edges, share, 0.0, len(runs.second), runs.apart, separated=level == "edge"
+    )
 
 
 def _note(

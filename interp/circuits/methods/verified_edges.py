@@ -74,7 +74,7 @@ def verified_edges(
             f"budget={budget}; the clean and corrupted runs, a gradient, a node and the set take"
             f" {LEAST} passes; give more, or 0 for enough to patch every node and as many edges"
         )
-    runs = PatchedRuns(model, task)
+    runs = PatchedRuns(model, task, halves=task.halves())
     runs.budget = budget or default_budget(len(runs.graph.writers))
     nodes = MeasuredNodes(runs)
     rows = _measure(nodes, size, backups)
@@ -171,7 +171,7 @@ def _edges(
     }
     if not set(few.edges) <= set(some):
         return chosen, effects
-    score = {edge: float(x.mean()) for edge, x in effects.items()}
+    score = {edge: float(x[runs.first].mean()) for edge, x in effects.items()}
     chosen = choose_edges(runs, few, score, faithful=faithful, most=runs.left)
     return without_idle_edges(runs, chosen, score, runs.left), effects
 
@@ -185,7 +185,7 @@ def _bounds(nodes: MeasuredNodes, every: tuple[Edge, ...]) -> dict[Edge, float]:
         lambda pair: (edges_along_inputs(pair, steps=EDGE_STEPS, readers=read)[:, read],),
         "gradients of edges", EDGE_STEPS, EDGE_STEPS * (1 + len(read)),
     )  # fmt: skip
-    size, error = np.abs(found.mean(0)), nodes.errors()
+    size, error = np.abs(found[runs.first].mean(0)), nodes.errors()
     return {
         (a, b): float(size[row[graph.reader_index[b]], graph.index[a]]) + error[a]
         for a, b in every
@@ -206,10 +206,15 @@ def _notes(
     told += " patched one by one"
     more = len(nodes.alone) < n or (level == "edge" and patched < candidates)
     notes = [told + ("; a larger budget= patches more" if more else "")]
-    if not size and abs(1 - chosen.kept) > 1 - chosen.asked + 1e-9:
+    if not size and not chosen.share.reaches(chosen.asked):
         notes.append(
-            f"the {len(nodes.alone)} patched nodes together keep {chosen.kept:.2f} of the task,"
-            f" not {chosen.asked:g}: what is missing is in nodes that were not patched"
+            f"the {len(nodes.alone)} patched nodes together are not shown to keep"
+            f" {chosen.asked:g}: what is missing is in nodes that were not patched"
+        )
+    if level == "edge" and chosen.separated and patched < candidates:
+        notes.append(
+            f"the {candidates - patched} edges of smallest estimate were left out together, not one"
+            " by one; the share was measured without them"
         )
     if level == "edge" and not chosen.separated:
         notes.append(

@@ -21,4 +21,4 @@ def atlas(**options: Any) -> None:
     roles of heads, ablations, circuits, pruning, checks, trees, attributions, comparisons. The page
     is one file that works offline.
     """
-    click.get_current_context().exit(write_atlas("atlas.html", **options))
+    click.get_current_context().exit(write_atlas(**options))

@@ -10,6 +10,7 @@ import click
 
 from interp.cli.folder import NamedGroup
 from interp.cli.loading import debug_option
+from interp.cli.written import OUT_FILE
 from interp.core.errors import OptionError
 from interp.core.json_document import rows_text
 from interp.core.order import BY
@@ -189,17 +190,15 @@ def repair(folder: Path) -> None:
 
 @results.command(epilog="Example: interp results export results -o scores.csv")
 @folder_argument
-@click.option("-o", "--out", required=True, type=_FOLDER, metavar="FILE",
+@click.option("-o", "--out", required=True, type=OUT_FILE, metavar="FILE",
               help="File to write; its suffix is the format: .parquet, .csv or .json.")  # fmt: skip
 @click.option("--prompts", is_flag=True, help="Export the value of every head on every prompt.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE where it exists.")
 @_only_options
 @debug_option
 def export(
     folder: Path,
     out: Path,
     prompts: bool,
-    overwrite: bool,
     models: tuple[str, ...],
     metrics: tuple[str, ...],
 ) -> None:
@@ -209,10 +208,6 @@ def export(
     """
     if out.suffix.lower() not in _SUFFIXES:
         raise OptionError(f"{out}: unknown format; give a name that ends in {', '.join(_SUFFIXES)}")
-    if not out.parent.is_dir():
-        raise OptionError(f"{out.parent} is not a folder; make it first, or choose another one")
-    if out.exists() and not overwrite:
-        raise OptionError(f"{out} exists already; choose another name, or add --overwrite")
     table = _selected(_store(folder), models, metrics)
     if not prompts:
         table.save(out)
@@ -262,7 +257,8 @@ def _first(table: HeadTable, top: int, by: str) -> pd.DataFrame:
     heads = ["model", "metric", "stack", "layer", "head"]
     values = table.prompts_to_pandas()
     number = effective_numbers(values.loc[_among(values, rows, heads)])
-    keep = [*heads, "score", "sem", "low", "high", "null", "p", "n", "clusters", "n_effective"]
+    keep = [*heads, "score", "sem", "low", "high", "why_no_interval", "null", "p", "n"]
+    keep += ["clusters", "n_effective"]
     number = number.astype({name: rows[name].dtype for name in heads})
     merged = rows.merge(number[[*heads, "n_effective"]], on=heads, how="left")
     left_out = [name for name in merged.columns if name not in keep]

@@ -11,7 +11,7 @@ from interp.cli.loading import Loading, loaded, loading_options
 from interp.cli.progress import Voice
 from interp.cli.shared_options import model_argument
 from interp.cli.value_types import PromptFile
-from interp.cli.written import page_file
+from interp.cli.written import OutFile
 from interp.core.errors import OptionError, PromptError
 from interp.core.text_file import read_text
 
@@ -89,7 +89,7 @@ GROUP = "Look"
 @click.option(
     "-o",
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutFile("view.html"),
     default=Path("view.html"),
     show_default=True,
     metavar="FILE",
@@ -132,7 +132,6 @@ def view(
     from interp.core.declaration import split_names
     from interp.core.head import Head
 
-    out = page_file(out, "view.html")
     if len(texts) > 2:
         raise OptionError(f"give --text once, or twice for a pair; {len(texts)} given")
     text, text_b = (*texts, None, None)[:2]

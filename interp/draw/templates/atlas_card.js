@@ -93,8 +93,9 @@ function scores(model, i, label) {
     const values = column(metric, "score", model.size);
     let above = 1, total = 0;
     for (const v of values) if (!Number.isNaN(v)) { total++; if (metric.end === "low" ? v < score : v > score) above++; }
-    const ends = interval(metric, model, i, score);
-    const said = `${digits(score)}${between(...ends)}`;
+    const ends = interval(metric, model, i);
+    const why = metric.reasons?.[column(metric, "reason", model.size)[i]] ?? "";
+    const said = `${digits(score)}${between(...ends)}${why.startsWith("too few") ? ` [${why}]` : ""}`;
     const rest = [Number.isNaN(base) ? "no null" : `null ${digits(base)}`, Number.isNaN(p) ? "" : p < 1e-12 ? "p < 1e-12" : `p ${p < 1e-3 ? p.toExponential(0) : p.toFixed(3)}`, `${above} of ${total}`].filter(Boolean).join("; ");
     return make("tr", {}, make("th", { scope: "row", title: metric.text }, metric.name, make("br"), make("span", { class: "soft" }, metric.unit)),
       make("td", {}, distribution(metric, model, i, score, base, ends)), make("td", { class: "text" }, said, make("br"), make("span", { class: "soft" }, rest)));
@@ -106,10 +107,8 @@ function scores(model, i, label) {
   out.push(make("p", { class: "note" }, `Line: this head, with its 95 % interval; ticks: all heads; grey: their nulls${found.some((x) => x.metric.drawn > 1) ? `; outlined: heads of random weights${found.some((x) => x.metric.shared) ? ", some kept by earlier runs on this machine" : ""}` : ""}; short bar: the null ± 2 spreads of a head, where it is known.`));
   return out;
 }
-function interval(metric, model, i, score) {
-  if (metric.reach === undefined || metric.sem === undefined) return [NaN, NaN];
-  const half = column(metric, "reach", model.size)[i] * column(metric, "sem", model.size)[i];
-  return [score - half, score + half];
+function interval(metric, model, i) {
+  return ["score_low", "score_high"].map((end) => (metric[end] === undefined ? NaN : column(metric, end, model.size)[i]));
 }
 // The null in grey, heads of random weights as an outline, the other heads as ticks, this head as a line.
 const WIDE = 150, HIGH = 34, BINS = 30;

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from interp.core.clusters import cluster_summary
 from interp.core.doors import behind
 from interp.core.files import write_atomically
-from interp.core.intervals import MeanIntervals, half_width, mean_intervals
+from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_intervals
 from interp.core.metric_rows import MetricRows
 from interp.core.registry import METRICS
 from interp.core.result import Result
@@ -125,7 +125,7 @@ class ModelDifferences(MetricRows, Result):
         Satterthwaite's formula: there are too few models to draw from them.
         """
         out = np.full((len(self.rows), 2), math.nan)
-        why = np.full(len(self.rows), "a score of weights is exact", dtype=object)
+        why = np.full(len(self.rows), EXACT, dtype=object)
         half_width([(0.0, 1.0)], level)  # raises for an invalid level
         alone: dict[Any, list[int]] = {}
         for i, (row, values) in enumerate(zip(self.rows, self.per_prompt, strict=True)):
@@ -172,9 +172,10 @@ class ModelDifferences(MetricRows, Result):
         """Return the differences of one metric as a table of head scores, for maps of heads."""
         frame = self[metric].to_pandas()
         about = {"end": "both", "made_by": "interp.compare"}
+        kept = ("stack", "layer", "head", "score", "sem", "low", "high", "why_no_interval", "n")
         records = [
             {"model": row["model"], "metric": metric, "unit": row["unit"]}
-            | {k: row[k] for k in ("stack", "layer", "head", "score", "sem", "n")}
+            | {k: row[k] for k in kept}
             for row in frame.to_dict("records")
         ]
         return HeadTable.from_records(records, {(str(frame["model"].iloc[0]), metric): about})

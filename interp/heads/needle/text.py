@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
 from interp.core.text_file import read_text
+from interp.core.tokens import encoded
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
 from interp.model.given import takes_model
 
@@ -174,7 +175,8 @@ def text_tokens(model: Model, text: str) -> tuple[int, ...]:
     """
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
-    return tuple(model.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    found = encoded(model.tokenizer, text, add_special_tokens=False, verbose=False)
+    return tuple(found["input_ids"])
 
 
 def _tokens(

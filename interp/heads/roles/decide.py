@@ -121,9 +121,14 @@ def _evidence(
     names = frame["metric"].map(base_name)
     judged: Any = frame[frame["judged"] & names.isin([need.metric for _, need in needs])]
     limit = LEVEL / max(len(judged), 1)
+    sure = judged[judged["p"] < limit]
+    bases = sure["metric"].map(base_name)
+    present = set(bases)  # a table has few of the metrics that some role needs
     found: dict[_Place, list[Evidence]] = {}
     for role, need in needs:
-        rows = judged[(judged["metric"].map(base_name) == need.metric) & (judged["p"] < limit)]
+        if need.metric not in present:
+            continue
+        rows: Any = sure[bases == need.metric]
         for row in far_rows(rows, need).to_dict("records"):
             at = (str(row["stack"]), int(row["layer"]), int(row["head"]))
             found.setdefault(at, []).append(_as_evidence(role, need, row))
@@ -153,6 +158,7 @@ def _as_evidence(role: Role, need: Need, row: Mapping[str, Any]) -> Evidence:
         int(row["clusters"]), float(row["null"]), float(row["null_sem"]), float(row["p"]),
         str(row["unit"]), "decides" if need.decides else "supports",
         float(max(abs(row["apart"]) / APART, 0.0 if math.isnan(share) else share)),
+        float(row["low"]), float(row["high"]), str(row["why_no_interval"]),
     )  # fmt: skip
 
 

@@ -26,8 +26,8 @@ class Evidence:
         role: id of the role.
         text: the reason as one sentence.
         metric: label of the metric, or of the check.
-        score, sem, n, clusters, null, null_sem, p, unit: of the head, as in a table of scores; NaN
-            where the reason is not a score. `p` is not corrected.
+        score, sem, n, clusters, null, null_sem, p, unit, low, high, why_no_interval: of the head,
+            as in a table of scores; NaN where the reason is not a score. `p` is not corrected.
         kind: "decides" for a score that gives the role, "supports" for further evidence,
             "contradicts" for a causal check that removes the role, "confirms" for one that agrees.
         size: the effect, relative to the required minimum.
@@ -46,6 +46,9 @@ class Evidence:
     unit: str = ""
     kind: str = "decides"
     size: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    why_no_interval: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp.core.clusters import interval
 from interp.core.columns import score_text, with_error
+from interp.core.intervals import TOO_FEW
 from interp.core.order import first
 from interp.core.registry import METRICS
 from interp.heads.roles.decide import base_name
@@ -144,13 +144,14 @@ def _of_role(
     names: HeadNames,
 ) -> Statement | None:
     """Return the sentence about one role; None if no score speaks for it."""
-    heads = in_order(role, frame, [x for x in found.assigned if role.id in x.roles], ends)
+    heads = [x for x in found.assigned if role.id in x.roles]
     if heads:
-        return _of_heads(role, heads, names)
+        return _of_heads(role, in_order(role, frame, heads, ends), names)
     deciding = [need.metric for need in role.needs if need.decides]
-    rows: Any = frame[frame["metric"].map(base_name).isin(deciding)]
-    if not len(rows):
+    scored = [m for m in frame["metric"].unique() if base_name(m) in deciding]
+    if not scored:
         return None
+    rows: Any = frame[frame["metric"].isin(scored)]
     judged: Any = rows[rows["judged"]]
     some = judged if len(judged) else rows
     rank = {name: at for at, name in enumerate(deciding)}
@@ -159,7 +160,8 @@ def _of_role(
     own = some[some["metric"] == metric]
     row = first(own, 1, "score").iloc[0]
     head = names(str(row["stack"]), int(row["layer"]), int(row["head"]))
-    low, high = _ends(row)
+    low, high = float(row["low"]), float(row["high"])
+    shown = _score(row["score"], low, high, row["why_no_interval"])
     about = {
         "role": role.id, "heads": (head,), "metric": str(metric), "score": float(row["score"]),
         "low": low, "high": high, "null": float(row["null"]),
@@ -167,11 +169,11 @@ def _of_role(
     if not len(judged):
         text = (
             f"{role.noun.capitalize()}s: not judged, because the scores have no null; the highest "
-            f"{metric} is {head} {_score(row['score'], low, high)}."
+            f"{metric} is {head} {shown}."
         )
         return Statement(text=text, judged=False, **about)
     but = [x for x in found.assigned if role.id in x.yielded and x.roles]
-    score = f"{head} {_score(row['score'], low, high)}, null {_null(row)}"
+    score = f"{head} {shown}, null {_null(row)}"
     if but:
         also = dict.fromkeys(role_named(r).name for x in but for r in x.roles)
         who = joined_names((names.of(x) for x in but), names.named)
@@ -203,8 +205,6 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
     rank = {need.metric: at for at, need in enumerate(role.needs)}
     deciding = (e for e in heads[0].evidence if e.role == role.id and e.kind == "decides")
     one = min(deciding, key=lambda e: rank.get(base_name(e.metric), 0))
-    between = interval(one.score, one.sem, one.clusters)
-    low, high = between or (math.nan, math.nan)
     labels = tuple(map(names.of, heads))
     metrics = list(dict.fromkeys(
         base_name(e.metric) for x in heads for e in x.evidence
@@ -213,14 +213,17 @@ def _of_heads(role: Role, heads: Sequence[HeadRole], names: HeadNames) -> Statem
     by = f" ({', '.join(metrics)})" if len(metrics) > 1 else ""
     count = f"{len(heads)} {role.noun}{'s' * (len(heads) != 1)}{by}"
     null = f", null {with_error(one.null, one.null_sem)}" if not math.isnan(one.null) else ""
-    text = f"{count}: {labels[0]} {one.metric} {_score(one.score, low, high)}{null}"
+    score = _score(one.score, one.low, one.high, one.why_no_interval)
+    text = f"{count}: {labels[0]} {one.metric} {score}{null}"
     if len(labels) > 1:
         text += f"; also {joined_names(labels[1:], max(names.named - 1, 1))}"
     checks = dict.fromkeys(
         e.text for x in heads for e in x.evidence if e.role == role.id and e.kind == "confirms"
     )
     text = " ".join([f"{text}.", *checks])
-    return Statement(role.id, text, labels, one.metric, one.score, low, high, one.null, found=True)
+    return Statement(
+        role.id, text, labels, one.metric, one.score, one.low, one.high, one.null, found=True
+    )
 
 
 def _others(table: HeadTable, deciding: set[str], names: HeadNames) -> Statement | None:
@@ -244,19 +247,15 @@ def _others(table: HeadTable, deciding: set[str], names: HeadNames) -> Statement
     text = f"Scores without a role in which heads stand out: {'; '.join(told)}"
     text += f"; and {more} more metric{'s' * (more != 1)}." if more else "."
     x = shown[0]
-    low, high = interval(x.score, x.sem, x.clusters) or (math.nan, math.nan)
     heads = tuple(dict.fromkeys(map(names.of, shown)))
-    return Statement(None, text, heads, x.metric, x.score, low, high, x.null, found=True)
+    return Statement(None, text, heads, x.metric, x.score, x.low, x.high, x.null, found=True)
 
 
-def _ends(row: Any) -> tuple[float, float]:
-    return float(row["low"]), float(row["high"])
-
-
-def _score(score: float, low: float, high: float) -> str:
-    """Format a score with its 95 % interval, if it has one."""
-    between = "" if math.isnan(low) else f" [{score_text(low)}, {score_text(high)}]"
-    return f"{score_text(score)}{between}"
+def _score(score: float, low: float, high: float, why: str) -> str:
+    """Format a score with its 95 % interval, or why values over prompts give none."""
+    if math.isnan(low):
+        return score_text(score) + (f" [{why}]" if why.startswith(TOO_FEW) else "")
+    return f"{score_text(score)} [{score_text(low)}, {score_text(high)}]"
 
 
 def _null(row: Any) -> str:

@@ -94,7 +94,8 @@ class ImageScores(Result):
         Raises:
             OptionError: no row is a head.
         """
-        keys = ("model", "stack", "layer", "head", "metric", "score", "sem", "null", "n", "unit")
+        keys = ("model", "stack", "layer", "head", "metric", "score", "sem", "low", "high", "null")
+        keys += ("n", "unit")
         records: list[dict[str, Any]] = [
             {k: row[k] for k in keys if not (isinstance(row[k], float) and np.isnan(row[k]))}
             | {"layer": layer, "head": head}

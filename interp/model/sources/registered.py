@@ -12,21 +12,19 @@ files, the lines of its own pyproject.toml are read as well.
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.metadata import entry_points
-from pathlib import Path
+
+from interp.core.installed import checkout, entry_points
 
 GROUP = "interp.sources"
 PLAIN = "transformers"  # the source of models that are held by no other package; it has no adapter
-_PROJECT = Path(__file__).parents[3] / "pyproject.toml"
 
 
 @cache
 def sources() -> dict[str, str]:
     """Return the adapter module of each source except the plain one, by name."""
-    found = {entry.name: entry.value for entry in entry_points(group=GROUP)}
-    return dict(sorted((found | _of_checkout()).items()))
+    found = {entry.name: entry.value for entry in entry_points(GROUP)}
+    return dict(sorted((found | checkout().get("entry-points", {}).get(GROUP, {})).items()))
 
 
 def registered_names() -> list[str]:
@@ -37,10 +35,3 @@ def registered_names() -> list[str]:
 def package_name(source: str) -> str:
     """Return the name of a source's Python package."""
     return source.replace("-", "_")
-
-
-def _of_checkout() -> dict[str, str]:
-    if not _PROJECT.is_file():
-        return {}
-    project = tomllib.loads(_PROJECT.read_text(encoding="utf-8")).get("project", {})
-    return project.get("entry-points", {}).get(GROUP, {}) if project.get("name") == "interp" else {}

@@ -107,6 +107,7 @@ class Metric(TypedDict):
     null_sem: Column
     score_low: NotRequired[Column]  # 95 % interval of the score; None where there is no error
     score_high: NotRequired[Column]
+    why_no_interval: NotRequired[list[str]]  # per head; "" where there is one
     null_sd: NotRequired[Column]  # spread of single heads under the null; None if it is not known
     p: Column
 

@@ -80,17 +80,16 @@ def _said(found: Circuit, evaluation: Mapping[str, Any]) -> str:
         return " It has no smallest set."
     every, between_them = ("", "") if chosen.separated else ("all ", " between them")
     text = (
-        f" The smallest set that keeps {chosen.asked:g} has {len(chosen.nodes)} nodes"
-        f" ({', '.join(chosen.nodes)}) and {every}{len(chosen.edges)} edges{between_them}:"
-        f" faithfulness {chosen.kept:.2f} on the pairs of the search"
+        f" The chosen set has {len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and"
+        f" {every}{len(chosen.edges)} edges{between_them}; it {chosen.told()}"
     )
     told = [x for x in evaluation.get("figures", []) if x["figure"] == "faithfulness of the set"]
     if not told:
         return f"{text}. It has not been evaluated on held-out pairs."
     (one,) = told
     return (
-        f"{text}, {shorter(one['value'])}{between(one.get('low'), one.get('high'))}"
-        f" {evaluation.get('pairs', 'on held-out pairs')}, random sets"
+        f"{text}. Measured {evaluation.get('pairs', 'on held-out pairs')}, it keeps"
+        f" {shorter(one['value'])}{between(one.get('low'), one.get('high'))}, random sets"
         f" {shorter(one.get('random'))}."
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from interp.core.columns import score_text
+from interp.core.intervals import TOO_FEW
 from interp.core.order import first
 from interp.draw.page import table
 from interp.draw.svg import element
@@ -52,11 +53,13 @@ def _row(model: Model, metric: Metric, at: int, ends: tuple[float, float]) -> li
     low, high = (metric.get(name, [])[at : at + 1] for name in ("score_low", "score_high"))
     low, high = (x[0] if x else None for x in (low, high))
     score, null, p = metric["score"][at], metric["null_score"][at], metric["p"][at]
+    why = "".join(metric.get("why_no_interval", [])[at : at + 1])
+    few = element("span", TOO_FEW, title=why) if why.startswith(TOO_FEW) else ""
     known: Any = {"score": score, "low": low, "high": high, "null": null, "found": True}
     return [
         element("td", head_link(model["id"], model["heads"][at]["label"]), class_="words"),
         statement_bar(known, ends, 90), score_text(score or 0.0),
-        "" if low is None or high is None else f"[{score_text(low)}, {score_text(high)}]",
+        few if low is None or high is None else f"[{score_text(low)}, {score_text(high)}]",
         "" if null is None else score_text(null), "" if p is None else f"{p:.1g}",
         f"{int(metric['n'][at] or 0)}",
     ]  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 from interp.report.atlas.document import Atlas, Card, Metric, Model
 from interp.report.atlas.signs import UNCLEAR, Sign
 
-_COLUMNS = ("score", "null_score", "sem", "null_sem", "null_sd", "p", "n")
+_COLUMNS = ("score", "null_score", "score_low", "score_high", "null_sd", "p", "n")
 _NULLS = 256  # values of the distribution of a null, evenly chosen from the sorted ones
 # What is left out of a page that exceeds its budget, in this order.
 CUTS = (
@@ -81,12 +81,15 @@ def _same(values: list[Any]) -> list[Any] | None:
 
 
 def _metric(metric: Metric, cut: int) -> dict[str, Any]:
-    kept = {k: metric[k] for k in ("name", "text", "unit", "group", "low", "high", "end", "null")}
+    kept: dict[str, Any] = {
+        k: metric[k] for k in ("name", "text", "unit", "group", "low", "high", "end", "null")
+    }
     none: list[float | None] = [None] * len(metric["score"])
     shown = _COLUMNS[: 2 if cut >= 3 else None]
     kept |= {name: column(metric.get(name) or none) for name in shown}
-    if cut < 3 and metric.get("score_high"):
-        kept["reach"] = column(_reach(metric))
+    if cut < 3 and any(why := metric.get("why_no_interval", [])):
+        kept["reasons"] = reasons = list(dict.fromkeys(why))
+        kept["reason"] = column([reasons.index(x) for x in why])
     nulls = metric.get("null_values") or []
     if len(nulls) > _NULLS:
         nulls = [nulls[round(i * (len(nulls) - 1) / (_NULLS - 1))] for i in range(_NULLS)]
@@ -97,21 +100,6 @@ def _metric(metric: Metric, cut: int) -> dict[str, Any]:
         "draws": metric.get("draws", 0),
         **({"shared": 1} if metric.get("draws_shared") else {}),
     }  # fmt: skip
-
-
-def _reach(metric: Metric) -> list[float | None]:
-    """Return half the width of each 95 % interval in standard errors: one number for most metrics.
-
-    Four digits, so that equal numbers of prompts give equal values.
-    """
-    out: list[float | None] = []
-    columns = metric["score"], metric["sem"], metric.get("score_high", [])
-    for score, sem, high in zip(*columns, strict=True):
-        if score is None or sem is None or high is None:
-            out.append(None)
-        else:
-            out.append(float(f"{(high - score) / sem:.4g}") if sem else 0.0)
-    return out
 
 
 def _cards(model: Model, cut: int) -> dict[str, Card]:

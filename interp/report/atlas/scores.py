@@ -184,6 +184,7 @@ def _metrics(
             "null_sd": _column(rows["null_sd"], index, len(places)),
             "score_low": _column(rows["low"], index, len(places)),
             "score_high": _column(rows["high"], index, len(places)),
+            "why_no_interval": _texts(rows["why_no_interval"], index, len(places)),
             "p": _column(rows["p"], index, len(places)),
         }  # fmt: skip
         values = np.sort(rows["null"].dropna().to_numpy(float))
@@ -200,6 +201,12 @@ def _column(values: pd.Series, index: Int[np.ndarray, " row"], size: int) -> Col
     if np.isfinite(out).all():
         return out.tolist()
     return [x if math.isfinite(x) else None for x in out.tolist()]
+
+
+def _texts(values: pd.Series, index: Int[np.ndarray, " row"], size: int) -> list[str]:
+    out = np.full(size, "", dtype=object)
+    out[index] = values.to_numpy(object)
+    return out.tolist()
 
 
 def _provenance(tables: Sequence[HeadTable]) -> dict:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from interp.core.intervals import TOO_FEW
 from interp.report.printed.tables import aligned_columns
 
 if TYPE_CHECKING:
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 def interval_text(row: Mapping[str, Any], form: str) -> str:
     """Format the interval of a row, or "too few" where there is none for that reason."""
     if math.isnan(row["low"]):
-        return "too few" if row["why_no_interval"].startswith("too few") else ""
+        return TOO_FEW if row["why_no_interval"].startswith(TOO_FEW) else ""
     return f"{row['low']:{form}} to {row['high']:{form}}"
 
 
 def interval_notes(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return a line on the rows without an interval for each reason, the most frequent first."""
-    found = Counter(x for row in rows if (x := row["why_no_interval"]).startswith("too few"))
+    found = Counter(x for row in rows if (x := row["why_no_interval"]).startswith(TOO_FEW))
     return [
         f"  no interval of {count} head{'s' * (count != 1)}, {why}"
         for why, count in found.most_common()

@@ -56,8 +56,10 @@ def models_text(table: HeadTable) -> str:
     """
     from interp.heads.roles.decide import roles
 
+    if len(table.models) < 2:
+        return ""
     frame = roles(table).by_model().set_index("model")
-    if len(frame) < 2 or len(frame.columns) < 3:
+    if len(frame.columns) < 3:
         return ""
     forms = frame.to_string(), frame.T.to_string()
     shown = forms[0] if _width(forms[0]) <= WIDTH else min(forms, key=_width)

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from together import over
 
 import interp
 from interp.causal import Game, repeats_task
@@ -108,7 +109,7 @@ def verdict(own: dict, transfer: dict | None) -> Conclusion:
     return conclusion_of(one, other, "", "the task has one form")
 
 
-@pytest.mark.parametrize(
+@over(
     ("own", "transfer", "expected", "words"),
     [
         ({}, {}, "needed", "the same in another form"),

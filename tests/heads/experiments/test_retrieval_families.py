@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import zoo
+from together import over
 
 import interp
 from interp.heads import needle
@@ -25,7 +26,7 @@ def copied(pattern: torch.Tensor, ids: list[int], x: needle.Instance, row: int, 
     return [x.span[0] <= t < x.span[1] and ids[t] == token for t in top]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@over("name", FAMILIES)
 def test_given_answers(name) -> None:
     model = load(name)
     instances = needle.ids_instances(model, needles=6, lengths=(18,), depths=(1.0,), answer=3)

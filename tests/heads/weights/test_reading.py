@@ -9,6 +9,7 @@ import torch
 import zoo
 from heads.weights.families import GATED, NO_VOCABULARY, NORMED, READ, UNREAD, along, single_tokens
 from heads.weights.perturbed import perturb
+from together import over
 from torch import Tensor
 
 import interp
@@ -68,8 +69,8 @@ def letters(w: HeadWeights, part: str) -> tuple[Tensor, Tensor]:
     return getattr(w, f"W_{part.upper()}"), getattr(w, f"b_{part.upper()}")
 
 
-@pytest.mark.parametrize("part", "qkv")
-@pytest.mark.parametrize("name", READ)
+@over("part", "qkv")
+@over("name", READ)
 def test_matrices_make_the_tensors_of_the_call(name, part, perturbed):
     model = perturbed(name)
     seen = 0
@@ -86,7 +87,7 @@ def test_matrices_make_the_tensors_of_the_call(name, part, perturbed):
     assert seen == (0 if part in refused else len(circuit_sites(model.sites)))
 
 
-@pytest.mark.parametrize("name", READ)
+@over("name", READ)
 def test_what_is_refused_is_refused_with_its_reason(name, perturbed):
     model = perturbed(name)
     refused = UNREAD.get(name, {})
@@ -117,8 +118,8 @@ def test_the_tables_of_refusals_name_families_of_the_zoo():
     assert set(UNREAD) | set(NO_VOCABULARY) | set(GATED) <= set(READ)
 
 
-@pytest.mark.parametrize("part", "qkv")
-@pytest.mark.parametrize("name", READ)
+@over("part", "qkv")
+@over("name", READ)
 def test_folded_matrices_read_the_stream_before_the_norm(name, part, perturbed):
     """Of the stream, up to one positive factor per token: that is all a norm leaves open."""
     model = perturbed(name)
@@ -146,7 +147,7 @@ def _normed(model: interp.Model, layout, stream: Tensor) -> Tensor:
         return model.module.get_submodule(layout.before)(stream).reshape(-1, layout.width)
 
 
-@pytest.mark.parametrize("name", READ)
+@over("name", READ)
 def test_what_heads_read_by_is_named_stream(name, perturbed):
     """The stream found by value is the block's own input, as capture knows it independently."""
     model = perturbed(name)
@@ -174,7 +175,7 @@ def test_no_other_family_is_flagged(perturbed):
         assert not any(head_weights(perturbed(name), s).qk_normed for s in perturbed(name).sites)
 
 
-@pytest.mark.parametrize("name", [n for n in READ if n not in UNREAD])
+@over("name", [n for n in READ if n not in UNREAD])
 def test_the_scale_gives_the_scores_of_the_call(name, perturbed):
     """Differences of scores are differences of scaled products; biases of the head's own cancel."""
     model = perturbed(name)
@@ -193,7 +194,7 @@ def test_the_scale_gives_the_scores_of_the_call(name, perturbed):
         torch.testing.assert_close(bias, bias[:1].expand_as(bias), rtol=0, atol=close)
 
 
-@pytest.mark.parametrize("name", [n for n in READ if "o" not in UNREAD.get(n, {})])
+@over("name", [n for n in READ if "o" not in UNREAD.get(n, {})])
 def test_folded_output_writes_what_reaches_the_stream(name, perturbed):
     """Each token's attention output is the heads' sum, up to a norm's factor and the mean."""
     model = perturbed(name)

@@ -9,6 +9,7 @@ import torch
 import zoo
 from heads.weights.families import NO_VOCABULARY, READ, READING_TOKENS, along, single_tokens
 from heads.weights.perturbed import perturb
+from together import over
 from torch import Tensor
 
 import interp
@@ -17,7 +18,7 @@ from interp.model.locate.find_layout import layouts
 from interp.model.locate.weights import embeddings
 
 
-@pytest.mark.parametrize("name", [n for n in READ if n not in NO_VOCABULARY])
+@over("name", [n for n in READ if n not in NO_VOCABULARY])
 def test_unembedding_makes_the_logits_of_the_last_stream(name):
     family = zoo.FAMILIES[name]
     module = perturb(family.build(family.attentions[0]))
@@ -34,7 +35,7 @@ def test_unembedding_makes_the_logits_of_the_last_stream(name):
     assert (along(got, logits - logits.mean(-1, keepdim=True)) > 0).all()
 
 
-@pytest.mark.parametrize("name", READING_TOKENS)
+@over("name", READING_TOKENS)
 def test_embedding_makes_the_first_stream(name):
     family = zoo.FAMILIES[name]
     module = perturb(family.build(family.attentions[0]))

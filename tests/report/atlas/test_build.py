@@ -221,11 +221,13 @@ def test_ablations_become_effects_and_metrics(tmp_path: Path) -> None:
 
 
 def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> None:
-    from interp.circuits.chosen_set import NodeSet
+    from interp.circuits.chosen_set import NodeSet, Share
     from interp.circuits.result import Circuit
 
     stored(tmp_path, scores())
-    chosen = NodeSet(("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), 0.85, 0.8)
+    chosen = NodeSet(
+        ("L1H3", "mlp0"), (("mlp0", "L1H3.q"), ("L1H3", "logits")), Share(0.85, 0.8, 0.9, 0.9), 0.8
+    )
     found = Circuit(
         "tiny", 2, 4, "induction", "by_hand", "edge", ("L1H3", "L0H0", "mlp0"),
         np.array([3.0, 2.0, np.nan]), np.array([0.1, 0.1, np.nan]), 8, "logits",
@@ -248,8 +250,8 @@ def test_a_circuit_becomes_a_part_and_its_heads_link_to_it(tmp_path: Path) -> No
     [part] = model["results"]
     assert part["kind"] == "circuit"
     assert part["heads"] == ["L1H3"]
-    assert "2 nodes (L1H3, mlp0) and 2 edges: faithfulness 0.85 on the pairs" in part["text"]
-    assert "0.8 [0.7, 0.9] on 8 other pairs" in part["text"]
+    assert "2 nodes (L1H3, mlp0) and 2 edges; it keeps 0.85 [0.80, 0.90] on" in part["text"]
+    assert "Measured on 8 other pairs, it keeps 0.8 [0.7, 0.9]" in part["text"]
     figure: Any = part["figure"]
     assert figure["chosen"] == ["L1H3", "mlp0"]
     assert figure["edges"] == [["mlp0", "L1H3.q", 0.5], ["L1H3", "logits", None]]

@@ -77,9 +77,12 @@ def lens(
     tuned = found = None
     if tune is not None:
         from interp.attribution.evaluation.run import read_texts
+        from interp.cli.progress import Voice
         from interp.lens import tuned_lens
 
-        found = tuned = tuned_lens(model, read_texts(tune), seed=seed)
+        texts = read_texts(tune)
+        with Voice.of_command(quiet=False).bars(model.name) as tell:
+            found = tuned = tuned_lens(model, texts, seed=seed, progress=tell)
         click.echo(tuned_text(tuned))
     if direct is not None:
         from interp.lens import direct_logits

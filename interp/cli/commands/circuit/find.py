@@ -11,7 +11,7 @@ import click
 from interp.cli.beforehand import beforehand
 from interp.cli.circuit_files import require_task_files, stored_circuit
 from interp.cli.command import command
-from interp.cli.name_types import CIRCUIT_METHOD_NAME
+from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
@@ -29,8 +29,10 @@ SHARE = click.FloatRange(0, 1, min_open=True, max_open=True)
 def _listed(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         from interp.circuits.listing import circuit_listing
+        from interp.core.registry import CIRCUIT_METHODS
 
         click.echo(circuit_listing())
+        note_left_out(CIRCUIT_METHODS)
         context.exit()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from interp.cli.loading import debug_option
-from interp.cli.name_types import ATTRIBUTION_NAME
+from interp.cli.name_types import ATTRIBUTION_NAME, note_left_out
 from interp.cli.papers import paper_option, paper_text
 from interp.core.entry import Entry
 from interp.core.registry import ATTRIBUTION_METHODS
@@ -33,6 +33,7 @@ def methods(name: str | None, paper: str | None) -> None:
         click.echo(paper_text(paper, name))
     elif name is None:
         click.echo(method_listing())
+        note_left_out(ATTRIBUTION_METHODS)
     else:
         click.echo(method_text(ATTRIBUTION_METHODS.explained(name)))
 
@@ -66,4 +67,4 @@ def method_text(e: Entry) -> str:
         f"Needs: {e.about['needs']}",
         f"Source: {e.source or 'this project'}",
     ]
-    return "\n".join([*lines, f"File: {e.path.parent.name}/{e.path.name}"])
+    return "\n".join([*lines, f"File: {e.where}"])

@@ -7,11 +7,11 @@ import re
 import click
 
 from interp.cli.loading import debug_option
-from interp.cli.name_types import METRIC_NAME
+from interp.cli.name_types import METRIC_NAME, note_left_out
 from interp.cli.papers import paper_option, paper_text
 from interp.core.calibration import chance_of
 from interp.core.entry import Entry
-from interp.core.registry import METRICS
+from interp.core.registry import INSTALLED, METRICS
 from interp.heads.causal_check.stated import told_task
 
 # Heads that are shown first; --by selects another order.
@@ -33,6 +33,7 @@ TITLES = {
     "segments": "Segments: attention between text, images and registers, on prompts that hold them",
     "experiments": "Experiments: kinds of head that appear on specially made prompts",
     "roles": "Named heads: heads that do a known part of a task, on models that can do it",
+    INSTALLED: "Installed packages: metrics that other packages add",
 }
 
 
@@ -49,6 +50,7 @@ def metrics(name: str | None, paper: str | None) -> None:
         click.echo(paper_text(paper, name))
     elif name is None:
         click.echo(metric_listing())
+        note_left_out(METRICS)
     else:
         click.echo(metric_text(METRICS.explained(name)))
 
@@ -56,13 +58,12 @@ def metrics(name: str | None, paper: str | None) -> None:
 def metric_listing() -> str:
     """Format every metric by group: name, one sentence, options with their defaults."""
     width, lines = max(map(len, METRICS)), []
-    for group in METRICS.groups:
+    for group in (*METRICS.groups, INSTALLED):
+        rows = [e for e in METRICS.values() if e.group == group]
+        if group == INSTALLED and not rows:
+            continue
         lines += ["", f"{TITLES[group]}:"] if lines else [f"{TITLES[group]}:"]
-        lines += [
-            f"  {e.name:<{width}}  {e.summary}{e.usage}"
-            for e in METRICS.values()
-            if e.group == group
-        ]
+        lines += [f"  {e.name:<{width}}  {e.summary}{e.usage}" for e in rows]
         if METRICS.also.get(group):
             lines.append(f"  and of other groups: {', '.join(METRICS.also[group])}")
     return "\n".join(
@@ -98,7 +99,7 @@ def metric_text(e: Entry) -> str:
     if "task" in e.about:
         lines.append(f"Own task of `interp importance verify`: {told_task(e.about['task'])}")
     lines.append(f"Source: {' '.join(source.split()) or 'this project'}")
-    lines.append(f"File: {e.path.parent.name}/{e.path.name}")
+    lines.append(f"File: {e.where}")
     if drawn:
         lines += [
             "",

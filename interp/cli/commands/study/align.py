@@ -11,6 +11,7 @@ from interp.cli.command import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import ItemFile
 from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.written import OUT_FILE
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _check(run: Run) -> None:
         "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
         "top": Word(type=FROM_1),
         "pair": Word(type=FROM_0, metavar="I"),
-        "picture": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE.html"),
+        "picture": Word(type=OUT_FILE, metavar="FILE.html"),
     },
     loading=(),
     text="interp.report.printed:nothing",

@@ -1,0 +1,79 @@
+"""No command replaces the file that it is told to write, unless `--overwrite` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from interp.cli.main import main
+from interp.cli.written import OutFile
+
+CONTINUES = ("influence",)  # a file of its own; any other is refused (tests/causal/influence)
+
+
+def commands(
+    group: click.Group = main, *above: str
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name in group.commands:
+        command = group.commands[name]
+        yield (*above, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, *above, name)
+
+
+WRITES = [
+    pytest.param((*words, option.opts[-1]), id=" ".join((*words, option.opts[-1])))
+    for words, command in commands()
+    for option in command.params
+    if isinstance(option.type, OutFile)
+]
+
+
+@pytest.mark.parametrize("words", WRITES)
+def test_a_file_that_exists_is_refused(run, tmp_path, words) -> None:
+    *command, flag = words
+    file = tmp_path / (
+        "there.html" if flag == "--html" or command[0] in ("view", "atlas") else "x.csv"
+    )
+    file.write_text("mine")
+    done = run(*command, "bundled:induction", "bundled:induction", flag, file)
+    assert done.exit_code == 2
+    assert f"interp: error: {file} exists already" in done.stderr
+    assert "--overwrite" in done.stderr
+    assert file.read_text() == "mine"
+    missing = tmp_path / "no" / file.name
+    done = run(*command, "bundled:induction", "bundled:induction", flag, missing)
+    assert "is not a folder; make it first" in done.stderr
+    assert not missing.parent.exists()
+
+
+def test_overwrite_replaces(run, tmp_path) -> None:
+    file = tmp_path / "lens.csv"
+    file.write_text("mine")
+    words = ("lens", "the red dog", "--model", "bundled:induction", "-o", file)
+    assert run(*words).exit_code == 2
+    assert run(*words, "--overwrite").exit_code == 0
+    assert "mine" not in file.read_text()
+
+
+def test_numbers_beside_a_page_are_kept_too(run, tmp_path) -> None:
+    (tmp_path / "page.csv").write_text("mine")
+    done = run("atlas", "bundled:induction", "-o", tmp_path / "page.html")
+    assert "page.csv exists already" in done.stderr
+
+
+def test_every_output_file_is_under_the_rule() -> None:
+    """An option that names one file to write has the type that refuses files."""
+    free = [
+        " ".join((*words, option.opts[-1]))
+        for words, command in commands()
+        for option in command.params
+        if isinstance(option, click.Option)
+        and (option.metavar or "").startswith("FILE")
+        and ("--out" in option.opts or (option.help or "").startswith(("Write", "Draw")))
+        and not isinstance(option.type, OutFile)
+        and words != CONTINUES
+    ]
+    assert free == []
