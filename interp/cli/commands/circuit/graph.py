@@ -9,6 +9,7 @@ from interp.cli.inputs import traced
 from interp.cli.run import Run
 from interp.cli.value_types import TOKEN
 from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.written import model_folder
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 
@@ -17,9 +18,10 @@ def _write(run: Run) -> None:
     [(_, [found])] = run.results
     files = ("graph.graphml", "graph.svg", "graph.html", "edges.csv")
     run.write(found, *files)
-    if (folder := run.folder(files[0])) is not None:
-        found.to_circuit_tracer(folder / "graph.json")
-        run.voice.note(f"{folder}: graph.json, for circuit-tracer's front end")
+    if run.out is not None:
+        path = model_folder(run.out, run.model.name) / "graph.json"
+        found.to_circuit_tracer(path)
+        run.voice.note(f"{path}: for circuit-tracer's front end")
 
 
 graph = command(
