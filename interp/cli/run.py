@@ -76,7 +76,7 @@ class Declared:
     @property
     def resumes(self) -> bool:
         """True if finished steps are stored under --out."""
-        return "resume" in self.inputs
+        return bool({"resume", "out"} & {*self.inputs})
 
     def function(self) -> Callable[..., Any]:
         """Return the function, imported."""
