@@ -34,6 +34,11 @@ def _heads(run: Run) -> Any:
     return chosen
 
 
+def _number(run: Run) -> None:
+    if run.out is not None:
+        run.voice.note(f"{len(run.results[0][1][0])} texts in {run.out}")
+
+
 influence = command(
     "interp.causal.influence.score:attention_influence",
     over="model",
@@ -60,6 +65,7 @@ influence = command(
     },
     out="own",
     loading=(),
+    after=_number,
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
     "JSON per text and is written once all are scored; an interrupted command resumes.",
     example="interp texts influence bundled:induction --file texts.txt -m induction -o a.jsonl",
