@@ -50,7 +50,7 @@ class Input:
 
 
 @dataclass
-class Declared:
+class CommandDeclaration:
     """Declaration of a command; see `command`.
 
     Args:
@@ -99,7 +99,7 @@ class Run:
         form: "json" or "csv" if only rows are printed.
     """
 
-    declared: Declared
+    declared: CommandDeclaration
     values: dict[str, Any]
     loading: Loading
     voice: Voice
@@ -206,7 +206,7 @@ class Run:
             found = self.declared.function()(**arguments)
         results = []
         for group in found if isinstance(found, Iterator) else [found]:
-            shown = listed(group)
+            shown = results_in(group)
             results += shown
             self._show(shown)  # a step that follows may be stopped
         files = self.declared.files
@@ -215,7 +215,7 @@ class Run:
         self.results.append((self.made.get("model"), results))
         if self.declared.each is not None:
             self.declared.each(self, results)
-        self.tables += filter(None, map(table_of, results))
+        self.tables += filter(None, map(merged_scores, results))
 
     def _show(self, results: list[Any]) -> None:
         from interp.report.printed import printed
@@ -270,7 +270,7 @@ class Run:
         from interp.core.table import HeadTable
 
         every = [(model, r) for model, results in self.results for r in results]
-        merges = not every or table_of(every[0][1]) is not None
+        merges = not every or merged_scores(every[0][1]) is not None
         if self.form is not None and merges:
             table = HeadTable.concat(self.tables)
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
@@ -288,10 +288,10 @@ class Run:
         """Print the rows of all results, those of one type together."""
         import pandas as pd
 
-        from interp.report.printed import JSON_LINES, rows_of
+        from interp.report.printed import JSON_LINES, result_rows
 
         for kind in dict.fromkeys(type(result) for _, result in every):
-            frames = [rows_of(r, m.name if m else "") for m, r in every if type(r) is kind]
+            frames = [result_rows(r, m.name if m else "") for m, r in every if type(r) is kind]
             lines = self.form == "json" and kind.__name__ in JSON_LINES
             form = "jsonl" if lines else str(self.form)
             click.echo(rows_text(pd.concat(frames, ignore_index=True), form), nl=False)
@@ -322,7 +322,7 @@ def say_notes(run: Run) -> None:
                 run.voice.note(f"{about}: {said}")
 
 
-def table_of(result: Any) -> HeadTable | None:
+def merged_scores(result: Any) -> HeadTable | None:
     """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
     from interp.report.printed import of_type
@@ -333,7 +333,7 @@ def table_of(result: Any) -> HeadTable | None:
     return None if name is None else getattr(result, name)
 
 
-def listed(found: Any) -> list[Any]:
+def results_in(found: Any) -> list[Any]:
     """Return the results of a call as a list."""
     if isinstance(found, dict):
         return [*found.values()]

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 import pytest
 
-from interp.cli.command import MadeCommand, command
 from interp.cli.folder import leaves
 from interp.cli.inputs import INPUTS
 from interp.cli.loading import Loading
 from interp.cli.main import main
+from interp.cli.making import MadeCommand, command
 from interp.cli.signature import description, entries, read
-from interp.cli.vocabulary import WORDS, Word, plain_help
+from interp.cli.vocabulary import WORDS, Spelling, plain_help
 from interp.core.errors import OptionError
 from interp.report.printed import ROWS, TEXTS, call
 
@@ -106,7 +106,9 @@ def test_docstrings_become_help() -> None:
 
 
 def test_options_come_from_annotations() -> None:
-    made = command("interp.causal.gating.learn:learn_gates", options={"rate": Word(metavar="R")})
+    made = command(
+        "interp.causal.gating.learn:learn_gates", options={"rate": Spelling(metavar="R")}
+    )
     options = {p.name: p for p in made.params}
     assert list(options["cost"].type.choices) == ["count", "parameters", "flops", "cache"]
     assert options["n_random"].opts == ["--random"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.between import write_files
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -43,17 +43,21 @@ def _check(run: Run) -> None:
 @command(
     over="model",
     options={
-        "budget": Word(metavar="SIZE"),
-        "max_loss": Word(metavar="NATS"),
-        "confidence": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "sources_of": Word(("--sources",)),
-        "length": Word(type=FROM_1),
-        "sink": Word(type=FROM_0),
-        "recent": Word(type=FROM_1, multiple=True),
-        "export": Word(type=PATH, metavar="DIR"),
-        "published": Word(type=PATH, metavar="PATH"),
-        "max_length": Word(type=FROM_1, default=48, help="Tokens of the longest needle prompt."),
-        "needles": Word(("--task",), metavar="NAME", help="Needles, as in the metric retrieval."),
+        "budget": Spelling(metavar="SIZE"),
+        "max_loss": Spelling(metavar="NATS"),
+        "confidence": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
+        "sources_of": Spelling(("--sources",)),
+        "length": Spelling(type=FROM_1),
+        "sink": Spelling(type=FROM_0),
+        "recent": Spelling(type=FROM_1, multiple=True),
+        "export": Spelling(type=PATH, metavar="DIR"),
+        "published": Spelling(type=PATH, metavar="PATH"),
+        "max_length": Spelling(
+            type=FROM_1, default=48, help="Tokens of the longest needle prompt."
+        ),
+        "needles": Spelling(
+            ("--task",), metavar="NAME", help="Needles, as in the metric retrieval."
+        ),
     },
     loading=(),
     check=_check,

@@ -10,12 +10,12 @@ import click
 
 from interp.cli.beforehand import beforehand
 from interp.cli.circuit_files import require_task_files, stored_circuit
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.cli.written import as_given, own_folder
 from interp.core.errors import OptionError
 
@@ -63,22 +63,22 @@ def _check(run: Run) -> None:
         ),
     },
     options={
-        "task": Word(default="induction", help="A name of --list, or a .jsonl or .py file."),
-        "method": Word(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
-        "faithful": Word(type=SHARE, metavar="SHARE"),
-        "size": Word(type=FROM_1),
-        "max_evaluations": Word(type=FROM_1),
-        "n": Word(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
-        "reference": Word(
+        "task": Spelling(default="induction", help="A name of --list, or a .jsonl or .py file."),
+        "method": Spelling(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
+        "faithful": Spelling(type=SHARE, metavar="SHARE"),
+        "size": Spelling(type=FROM_1),
+        "max_evaluations": Spelling(type=FROM_1),
+        "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
+        "reference": Spelling(
             type=PromptFile(),
             help="For --ablation mean-dataset: file of prompts, one per line, over which a head's "
             "output is averaged.",
         ),
-        "truth": Word(metavar="NAME"),
-        "circuit": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
-        "top": Word(type=FROM_1),
-        "maps": Word(("--map",), click.Choice(["stream", "attention", "mlp"]), multiple=True),
-        "n_random": Word(type=FROM_2),
+        "truth": Spelling(metavar="NAME"),
+        "circuit": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
+        "top": Spelling(type=FROM_1),
+        "maps": Spelling(("--map",), click.Choice(["stream", "attention", "mlp"]), multiple=True),
+        "n_random": Spelling(type=FROM_2),
     },
     loading=(),
     check=_check,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
 from interp.cli.inputs import traced
+from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import TOKEN
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.cli.written import model_folder
 
 SHARE = click.FloatRange(0, 1, min_open=True)
@@ -30,15 +30,15 @@ graph = command(
     omit=("mass", "most_logits", "features"),
     inputs={"prompt": traced()},
     options={
-        "targets": Word(
+        "targets": Spelling(
             type=TOKEN, multiple=True, metavar="TOKEN", default=(),
             help="Token whose logit is a node; repeatable. By default the most probable tokens up "
             "to 95 % of the probability, at most 10.",
         ),
-        "node_share": Word(("--nodes",), SHARE, "SHARE"),
-        "edge_share": Word(("--edges",), SHARE, "SHARE"),
-        "by": Word(("--per",)),
-        "top": Word(type=FROM_1),
+        "node_share": Spelling(("--nodes",), SHARE, "SHARE"),
+        "edge_share": Spelling(("--edges",), SHARE, "SHARE"),
+        "by": Spelling(("--per",)),
+        "top": Spelling(type=FROM_1),
     },
     loading=(),
     after=_write,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.pruning import SEARCHED, made_curves, searched_curves
 from interp.cli.run import Run
 from interp.cli.saving import Saving
-from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
 
 if TYPE_CHECKING:
     from interp.causal.checkpoint.save import SavedCheckpoint
@@ -33,15 +33,17 @@ def _check(run: Run) -> None:
 @command(
     also=GAME,
     options={
-        "methods": Word(("--method",), default="aumann_shapley"),
-        "counts": Word(type=FROM_2, metavar="N"),
-        "tolerance": Word(type=click.FloatRange(min=0)),
-        "save": Word(metavar="DIR"),
-        "keep": Word(type=FROM_1, metavar="N"),
-        "gates": Word(type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"),
-        "repair": Word(type=FROM_0, metavar="STEPS"),
-        "rounds": Word(type=FROM_1, metavar="N"),
-        "repair_rate": Word(type=ABOVE_0, metavar="X"),
+        "methods": Spelling(("--method",), default="aumann_shapley"),
+        "counts": Spelling(type=FROM_2, metavar="N"),
+        "tolerance": Spelling(type=click.FloatRange(min=0)),
+        "save": Spelling(metavar="DIR"),
+        "keep": Spelling(type=FROM_1, metavar="N"),
+        "gates": Spelling(
+            type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
+        ),
+        "repair": Spelling(type=FROM_0, metavar="STEPS"),
+        "rounds": Spelling(type=FROM_1, metavar="N"),
+        "repair_rate": Spelling(type=ABOVE_0, metavar="X"),
     },
     check=_check,
     example="interp prune bundled:induction --method ablation --keep 8 --save smaller",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -55,19 +55,21 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
     over="model",
     inputs={"prompts": Input(_prompts, ("file", "n", "max_length"))},
     options={
-        "layer": Word(type=FROM_0),
-        "file": Word(
+        "layer": Spelling(type=FROM_0),
+        "file": Spelling(
             type=click.Path(path_type=Path, dir_okay=False),
             help="Texts, one per line (.txt) or .jsonl: four fifths train and the rest score. "
             "Without it: random tokens that repeat.",
         ),
-        "n": Word(type=click.IntRange(20), default=256, help="Number of prompts in all."),
-        "max_length": Word(type=click.IntRange(4), default=64),
-        "load": Word(type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR"),
-        "n_features": Word(type=FROM_1),
-        "k": Word(("-k",), FROM_1),
-        "steps": Word(type=FROM_1),
-        "top": Word(type=FROM_1, metavar="N"),
+        "n": Spelling(type=click.IntRange(20), default=256, help="Number of prompts in all."),
+        "max_length": Spelling(type=click.IntRange(4), default=64),
+        "load": Spelling(
+            type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR"
+        ),
+        "n_features": Spelling(type=FROM_1),
+        "k": Spelling(("-k",), FROM_1),
+        "steps": Spelling(type=FROM_1),
+        "top": Spelling(type=FROM_1, metavar="N"),
     },
     loading=(),
     check=_check,
