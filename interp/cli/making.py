@@ -6,7 +6,7 @@
     def shapley(model: Model, task: Task, *, value: Literal["shapley", "banzhaf"] = "shapley"): ...
 
 The function is read, not imported, until the command runs. What is special about a command is
-stated beside its name: a `Word` for an option, a check before the models are loaded, a function
+stated beside its name: a `Spelling` for an option, a check before the models are loaded, a function
 after the last of them.
 """
 
@@ -29,10 +29,10 @@ from interp.cli.loading import (
 )
 from interp.cli.name_types import MODEL_NAME
 from interp.cli.progress import Voice
-from interp.cli.run import Declared, Input, Run
+from interp.cli.run import CommandDeclaration, Input, Run
 from interp.cli.signature import Function, Parameter, read
 from interp.cli.value_types import OUT_FOLDER
-from interp.cli.vocabulary import Word, option_for
+from interp.cli.vocabulary import Spelling, option_for
 from interp.cli.written import OUT_FILE
 from interp.cli.wrong_models import checked_source, checked_sources
 from interp.core.errors import OptionError
@@ -59,7 +59,7 @@ _FORMS = (
 class MadeCommand(click.Command):
     """Command made from a function, with its declaration."""
 
-    def __init__(self, declared: Declared, *args: Any, **options: Any) -> None:
+    def __init__(self, declared: CommandDeclaration, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.declared = declared
 
@@ -72,7 +72,7 @@ def command(
     usual: str = "",
     also: Mapping[str, tuple[str, ...]] | None = None,
     omit: tuple[str, ...] = (),
-    options: Mapping[str, Word] | None = None,
+    options: Mapping[str, Spelling] | None = None,
     inputs: Mapping[str, Input] | None = None,
     files: tuple[str, ...] = (),
     out: Literal["folder", "file", "own"] | tuple[str, ...] | None = "folder",
@@ -114,21 +114,21 @@ def command(
     made = (over, arguments, usual, files, out, text, check, each, after)
     rest = (also or {}, omit, options or {}, {**INPUTS, **(inputs or {})}, loading, help, example)
     if target:
-        return _made(Declared(target, *made), read(target), *rest)
+        return _made(CommandDeclaration(target, *made), read(target), *rest)
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         there = read(f"{function.__module__}:{function.__name__}")
-        return _made(Declared(function, *made), there, *rest)
+        return _made(CommandDeclaration(function, *made), there, *rest)
 
     return decorate
 
 
 def _made(
-    declared: Declared,
+    declared: CommandDeclaration,
     function: Function,
     also: Mapping[str, tuple[str, ...]],
     omit: tuple[str, ...],
-    special: Mapping[str, Word],
+    special: Mapping[str, Spelling],
     inputs: Mapping[str, Input],
     loading: tuple[str, ...],
     help: str,
@@ -141,7 +141,7 @@ def _made(
     options: dict[str, click.Option] = {}
 
     def add(name: str, parameter: Parameter | None) -> bool:
-        option = option_for(name, parameter, special.get(name, Word()))
+        option = option_for(name, parameter, special.get(name, Spelling()))
         if option is not None:
             options.setdefault(name, option)
         return option is not None
@@ -185,7 +185,7 @@ def _made(
     )  # fmt: skip
 
 
-def _models(declared: Declared) -> list[click.Argument]:
+def _models(declared: CommandDeclaration) -> list[click.Argument]:
     many = declared.over == "models"
     if not declared.arguments:
         return [
@@ -206,7 +206,7 @@ def _models(declared: Declared) -> list[click.Argument]:
     ]  # fmt: skip
 
 
-def _given(declared: Declared, values: dict[str, Any]) -> tuple[str, ...]:
+def _given(declared: CommandDeclaration, values: dict[str, Any]) -> tuple[str, ...]:
     """Take the models out of the values of a command."""
     if not declared.arguments:
         return values.pop("sources") or (declared.usual,)
@@ -221,7 +221,7 @@ def _one_source(context: click.Context, parameter: click.Parameter, value: str) 
     return (checked_source(context, parameter, value),)
 
 
-def _outputs(declared: Declared) -> list[click.Option]:
+def _outputs(declared: CommandDeclaration) -> list[click.Option]:
     quiet = click.Option(["-q", "--quiet"], is_flag=True, help="Do not print progress and notes.")
     if declared.out is None:
         return [quiet]
