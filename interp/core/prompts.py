@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.tokens import encoded, words
+from interp.core.tokens import encoded_text, words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -78,7 +78,7 @@ class Prompts:
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
-            ids = (encoded(model.tokenizer, p, verbose=False)["input_ids"] for p in prompts)
+            ids = (encoded_text(model.tokenizer, p, verbose=False)["input_ids"] for p in prompts)
             return cls(tuple(map(tuple, ids)), "text", clusters=clusters)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]

@@ -12,7 +12,7 @@ from interp.cli.picture_prompts import FILE, PicturePrompts
 from interp.cli.run import Input, Run
 from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -111,7 +111,7 @@ def _token(model: Model, answer: str) -> int:
         return int(answer)
     if model.tokenizer is None:
         raise OptionError(f"--answer {answer}: {model.name} has no tokenizer; give a token id")
-    ids = encoded(model.tokenizer, answer, add_special_tokens=False)["input_ids"]
+    ids = encoded_text(model.tokenizer, answer, add_special_tokens=False)["input_ids"]
     if not ids:
         raise OptionError(f"--answer {answer!r} has no tokens; give a word or a token id")
     return int(ids[0])
