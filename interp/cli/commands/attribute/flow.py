@@ -77,7 +77,7 @@ def flow(
         for at in wanted
     ]
     title = f"{model.name}: rollout and attention flow"
-    yield from attributions(run, examples, chosen, title)
+    yield from attributions(run, examples, chosen, title, strict=True)
 
 
 def _position(text: str) -> int | None:
