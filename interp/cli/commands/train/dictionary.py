@@ -27,7 +27,7 @@ def _check(run: Run) -> None:
     if given["lorsa"] and (given["site"] != "z" or any(x is not None for x in of_dictionaries)):
         raise OptionError(
             "--lorsa is trained on the attention layer itself; leave out --load, --site, "
-            "--architecture and --cards"
+            "--architecture and --top"
         )
 
 
@@ -96,7 +96,7 @@ def dictionary(
     """Train a sparse dictionary of one layer of MODEL, or score one of a folder.
 
     Printed are core metrics on held-out prompts beside an untrained dictionary, a shuffled one and
-    random directions; with --features how features score on the detectors of heads; with --cards
+    random directions; with --features how features score on the detectors of heads; with --top
     what the most active features read and write.
 
     Args:
