@@ -88,7 +88,7 @@ class Separated(click.ParamType):
         return found
 
 
-class HeadNames(HeadList):
+class HeadNameList(HeadList):
     """Heads separated by commas, as a list of their names."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -98,7 +98,7 @@ class HeadNames(HeadList):
         return [name.strip() for name in super().convert(value, param, ctx).split(",")]
 
 
-HEADS = HeadNames()
+HEADS = HeadNameList()
 
 
 def _split(texts: Sequence[str]) -> list[str]:
