@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,9 @@ os.environ |= {
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",  # no test may reach a network
 }
+
+STARTED = time.time()
+ROOT = Path(__file__).parents[1]
 
 # A busy machine makes an example slow, and says nothing about the code under test.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,3 +69,16 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the modules that changed while tests ran.
+
+    Modules are imported when they are first needed, so such a run mixes two versions of the
+    package, and a failure may be of neither.
+    """
+    for folder in ("interp", "kernels"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.stat().st_mtime > STARTED:
+                changed = path.relative_to(ROOT)
+                terminalreporter.write_line(f"{changed} changed while the tests ran", red=True)

@@ -67,6 +67,7 @@ class Example:
             if isinstance(target, Target)
             else parse_target(model, target, self.output, position)
         )
+        self.target.rows(len(self.output_tokens))  # refuses a position that lies outside
 
     def of_softmax(self) -> Example:
         """Return the example with the softmax layers of a hybrid model alone as its attention."""

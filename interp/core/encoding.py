@@ -15,7 +15,7 @@ from typing import Any
 from interp.core.head import Head
 
 
-def encoded(value: Any) -> Any:
+def as_json_data(value: Any) -> Any:
     """Turn a value into JSON data that `decoded` turns back.
 
     Raises:
@@ -24,7 +24,7 @@ def encoded(value: Any) -> Any:
     if hasattr(value, "detach"):  # a tensor, recognised without importing torch
         return _array(value.detach().cpu().numpy()) | {"kind": "tensor"}
     if hasattr(value, "dtype"):
-        return encoded(value.item()) if value.ndim == 0 else _array(value)
+        return as_json_data(value.item()) if value.ndim == 0 else _array(value)
     if isinstance(value, (Mapping, list, tuple, frozenset)):
         return _collection(value)
     if hasattr(value, "of_json"):  # a table of heads
@@ -50,17 +50,19 @@ def _collection(value: Any) -> Any:
     if isinstance(value, Head):
         return {"head": [value.layer, value.head, value.stack]}
     if isinstance(value, Mapping):
-        return {"mapping": [[encoded(k), encoded(v)] for k, v in value.items()]}
+        return {"mapping": [[as_json_data(k), as_json_data(v)] for k, v in value.items()]}
     if isinstance(value, frozenset):
-        return {"frozenset": [encoded(x) for x in sorted(value)]}
-    items = [encoded(x) for x in value]
+        return {"frozenset": [as_json_data(x) for x in sorted(value)]}
+    items = [as_json_data(x) for x in value]
     if isinstance(value, list):
         return items
     return {type(value).__name__ if hasattr(value, "_fields") else "tuple": items}
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    found = {f.name: encoded(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
+    found = {
+        f.name: as_json_data(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init
+    }
     kept = getattr(value, "_kept", None)
     return found if kept is None else found | {"_kept": list(kept)}
 
@@ -71,14 +73,14 @@ def _array(x: Any) -> dict[str, Any]:
 
 
 def decoded(value: Any, known: Sequence[type]) -> Any:
-    """Turn the data that `encoded` returned back into values.
+    """Turn the data that `as_json_data` returned back into values.
 
     Args:
         value: the JSON data.
         known: dataclasses, named tuples and tables that the data may contain.
 
     Raises:
-        ValueError, KeyError, TypeError: the data was not made by `encoded`, or names another type.
+        ValueError, KeyError, TypeError: the data is not of `as_json_data`, or names another type.
     """
     if not isinstance(value, dict):
         return [decoded(x, known) for x in value] if isinstance(value, list) else value

@@ -196,11 +196,11 @@ class Result(Displayed):
 
     def equals(self, other: object) -> bool:
         """Return True for a result of the same type with the same values, NaN equal to NaN."""
-        from interp.core.encoding import encoded
+        from interp.core.encoding import as_json_data
 
         if type(self) is not type(other):
             return False
-        return encoded(self._stored()) == encoded(other._stored())  # type: ignore[attr-defined]
+        return as_json_data(self._stored()) == as_json_data(other._stored())  # type: ignore[attr-defined]
 
     @classmethod
     def _types(cls) -> tuple[type, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from interp.core.encoding import encoded, remade
+from interp.core.encoding import as_json_data, remade
 from interp.core.errors import OptionError, StoreError, UnknownName
 from interp.core.files import (
     checked_parquet,
@@ -101,7 +101,7 @@ def _below(cls: type) -> list[type]:
 
 def _state(result: Writable, rows: Any) -> dict[str, Any]:
     """Return the values of a result, with the checksum of the rows that stand beside them."""
-    return {"format": FORMAT, "rows_sha256": _digest(rows), **encoded(result._stored())}
+    return {"format": FORMAT, "rows_sha256": _digest(rows), **as_json_data(result._stored())}
 
 
 def _digest(rows: Any) -> str:

@@ -34,10 +34,12 @@ def model_unchanged(model: Model, name: str) -> Iterator[None]:
     """
     import torch
 
-    before = {k: v.clone() for k, v in model.module.state_dict().items()}
+    from interp.model.content import saved_tensors
+
+    before = {k: v.detach().clone() for k, v in saved_tensors(model.module)}
     config = str(model.config)
     yield
-    after = model.module.state_dict()
+    after = dict(saved_tensors(model.module))
     changed = [k for k, v in before.items() if k not in after or not torch.equal(after[k], v)]
     require_kept(not changed, f"{name} must leave the model as it was; it changed {changed[:3]}")
     left = [k for k, p in model.module.named_parameters() if p.grad is not None]

@@ -16,7 +16,8 @@ from interp.cli.main import main
 
 PACKAGE = Path(interp.__file__).parent
 COMMANDS = PACKAGE / "cli" / "commands"
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9]")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![\w-])")
+ENTRY = re.compile(r"\n\s*\n|\n\s+\w+: ")  # where a docstring turns to another subject
 COMMAND = re.compile(r"interp((?:\s+[a-z][a-z-]*){1,2})")
 # of torchrun, of sbatch, and variables of style sheets
 OTHERS = {"--help", "--nproc-per-node", "--array", "--page", "--ink"}
@@ -26,6 +27,7 @@ OTHERS = {"--help", "--nproc-per-node", "--array", "--page", "--ink"}
 def known() -> dict[str, set[str]]:
     """Options by the words of a command; by the name of a family those of its default command."""
     found = {path: flags_of(c) | {"--help"} for path, c in leaves(main, "interp")}
+    found["interp"] = flags_of(main)
     for name, command in main.commands.items():
         if isinstance(command, click.Group):
             default = getattr(command, "default", "")
@@ -75,7 +77,8 @@ def wrong(path: Path, known: dict[str, set[str]]) -> list[str]:
     found = []
     for line, text in strings(path):
         for option in OPTION.finditer(text):
-            command = named(text[: option.start()], known)
+            before = ENTRY.split(text[: option.start()])[-1]
+            command = named(before, known)
             allowed = known[command] if command else theirs if inside else everywhere
             if option.group() not in allowed | OTHERS:
                 found.append(f"{path.relative_to(PACKAGE)}:{line}: {option.group()} of {command}")
@@ -107,3 +110,5 @@ def test_a_text_that_names_another_commands_option_is_found(known, tmp_path) -> 
     assert (line, text) == (1, "{} prompts: interp circuit MODEL --route 2")
     assert named(text, known) == "interp circuit"
     assert named("as in `interp circuit path --route`", known) == "interp circuit path"
+    entries = ENTRY.split("of `interp circuit path`.\n        top: with --route")
+    assert [named(entry, known) for entry in entries] == ["interp circuit path", ""]

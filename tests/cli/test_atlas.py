@@ -130,16 +130,22 @@ def test_cards_lead_to_the_attention_of_a_model(tmp_path: Path) -> None:
     assert f'"views":{{"bundled-one-layer":"{view.name}"}}' in page.read_text(encoding="utf-8")
     assert "Attention of bundled:one-layer" in view.read_text(encoding="utf-8")
     view.unlink()
-    done = run(*asked, "--resume", str(tmp_path / "kept"), "--no-examples")
+    done = run(*asked, "--resume", str(tmp_path / "kept"), "--no-examples", "--overwrite")
+    assert done.exit_code == 0, done.output
     assert not view.exists()
     assert '"views":{}' in page.read_text(encoding="utf-8")
 
 
 def test_an_empty_folder_is_no_model(tmp_path: Path) -> None:
-    done = run("atlas", str(tmp_path), "-o", str(tmp_path / "x" / "page.html"))
-    assert done.exit_code == 2
-    assert "is empty; give a folder that a command wrote with --out" in done.output
-    assert not (tmp_path / "x").exists()
+    (empty := tmp_path / "empty").mkdir()
+    for page, told in (
+        (tmp_path / "page.html", "is empty; give a folder that a command wrote with --out"),
+        (tmp_path / "x" / "page.html", "is not a folder; make it first"),
+    ):
+        done = run("atlas", str(empty), "-o", str(page))
+        assert done.exit_code == 2
+        assert told in done.output
+    assert list(tmp_path.iterdir()) == [empty]
 
 
 def test_a_file_that_cannot_be_read_is_said_and_shown(tmp_path: Path) -> None:

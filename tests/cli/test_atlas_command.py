@@ -191,7 +191,8 @@ def test_the_script_completes_commands_and_options(monkeypatch) -> None:
     from click.shell_completion import BashComplete
 
     complete = BashComplete(cli.main, {}, "interp", "_INTERP_COMPLETE")
-    assert {"score", "shapley"} <= {c.value for c in complete.get_completions([], "s")}
+    assert {"score", "study"} <= {c.value for c in complete.get_completions([], "s")}
+    assert "shapley" in {c.value for c in complete.get_completions(["importance"], "s")}
     options = {c.value for c in complete.get_completions(["score"], "--m")}
     assert "--metric" in options
 

@@ -24,20 +24,20 @@ class Panics:
 
 
 @pytest.fixture
-def model():
+def induction_model():
     return interp.load("bundled:induction")
 
 
-def test_scoring_a_text_names_the_tokenizer(model, monkeypatch) -> None:
-    monkeypatch.setattr(model, "tokenizer", Panics(PANIC("called `unwrap()`\non `None`")))
+def test_scoring_a_text_names_the_tokenizer(induction_model, monkeypatch) -> None:
+    monkeypatch.setattr(induction_model, "tokenizer", Panics(PANIC("called `unwrap()`\non `None`")))
     with pytest.raises(PromptError, match="the tokenizer failed inside"):
-        interp.score(model, "entropy", prompts=["the red dog"], null="none")
+        interp.score(induction_model, "entropy", prompts=["the red dog"], null="none")
 
 
-def test_an_interrupt_passes(model, monkeypatch) -> None:
-    monkeypatch.setattr(model, "tokenizer", Panics(KeyboardInterrupt()))
+def test_an_interrupt_passes(induction_model, monkeypatch) -> None:
+    monkeypatch.setattr(induction_model, "tokenizer", Panics(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        interp.score(model, "entropy", prompts=["the red dog"], null="none")
+        interp.score(induction_model, "entropy", prompts=["the red dog"], null="none")
 
 
 def test_every_text_is_encoded_in_one_place() -> None:

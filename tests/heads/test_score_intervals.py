@@ -22,7 +22,7 @@ FEW = "too few: 4 prompts of at least 6"
 
 
 @pytest.fixture(scope="module")
-def model() -> interp.Model:
+def one_layer() -> interp.Model:
     return interp.load("bundled:one-layer")
 
 
@@ -33,11 +33,11 @@ def scored(model: interp.Model, values: np.ndarray, clusters: list[str] | None =
 
 
 def test_scores_that_are_0_on_most_prompts_hold_their_mean_as_often_as_stated(
-    model: interp.Model,
+    one_layer: interp.Model,
 ) -> None:
     """Of t intervals of six values of which one in ten is 1, less than half hold 0.1."""
-    rng, heads = np.random.default_rng(0), model.sites[0].n_heads
-    sets = [scored(model, (rng.random((6, heads)) < 0.1) * 1.0) for _ in range(400 // heads)]
+    rng, heads = np.random.default_rng(0), one_layer.sites[0].n_heads
+    sets = [scored(one_layer, (rng.random((6, heads)) < 0.1) * 1.0) for _ in range(400 // heads)]
     rows = HeadTable.to_pandas(sets[0])
     assert {"low", "high", "why_no_interval"} <= set(rows)
     frames = [x.to_pandas() for x in sets]
@@ -50,9 +50,9 @@ def test_scores_that_are_0_on_most_prompts_hold_their_mean_as_often_as_stated(
 
 
 def test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters(
-    model: interp.Model,
+    one_layer: interp.Model,
 ) -> None:
-    table = interp.score(model, ["induction", "entropy", "ov_norm"], repeats(model, n=16))
+    table = interp.score(one_layer, ["induction", "entropy", "ov_norm"], repeats(one_layer, n=16))
     for metric, bounds in (("induction", RANGE), ("entropy", (0.0, None))):
         own = table[metric]
         ends = mean_intervals(own.per_prompt, clusters=own.clusters, bounds=bounds).ends
@@ -65,9 +65,11 @@ def test_the_interval_of_every_score_is_the_one_of_its_values_over_clusters(
 
 
 @pytest.mark.parametrize("suffix", ["csv", "json", "parquet", "toml"])
-def test_files_keep_intervals_and_reasons(model: interp.Model, tmp_path: Path, suffix: str) -> None:
-    rng, heads = np.random.default_rng(1), model.sites[0].n_heads
-    few, some = (scored(model, rng.beta(0.3, 3, (n, heads))) for n in (4, 12))
+def test_files_keep_intervals_and_reasons(
+    one_layer: interp.Model, tmp_path: Path, suffix: str
+) -> None:
+    rng, heads = np.random.default_rng(1), one_layer.sites[0].n_heads
+    few, some = (scored(one_layer, rng.beta(0.3, 3, (n, heads))) for n in (4, 12))
     for table in (few, some):
         table.save(tmp_path / f"t.{suffix}")
         read = HeadTable.load(tmp_path / f"t.{suffix}")
@@ -79,8 +81,10 @@ def test_files_keep_intervals_and_reasons(model: interp.Model, tmp_path: Path, s
         read.bounds(0.8)
 
 
-def test_an_interval_that_is_too_few_says_so_in_sentences_and_pages(model: interp.Model) -> None:
-    table = interp.score(model, ["induction", "previous_token"], repeats(model, n=4))
+def test_an_interval_that_is_too_few_says_so_in_sentences_and_pages(
+    one_layer: interp.Model,
+) -> None:
+    table = interp.score(one_layer, ["induction", "previous_token"], repeats(one_layer, n=4))
     frame = table.to_pandas()
     [why] = set(frame["why_no_interval"])
     assert why.startswith("too few: ")

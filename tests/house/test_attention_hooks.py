@@ -21,12 +21,11 @@ ALLOWED = {
     "causal/game/replay.py": "edit: heads are gated, in the run and in what is put back",
     "causal/gate_derivatives.py": "gradient: by the gate of every head",
     "causal/gating/gated_task.py": "gradient: by the gates of heads and groups of heads",
-    "circuits/edge_run.py": "edit: every head reads a stream of its own",
     "circuits/methods/_gradients.py": "gradient: by what every head reads and writes",
-    "circuits/methods/_qk_fix.py": "edit: an attention is run again on changed queries and keys",
     "circuits/methods/_seeds.py": "gradient: by the output of every head",
+    "circuits/stream_hooks.py": "edit: blocks are run again on changed streams, queries or keys",
 }
-SITES = 15
+SITES = 14
 """Calls of `visited` in these files, two of them in `replay.py`."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
+BY_NAME = ("mark.usefixtures", ".getfixturevalue")
 FILES = sorted(TESTS.rglob("*.py"))
 
 
@@ -41,13 +42,13 @@ def fixtures() -> list[tuple[str, Path, ast.expr | None]]:
 
 
 def asked(tree: ast.AST) -> set[str]:
-    """Names that tests and fixtures take, or name in `usefixtures`."""
+    """Names that tests and fixtures take, or name in a call of `BY_NAME`."""
     found = set()
     for function in functions(tree):
         if function.name.startswith("test_") or decorator(function):
             found |= {argument.arg for argument in function.args.args + function.args.kwonlyargs}
     for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("mark.usefixtures"):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(BY_NAME):
             found |= {name.value for name in call.args if isinstance(name, ast.Constant)}
     return found
 

@@ -53,7 +53,7 @@ def address(session):
 
 
 @pytest.fixture(scope="module")
-def results(session, tmp_path_factory):
+def stored_scores(session, tmp_path_factory):
     """Scores of the model of the session."""
     path = tmp_path_factory.mktemp("results") / "scores.parquet"
     interp.score(session.model, ["induction", "previous_token"], null="none").save(path)
@@ -147,9 +147,11 @@ def test_one_click_ablates_a_head_and_brings_it_back(live):
     named(live, "zero(decoder L0H0)")
 
 
-def test_the_prompt_box_is_on_the_first_screen_and_no_column_is_cut(browser, session, results):
+def test_the_prompt_box_is_on_the_first_screen_and_no_column_is_cut(
+    browser, session, stored_scores
+):
     browser.emulate("light", 1400, 900)
-    for given in ([], [results]):
+    for given in ([], [stored_scores]):
         with serving(given, session) as address:
             browser.call("POST", "/url", {"url": address})
             browser.wait("return document.querySelector('#live form')")
@@ -231,10 +233,12 @@ def test_on_a_screen_everything_can_be_read(live, theme, width):
         assert live.run(complaint) == []
 
 
-def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(browser, session, results):
+def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(
+    browser, session, stored_scores
+):
     browser.emulate("light", 1280)
     browser.log("browser")
-    with serving([results], session) as address:
+    with serving([stored_scores], session) as address:
         browser.call("POST", "/url", {"url": address})
         browser.wait("return document.querySelector('#live form')")
         assert browser.run("return document.querySelectorAll('main > .models').length") == 1
@@ -249,10 +253,10 @@ def test_the_atlas_of_results_has_the_prompt_and_its_links_open_heads(browser, s
         assert browser.log("browser") == []
 
 
-def test_results_alone_say_why_no_prompt_runs(browser, results):
+def test_results_alone_say_why_no_prompt_runs(browser, stored_scores):
     browser.emulate("light", 1280)
     browser.log("browser")
-    with serving([results], None) as address:
+    with serving([stored_scores], None) as address:
         browser.call("POST", "/url", {"url": address})
         browser.wait("return document.querySelector('#live p')")
         assert "start `interp explore` with the model too" in browser.text("#live")
