@@ -206,7 +206,7 @@ class Run:
             found = self.declared.function()(**arguments)
         results = []
         for group in found if isinstance(found, Iterator) else [found]:
-            shown = _listed(group)
+            shown = listed(group)
             results += shown
             self._show(shown)  # a step that follows may be stopped
         files = self.declared.files
@@ -215,7 +215,7 @@ class Run:
         self.results.append((self.made.get("model"), results))
         if self.declared.each is not None:
             self.declared.each(self, results)
-        self.tables += filter(None, map(_table_of, results))
+        self.tables += filter(None, map(table_of, results))
 
     def _show(self, results: list[Any]) -> None:
         from interp.report.printed import printed
@@ -268,11 +268,11 @@ class Run:
 
     def _end(self, code: int) -> None:
         from interp.core.table import HeadTable
-        from interp.report.printed import JSON_LINES, result_rows
+        from interp.report.printed import JSON_LINES, rows_of
 
         if self.form is not None and self.results:
             first = self.results[0][1][0]
-            if _table_of(first) is not None:
+            if table_of(first) is not None:
                 table = HeadTable.concat(self.tables)
                 click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
             else:
@@ -280,7 +280,7 @@ class Run:
 
                 kind = type(first)
                 frames = [
-                    result_rows(r, model.name if model else "")
+                    rows_of(r, model.name if model else "")
                     for model, results in self.results
                     for r in results
                     if isinstance(r, kind)
@@ -295,7 +295,7 @@ class Run:
             return
         if self.declared.out == "file":
             [*_, last] = self.results[-1][1]
-            (last if _table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
+            (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
             self.voice.note(str(self.out))
         elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
@@ -326,7 +326,7 @@ def say_notes(run: Run) -> None:
                 run.voice.note(f"{about}: {said}")
 
 
-def _table_of(result: Any) -> HeadTable | None:
+def table_of(result: Any) -> HeadTable | None:
     """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
     from interp.report.printed import of_type
@@ -337,7 +337,7 @@ def _table_of(result: Any) -> HeadTable | None:
     return None if name is None else getattr(result, name)
 
 
-def _listed(found: Any) -> list[Any]:
+def listed(found: Any) -> list[Any]:
     """Return the results of a call as a list."""
     if isinstance(found, dict):
         return [*found.values()]

@@ -88,7 +88,7 @@ class Separated(click.ParamType):
         return found
 
 
-class HeadNameList(HeadList):
+class HeadNames(HeadList):
     """Heads separated by commas, as a list of their names."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -98,7 +98,7 @@ class HeadNameList(HeadList):
         return [name.strip() for name in super().convert(value, param, ctx).split(",")]
 
 
-HEADS = HeadNameList()
+HEADS = HeadNames()
 
 
 def _split(texts: Sequence[str]) -> list[str]:

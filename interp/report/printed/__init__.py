@@ -24,7 +24,7 @@ TEXTS = {
     "HeadLoadings": "interp.report.printed.circuits:loadings_text",
     "Importance": "interp.report.printed.importance:importance_text",
     "Interactions": "interp.report.printed.importance:interactions_text",
-    "HeadTable": "interp.report.printed.scores:head_table_text",
+    "HeadTable": "interp.report.printed.scores:table_text",
     "LearnedHeadWeights": "interp.report.printed.top:top_text",
     "MadePairs": "interp.report.printed.circuits:pairs_text",
     "ModelDifferences": "interp.report.printed.between:differences_text",
@@ -87,7 +87,7 @@ def nothing(results: Sequence[Any]) -> str:
     return ""
 
 
-def result_rows(result: Any, model: str) -> Any:
+def rows_of(result: Any, model: str) -> Any:
     """Return the rows of a result as a frame."""
     target = of_type(ROWS, type(result))
     return result.to_pandas() if target is None else call(target)(result, model)
