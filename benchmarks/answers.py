@@ -26,13 +26,13 @@ import torch
 
 import interp
 from interp import planted
+from interp.circuits.head_checks import confirm
 from interp.core.prompts import repeats
 from interp.core.table import HeadTable
 from interp.heads.between_models.answer import head_changes, role_changes
 from interp.heads.between_models.compare import METRICS
 from interp.heads.between_models.measured import of_table
 from interp.heads.between_models.paired import paired_differences
-from interp.heads.causal_check.check import confirm
 from interp.heads.roles.decide import roles
 from interp.model.random_weights import random_init
 

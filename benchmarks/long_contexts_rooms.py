@@ -125,7 +125,7 @@ def _view(model: Any, ids: list[int]) -> Run:
 
 
 def _verify(model: Any, ids: list[int]) -> Run:
-    from interp.heads.causal_check.check import confirm
+    from interp.circuits.head_checks import confirm
 
     return lambda: confirm(
         model, ["induction"], k=1, task=_task(model, ids), plain=_task(model, ids), n_random=3

@@ -313,7 +313,7 @@ ANALYSES = [
         "test_a_key_opens_a_cluster_when_no_opened_key_is_near",
     ),
     mutant(
-        "even_entropy_of_one_key_more", "interp/heads/geometry/entropy_share.py",
+        "even_entropy_of_one_key_more", "interp/heads/geometry/budgets.py",
         "layer.sees.double().clamp_min(2).log()",
         "(layer.sees + 1).double().clamp_min(2).log()",
         "heads/geometry/test_new_measures.py::"

@@ -183,20 +183,20 @@ PACKAGES = {
     "graphs": "interp.heads.graphs",
     "probes": "interp.probes",
 }
-BESIDE = {"importance_more": [("interp.heads", "confirm")]}  # methods of another folder
+BESIDE = {"importance_more": [("interp.circuits", "confirm")]}  # methods of another folder
 NO_METHODS = {
     "interp.circuits": {
         # methods that find circuits have their own table; these make or evaluate parts of circuits
-        "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set", "find_circuit",
-        "make_contrast", "make_pairs", "patch_first", "published", "read_facts", "signals",
-        "smallest_set",
+        "confirm", "discovery", "evaluate_circuit", "evaluate_edges", "evaluate_set",
+        "find_circuit", "make_contrast", "make_pairs", "patch_first", "published", "read_facts",
+        "signals", "smallest_set",
     },
     "interp.causal": {
         # tasks and their measures
         "accuracy", "answer_probability", "custom", "kl_to_clean", "logit_difference", "loss",
         "next_token_task", "repeats_task", "retrieval_problem", "retrieval_problem_task",
         # functions called before a run, for drawing after it, or shared by several methods
-        "compare_importances", "estimate_pruning", "estimate_shapley", "plot_curves", "shapley_of",
+        "compare_importances", "estimate_pruning", "estimate_shapley", "shapley_of",
         "gradient_scores", "michel",
         # choice of the heads that a checkpoint leaves out, and the check of its certificate
         "gated_heads", "heads_by_name", "ranked_heads", "verify_certificate",
@@ -216,7 +216,7 @@ NO_METHODS = {
         "haystack_ids", "ids_instances", "read_task", "select", "sentence_instances",
         "text_instances",
     },
-    "interp.heads.outliers": {"kurtosis", "random_tokens", "replace_channel"},
+    "interp.heads.outliers": {"kurtosis", "replace_channel"},
     "interp.lens": {"encoder_states"},
     "interp.heads.alignment": {
         # input, combination and drawing of alignments, and latency of outputs rather than heads

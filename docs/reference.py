@@ -30,7 +30,7 @@ def index() -> str:
         (
             "# Reference\n",
             "Public names are imported from `interp` or from one folder. The metrics and methods "
-            "that are declared one per file are on the [pages of methods](../methods.md).\n",
+            "that are declared are on the [pages of methods](../methods.md).\n",
             *lines,
             "",
         )

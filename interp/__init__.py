@@ -9,7 +9,7 @@
     engine            runs prompts once and asks every attention call for the reductions that the
       |               analyses named; patterns are stored or streamed, with the same numbers
       v
-    analysis          one declared function per file: detectors and statistics name a reduction,
+    analysis          declared functions by family: detectors and statistics name a reduction,
       |               weights read the model, experiments and methods run it on prompts of their own
       |
       v
@@ -20,8 +20,8 @@
 
 Imports run one way: a folder imports only from folders before it in the list core, draw, planted,
 bundled, model, lens, causal, attribution, heads, safety, probes, syntax, dictionaries, circuits,
-testing, report, cli. What needs the other direction is listed in `interp.core.doors`. Importing
-`interp` imports neither torch nor transformers.
+testing, report, cli; only `interp.core.display.drawn` asks a later one, for the figure or page of
+a result. Importing `interp` imports neither torch nor transformers.
 """
 
 from typing import Any

@@ -10,6 +10,7 @@ from .causal.task import Task
 from .circuits.contrast import ContrastTask
 from .circuits.evaluation import evaluate_circuit
 from .circuits.find import find_circuit
+from .circuits.head_checks import confirm
 from .circuits.result import Circuit
 from .circuits.tasks import make_contrast
 from .core.errors import InterpError
@@ -19,7 +20,6 @@ from .core.result import Result
 from .core.table import HeadTable
 from .heads.between_models.compare import compare
 from .heads.between_models.match import match_heads
-from .heads.causal_check.check import confirm
 from .heads.checkpoints.emergence import emergence
 from .heads.declaration import detector, experiment, statistic, weights
 from .heads.kv_cache.cards import cache_cards

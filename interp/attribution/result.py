@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.files import write_atomically
 from interp.core.result import Result
 
@@ -215,10 +215,11 @@ class Attribution(Result):
         return figure
 
     def _repr_html_(self) -> str:
+        from interp.draw.page import html_table
+
         rows, rest = self._first()
         after = f"<p>{rest}</p>" if rest else ""
-        table = behind("Result.html_table")(rows)
-        return f"{behind('Attribution._repr_html_')(self)}{table}{after}"
+        return f"{drawn('inline', self)}{html_table(rows)}{after}"
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a self-contained page with the coloured text.
@@ -228,7 +229,7 @@ class Attribution(Result):
         """
         write_atomically(
             Path(path),
-            behind("Attribution.save_html")([self], title=title or "Attribution").encode(),
+            drawn("page", self, title=title or "Attribution").encode(),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -111,13 +111,6 @@ def recoloured(images: ShapeImages, rng: np.random.Generator) -> ShapeImages:
     return _with_corner(ShapeImages(images.pixels, images.labels, images.masks, cues))
 
 
-def without_corner(images: ShapeImages, rng: np.random.Generator) -> ShapeImages:
-    """Return the same images with noise in place of the corner patch."""
-    pixels = images.pixels.copy()
-    pixels[:, :, :PATCH, :PATCH] = rng.normal(0.0, _NOISE, (len(images), 3, PATCH, PATCH))
-    return ShapeImages(pixels, images.labels, images.masks, np.full(len(images), -1))
-
-
 def _with_corner(images: ShapeImages) -> ShapeImages:
     pixels, cues = images.pixels.astype(np.float32), images.cues
     shown = np.flatnonzero(cues >= 0)

@@ -33,7 +33,6 @@ from .measures import (
     repeats_task,
 )
 from .pairs import Interactions, interactions
-from .pruning.plot import plot_curves
 from .pruning.prune import estimate_pruning, pruning_curve
 from .pruning.result import PruningCurve
 from .pruning.search import search_curves
@@ -97,7 +96,6 @@ __all__ = [
     "michel",
     "next_token_task",
     "patching_gradient",
-    "plot_curves",
     "prune_in_rounds",
     "pruning_curve",
     "ranked_heads",

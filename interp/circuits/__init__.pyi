@@ -7,6 +7,7 @@ from .edge_evaluation import EdgeEvaluation, evaluate_edges
 from .evaluation import evaluate, evaluate_circuit
 from .facts import Fact, read_facts
 from .find import find_circuit
+from .head_checks import confirm
 from .head_evaluation import Evaluation
 from .made_pairs import MadePairs, make_pairs
 from .patched import Patched, patch_first
@@ -53,6 +54,7 @@ __all__ = [
     "attribution_graph",
     "causal_tracing",
     "check_shares",
+    "confirm",
     "discovery",
     "evaluate",
     "evaluate_circuit",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import StoreError
 from interp.core.result_files import FORMAT, read_result
 
@@ -81,9 +81,9 @@ class CircuitFiles:
         all of its heads are the circuit, so store only the first ones
         (`circuit.top(k).to_toml(path)`).
         """
-        from interp.circuits.toml_text import dumps
+        from interp.circuits.result_dict import toml_text
 
-        return _written(path, dumps(self.to_dict()))
+        return _written(path, toml_text(self.to_dict()))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike) -> Self:
@@ -102,23 +102,23 @@ class CircuitFiles:
         The key of an edge is the input of its head, `q`, `k` or `v`, and `in` where a node has only
         one input; so a writer may enter several inputs of one head.
         """
-        return behind("Circuit.to_networkx")(self)
+        return drawn("networkx", self)
 
     def to_graphml(self, path: str | os.PathLike | None = None) -> str:
         """Return GraphML, for yEd, Gephi and Cytoscape; every edge has a unique id."""
-        return _written(path, behind("Circuit.to_graphml")(self))
+        return _written(path, drawn("graphml", self))
 
     def to_dot(self, path: str | os.PathLike | None = None) -> str:
         """Return DOT, for Graphviz; blue helps, orange hurts, and width is the absolute score."""
-        return _written(path, behind("Circuit.to_dot")(self))
+        return _written(path, drawn("dot", self))
 
     def to_mermaid(self, path: str | os.PathLike | None = None) -> str:
         """Return Mermaid, for Markdown pages."""
-        return _written(path, behind("Circuit.to_mermaid")(self))
+        return _written(path, drawn("mermaid", self))
 
     def to_svg(self, path: str | os.PathLike | None = None, *, k: int = 60) -> str:
         """Draw a static picture of the top k edges (or nodes), at most 300, with their share."""
-        return _written(path, behind("Circuit.to_svg")(self, min(k, DRAWN)))
+        return _written(path, drawn("svg", self, min(k, DRAWN)))
 
     def _svg(self) -> str:
         return self.to_svg()

@@ -12,7 +12,7 @@ from interp.circuits.tasks.wording import prompt_ids
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import prompt_text
 from interp.core.text_file import lines_of_text
-from interp.core.tokens import encoded, token_id
+from interp.core.tokens import encoded_text, token_id
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -165,7 +165,9 @@ def _placed(model: Model, fact: Fact, where: str) -> PlacedFact:
         if model.tokenizer is None:
             raise PromptError(f"{where}: {model.name} has no tokenizer; give the answer as an id")
         spaced = answer if answer[:1].isspace() else f" {answer}"
-        answer = int(encoded(model.tokenizer, spaced, add_special_tokens=False)["input_ids"][0])
+        answer = int(
+            encoded_text(model.tokenizer, spaced, add_special_tokens=False)["input_ids"][0]
+        )
     return PlacedFact(ids, subject, None if answer is None else token_id(model, answer))
 
 
@@ -185,7 +187,9 @@ def _of_text(model: Model, text: str, subject: str, where: str) -> tuple[tuple[i
     ids = prompt_ids(model, text)
     begin = text.index(subject)
     end = begin + len(subject)
-    ends = encoded(model.tokenizer, text, return_offsets_mapping=True)["offset_mapping"][: len(ids)]
+    ends = encoded_text(model.tokenizer, text, return_offsets_mapping=True)["offset_mapping"][
+        : len(ids)
+    ]
     inside = [i for i, (a, b) in enumerate(ends) if a < end and begin < b and a < b]
     if not inside:
         raise PromptError(f"{where}: no token of {text!r} lies in its subject {subject!r}")

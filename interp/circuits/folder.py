@@ -67,7 +67,7 @@ def write_evaluation(
     import pandas as pd
     from markupsafe import Markup
 
-    from interp.core.doors import behind
+    from interp.core.display import drawn
     from interp.core.files import write_atomically
     from interp.core.json_document import json_document
     from interp.draw.figure import svg
@@ -110,7 +110,7 @@ def write_evaluation(
     parts += [(f"Table: {n}", pd.DataFrame(rows)) for n, rows in found.tables.items() if rows]
     parts.append(("Notes", *(found.notes or ["none"])))
     about = told_all | {"curve": curve.to_dict("list")}
-    content = behind("Circuit.page")(found, about, sections=parts, command=command)
+    content = drawn("page", found, about, sections=parts, command=command)
     write_atomically(folder / "circuit.html", content)
 
 

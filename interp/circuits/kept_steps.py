@@ -30,7 +30,7 @@ class Kept:
         identity: Everything that the values depend on; runs with another identity never get them.
 
     Raises:
-        StoreError: The folder cannot be written, or is of an earlier version.
+        StoreError: The folder cannot be written, or is of another version.
     """
 
     def __init__(self, folder: str | os.PathLike, identity: Mapping[str, Any]) -> None:

@@ -129,8 +129,6 @@ class Plan:
         held = [i for i, kind in enumerate(whole.templates) if kind in out]
         if self.seen:
             new = [i for i, h in enumerate(hashes(whole)) if h not in self.seen]
-        elif self.used is not None:  # a file of an earlier version only names its templates
-            new = [i for i in range(len(whole)) if i not in self.used]
         else:
             return mine, held
         return mine, new or held

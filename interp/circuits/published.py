@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from interp.circuits.methods._ranking import marked
+from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.published_comparison import PublishedComparison
-from interp.core.doors import behind
 from interp.core.errors import OptionError, PromptError, StoreError, UnknownName
 from interp.core.head import Head
 from interp.core.resources import folder
@@ -30,6 +32,9 @@ FIELDS = {
     "roles", "positions", "groups", "edges", "mlps", "variants", "claims", "content_hash",
 }  # fmt: skip
 NEEDED = ("model", "n_layers", "n_heads", "task", "granularity", "source", "roles")
+
+
+_ENDS = {"INPUT": "embed", "OUTPUT": "logits"}  # names of published ends -> nodes
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,27 @@ class Published:
         Raises:
             UnknownName: There is no such variant.
         """
-        return behind("Published.circuit")(self, variant)
+        from interp.circuits.result import Circuit
+
+        if variant is not None and variant not in self.variants:
+            raise UnknownName("variant", variant, self.variants or ["(none)"])
+        heads = self.heads if variant is None else self.variants[variant]
+        edges = _edges(self, set(heads))
+        names = {*heads, *(f"mlp{i}" for group in self.mlps.values() for i in group)}
+        names |= {node_of(end) for edge in edges for end in edge} - {"logits"}
+        nodes = sorted(names, key=lambda name: (layer_of(name, self.n_layers), _number(name)))
+        against = {h for role, of in self.roles.items() if role.startswith("negative") for h in of}
+        roles = {r: tuple(h for h in of if h in heads) for r, of in self.roles.items()}
+        roles = {r: kept for r, kept in roles.items() if kept}
+        score = np.array([-1.0 if name in against else 1.0 for name in nodes])
+        return Circuit(
+            self.model, self.n_layers, self.n_heads, self.task, "publication", self.granularity,
+            tuple(nodes), score, np.full(len(nodes), np.nan), 1, "marks", edges,
+            np.array([-1.0 if a in against else 1.0 for a, _ in edges]),
+            roles,
+            tuple(x for x in (self.source, self.uncertain) if x),
+            made={"made_by": f"circuits/{self.name}.toml", "variant": variant or ""},
+        )  # fmt: skip
 
     def plot(self, variant: str | None = None) -> go.Figure:
         """Draw the circuit with layers from bottom to top; see `Circuit.plot`."""
@@ -250,3 +275,46 @@ def _variant(
         return _heads(path, told, given["heads"])
     out, more = (_heads(path, told, given.get(k, ())) for k in ("without", "with"))
     return tuple(h for h in heads if h not in out) + tuple(h for h in more if h not in heads)
+
+
+def _number(name: str) -> int:
+    found = re.findall(r"\d+$", name)
+    return int(found[0]) if found else -1
+
+
+def _edges(told: Published, heads: set[str]) -> tuple[tuple[str, str], ...]:
+    """Return the listed edges and those of groups, only between nodes that are in the circuit."""
+    found = dict.fromkeys(told.edges)
+    for group in told.groups:
+        start, end = group["from"], group["to"]
+        if start.startswith("mlp_"):  # from each to the later ones of its group
+            for of in told.mlps.values():
+                pairs = itertools.combinations(sorted(of), 2)
+                found |= dict.fromkeys((f"mlp{i}", f"mlp{j}") for i, j in pairs)
+            continue
+        for (a, _), (b, part) in itertools.product(_nodes(told, start), _nodes(told, end)):
+            if layer_of(a, told.n_layers) < layer_of(b, told.n_layers):
+                parts = (part or group.get("inputs", "")) if b.startswith("L") else ""
+                found |= dict.fromkeys((a, f"{b}.{p}" if p else b) for p in parts or [""])
+    other = {"embed", "logits"}
+    return tuple(
+        e for e in found if all(n in heads or n in other or n[0] == "m" for n in map(node_of, e))
+    )
+
+
+def _nodes(told: Published, end: str) -> list[tuple[str, str]]:
+    """Return the nodes of one end of a group, each with the input that is named."""
+    found: list[tuple[str, str]] = []
+    for text in end.split(","):
+        name, _, part = text.strip().partition(".")
+        if name in _ENDS:
+            nodes = [_ENDS[name]]
+        elif name in told.roles:
+            nodes = list(told.roles[name])
+        elif name.endswith("_mlps") or name.startswith("all_mlps"):
+            of = [told.mlps[name.removesuffix("_mlps")]] if name.endswith("_mlps") else ()
+            nodes = [f"mlp{i}" for group in of or told.mlps.values() for i in group]
+        else:
+            nodes = [name]
+        found += [(node, part) for node in nodes]
+    return found

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from interp.circuits.chosen_set import NodeSet
 from interp.circuits.exports import DRAWN, CircuitFiles
 from interp.circuits.nodes import effect_text, head_columns, larger_effect, node_of
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.result import Result
@@ -358,32 +358,23 @@ class Circuit(CircuitFiles, Result):
                 " same_weights=False to use it on other weights of the same shape"
             )
 
-    def evaluate(self, model: Model, task: ContrastTask, **options: Any) -> Any:
-        """Measure how faithful, complete and minimal the circuit is (`interp.circuits.evaluation`).
-
-        Use other pairs than it was found on: `make_contrast(model, name, seed=1)`.
-
-        Raises:
-            OptionError: The circuit is of another model, or the heads make no difference to the
-                task.
-        """
-        return behind("Circuit.evaluate")(model, self, task, **options)
-
     def plot(self, k: int = 60) -> go.Figure:
         """Draw layers from bottom to top, nodes by size and sign, with a slider for their number.
 
         At most 300 nodes or edges are drawn.
         """
-        return behind("Circuit.plot")(self, min(k, DRAWN))
+        return drawn("plot", self, min(k, DRAWN))
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a page: the map of its heads, the circuit, its rows and its provenance.
 
         The file appears whole or not at all; raises StoreError.
         """
-        rows = behind("Result.data_table")(self.shown(), "circuit")
+        from interp.draw.page import data_table
+
+        rows = data_table(self.shown(), "circuit")
         parts = [("In numbers", self.heading(), rows)]
-        content = behind("Circuit.page")(self, sections=parts, title=title)
+        content = drawn("page", self, sections=parts, title=title)
         write_atomically(Path(path), content)
 
     def __repr__(self) -> str:

@@ -1,34 +1,25 @@
-"""Conversion of circuits to plain lists and numbers for files, and reading of earlier versions.
-
-Version 1 stored a head's effect while another head is patched in the column of single-head effects.
-Its table `backups` has both numbers, so the two are separated when such a file is read.
-"""
+"""Conversion of circuits to plain lists and numbers for files."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from interp.circuits.toml_text import loads
 from interp.core.errors import StoreError
 from interp.core.files import read_bytes
 
 FORMAT = "interp circuit 2"
-EARLIER = "interp circuit 1"
 OF_EDGES = ("edge_score", "edge_sem")
 OF_NODES = (
     "score", "sem", "conditional", "conditional_sem", "estimate", "conditional_on", "measured",
 )  # fmt: skip
 NUMBERS = (*OF_NODES[:5], *OF_EDGES)
-TOLD_APART = (
-    "read from a file of an earlier version, in which the scores of {} were those with another head"
-    " patched too; these are in a separate column now"
-)
 
 
 def told_of(circuit: Any) -> dict[str, Any]:
@@ -49,17 +40,14 @@ def told_of(circuit: Any) -> dict[str, Any]:
 
 
 def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a circuit from the output of `told_of`, of this or an earlier version.
+    """Return the fields of a circuit from the output of `told_of`.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: The data is not a circuit, or it is
             damaged.
     """
-    if told["format"] not in (FORMAT, EARLIER):
-        raise ValueError(
-            f"its format is not {FORMAT!r} (or {EARLIER!r}, which can be read too); it may be of a"
-            " later version of interp"
-        )
+    if told["format"] != FORMAT:
+        raise ValueError(f"its format is not {FORMAT!r}; it is of another version of interp")
     given = {k: v for k, v in told.items() if k != "format"}
     for name in NUMBERS:
         if name in given:
@@ -69,7 +57,7 @@ def fields_of(told: Mapping[str, Any]) -> dict[str, Any]:
             given[name] = tuple(given[name])
     given["edges"] = tuple((a, b) for a, b in given["edges"])
     given["roles"] = {r: tuple(n) for r, n in given["roles"].items()}
-    return _told_apart(given) if told["format"] == EARLIER else given
+    return given
 
 
 def json_of(path: Path) -> Any:
@@ -84,6 +72,18 @@ def json_of(path: Path) -> Any:
         raise StoreError(f"{path} is not JSON: {error}") from error
 
 
+def toml_text(data: Mapping[str, Any]) -> str:
+    """Format plain data as TOML, which has no null: None is written as nan."""
+    import tomli_w
+
+    return tomli_w.dumps(_replaced(data, lambda x: math.nan if x is None else x))
+
+
+def toml_data(text: str) -> dict[str, Any]:
+    """Read the output of `toml_text`, with nan as None; ValueError for other text."""
+    return _replaced(tomllib.loads(text), lambda x: None if _is_nan(x) else x)
+
+
 def toml_of(path: Path) -> Any:
     """Return the content of a circuit's TOML file.
 
@@ -91,7 +91,7 @@ def toml_of(path: Path) -> Any:
         StoreError: The file cannot be read, or is the file of a published circuit.
     """
     try:
-        told = loads(read_bytes(path).decode())
+        told = toml_data(read_bytes(path).decode())
     except ValueError as error:  # invalid TOML, or bytes that are not text
         raise StoreError(f"{path} is not TOML: {error}") from error
     if "format" not in told and "granularity" in told:
@@ -102,27 +102,17 @@ def toml_of(path: Path) -> Any:
     return told
 
 
-def _told_apart(given: dict[str, Any]) -> dict[str, Any]:
-    """Move the conditional effects of an earlier version to a separate column."""
-    best: dict[str, Mapping[str, Any]] = {}
-    for row in given["tables"].get("backups", ()):
-        if abs(row["without_it"]) > abs(best.get(row["head"], {"without_it": 0.0})["without_it"]):
-            best[row["head"]] = row
-    nodes = given["nodes"]
-    none = np.full(len(nodes), math.nan)
-    now, now_sem, on = none.copy(), none.copy(), [""] * len(nodes)
-    moved = [name for name in nodes if name in best]
-    for name in moved:
-        at = nodes.index(name)
-        now[at], now_sem[at], on[at] = best[name]["without_it"], given["sem"][at], best[name]["for"]
-        given["score"][at], given["sem"][at] = best[name]["alone"], math.nan
-    notes = given["notes"]
-    if moved:
-        notes = (*notes, TOLD_APART.format(" ".join(moved)))
-    return given | {
-        "conditional": now, "conditional_sem": now_sem, "conditional_on": tuple(on), "notes": notes,
-    }  # fmt: skip
-
-
 def _plain(x: Sequence[float] | np.ndarray) -> list[float | None]:
     return [None if math.isnan(v) else float(v) for v in x]
+
+
+def _replaced(x: Any, leaf: Callable[[Any], Any]) -> Any:
+    if isinstance(x, Mapping):
+        return {k: _replaced(v, leaf) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_replaced(v, leaf) for v in x]
+    return leaf(x)
+
+
+def _is_nan(x: Any) -> bool:
+    return isinstance(x, float) and math.isnan(x)

@@ -1,4 +1,5 @@
 from .loading import Loading, loaded, loading_options
+from .making import command
 from .name_types import (
     ATTRIBUTION_NAMES,
     CIRCUIT_METHOD_NAME,
@@ -6,6 +7,8 @@ from .name_types import (
     METRIC_NAMES,
     MODEL_NAME,
 )
+from .run import Input, Run
+from .vocabulary import Spelling
 
 __all__ = [
     "ATTRIBUTION_NAMES",
@@ -13,7 +16,11 @@ __all__ = [
     "METRIC_NAME",
     "METRIC_NAMES",
     "MODEL_NAME",
+    "Input",
     "Loading",
+    "Run",
+    "Spelling",
+    "command",
     "loaded",
     "loading_options",
 ]

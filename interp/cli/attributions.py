@@ -27,6 +27,8 @@ def attributions(
     examples: Sequence[tuple[int, str, Callable[[], Example]]],
     chosen: Sequence[BoundMethod],
     title: str,
+    *,
+    strict: bool = False,
 ) -> Iterator[Attribution]:
     """Yield the attribution of each example by each method, and write the files at the end.
 
@@ -35,6 +37,7 @@ def attributions(
         examples: for each the number of the text, the text, and what makes the example.
         chosen: the methods.
         title: title of the page.
+        strict: raise the first error, in place of going on with the other texts and methods.
     """
     found = []
     for at, text, make in examples:
@@ -42,7 +45,7 @@ def attributions(
             example = make()
             require_tokens(example.special, text)
         except InterpError as error:
-            if len(examples) == 1:
+            if strict or len(examples) == 1:
                 raise
             run.failed += 1
             run.voice.error(f"text {at + 1}: {error}", error)
@@ -51,7 +54,7 @@ def attributions(
             try:
                 result = method.of(example)
             except InterpError as error:
-                if len(examples) == len(chosen) == 1:
+                if strict or len(examples) == len(chosen) == 1:
                     raise
                 run.failed += 1
                 run.voice.error(f"text {at + 1}, {method.label}: {error}", error)

@@ -55,7 +55,7 @@ class Folder(MutableMapping[str, click.Command]):
             if not isinstance(found, click.Command):
                 raise OptionError(
                     f"{path} does not define a command; a file of this folder must define "
-                    f"{path.stem!r} with `command` of interp.cli.command, or under @click.command"
+                    f"{path.stem!r} with `command` of interp.cli.making, or under @click.command"
                 )
             self._added[name] = with_overwrite(found)
         return self._added[name]

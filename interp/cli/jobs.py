@@ -1,7 +1,8 @@
 """Scoring in several processes: tasks of a model and some metrics, given to workers one by one.
 
 A worker that dies loses only the result that it was computing: the task goes to another worker,
-which finds the stored results. Workers end with the command that started them.
+which finds the stored results. Workers end with the command that started them. (joblib ends all
+workers and their tasks when one dies; Ray does not, but is large, and only for several machines.)
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class SourceName(click.Choice):
         """Ignore the value that click sets; the names come from the registered sources."""
 
 
-class Declared(click.ParamType):
+class DeclaredName(click.ParamType):
     """Parameter type of registry names, separated by commas if several are allowed."""
 
     name = "text"
@@ -84,11 +84,11 @@ def note_left_out(names: registry.Registry) -> None:
 
 
 MODEL_NAME = ModelName()
-METRIC_NAME = Declared(registry.METRICS)
-METRIC_NAMES = Declared(registry.METRICS, *registry.METRICS.group_names)
-STORED_METRIC_NAMES = Declared(
+METRIC_NAME = DeclaredName(registry.METRICS)
+METRIC_NAMES = DeclaredName(registry.METRICS, *registry.METRICS.group_names)
+STORED_METRIC_NAMES = DeclaredName(
     registry.METRICS, *registry.METRICS.group_names, checked=False
 )  # a table may hold others
-ATTRIBUTION_NAME = Declared(registry.ATTRIBUTION_METHODS)
-ATTRIBUTION_NAMES = Declared(registry.ATTRIBUTION_METHODS, "token_importance")
-CIRCUIT_METHOD_NAME = Declared(registry.CIRCUIT_METHODS)
+ATTRIBUTION_NAME = DeclaredName(registry.ATTRIBUTION_METHODS)
+ATTRIBUTION_NAMES = DeclaredName(registry.ATTRIBUTION_METHODS, "token_importance")
+CIRCUIT_METHOD_NAME = DeclaredName(registry.CIRCUIT_METHODS)

@@ -56,7 +56,7 @@ def searched_curves(
 
 
 def _written(run: Run, made: list[PruningCurve]) -> list[PruningCurve]:
-    from interp.causal.pruning.page import save_curves
+    from interp.report.pruning_page import save_curves
 
     if (folder := run.folder("pruning.html")) is not None:
         save_curves(made, folder)

@@ -50,7 +50,7 @@ class Input:
 
 
 @dataclass
-class Declared:
+class CommandDeclaration:
     """Declaration of a command; see `command`.
 
     Args:
@@ -76,7 +76,7 @@ class Declared:
     @property
     def resumes(self) -> bool:
         """True if finished steps are stored under --out."""
-        return "resume" in self.inputs
+        return bool({"resume", "out"} & {*self.inputs})
 
     def function(self) -> Callable[..., Any]:
         """Return the function, imported."""
@@ -99,7 +99,7 @@ class Run:
         form: "json" or "csv" if only rows are printed.
     """
 
-    declared: Declared
+    declared: CommandDeclaration
     values: dict[str, Any]
     loading: Loading
     voice: Voice
@@ -206,7 +206,7 @@ class Run:
             found = self.declared.function()(**arguments)
         results = []
         for group in found if isinstance(found, Iterator) else [found]:
-            shown = listed(group)
+            shown = results_in(group)
             results += shown
             self._show(shown)  # a step that follows may be stopped
         files = self.declared.files
@@ -215,7 +215,7 @@ class Run:
         self.results.append((self.made.get("model"), results))
         if self.declared.each is not None:
             self.declared.each(self, results)
-        self.tables += filter(None, map(table_of, results))
+        self.tables += filter(None, map(merged_scores, results))
 
     def _show(self, results: list[Any]) -> None:
         from interp.report.printed import printed
@@ -268,37 +268,33 @@ class Run:
 
     def _end(self, code: int) -> None:
         from interp.core.table import HeadTable
-        from interp.report.printed import JSON_LINES, rows_of
 
-        if self.form is not None and self.results:
-            first = self.results[0][1][0]
-            if table_of(first) is not None:
-                table = HeadTable.concat(self.tables)
-                click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
-            else:
-                import pandas as pd
-
-                kind = type(first)
-                frames = [
-                    rows_of(r, model.name if model else "")
-                    for model, results in self.results
-                    for r in results
-                    if isinstance(r, kind)
-                ]
-                rows = pd.concat(frames, ignore_index=True)
-                lines = self.form == "json" and kind.__name__ in JSON_LINES
-                click.echo(rows_text(rows, "jsonl" if lines else self.form), nl=False)
-        elif self.form is not None:
-            table = HeadTable.concat([])
+        every = [(model, r) for model, results in self.results for r in results]
+        merges = not every or merged_scores(every[0][1]) is not None
+        if self.form is not None and merges:
+            table = HeadTable.concat(self.tables)
             click.echo(table.to_json() if self.form == "json" else table.to_csv(), nl=False)
-        if self.out is None or code not in (0, 1) or not self.results:
+        elif self.form is not None:
+            self._rows(every)
+        if self.out is None or code not in (0, 1) or not every:
             return
         if self.declared.out == "file":
-            [*_, last] = self.results[-1][1]
-            (last if table_of(last) is None else HeadTable.concat(self.tables)).save(self.out)
+            (HeadTable.concat(self.tables) if merges else every[-1][1]).save(self.out)
             self.voice.note(str(self.out))
         elif self.declared.out == "folder" and self.tables:
             self._write(self.out, HeadTable.concat(self.tables))
+
+    def _rows(self, every: list[tuple[Any, Any]]) -> None:
+        """Print the rows of all results, those of one type together."""
+        import pandas as pd
+
+        from interp.report.printed import JSON_LINES, result_rows
+
+        for kind in dict.fromkeys(type(result) for _, result in every):
+            frames = [result_rows(r, m.name if m else "") for m, r in every if type(r) is kind]
+            lines = self.form == "json" and kind.__name__ in JSON_LINES
+            form = "jsonl" if lines else str(self.form)
+            click.echo(rows_text(pd.concat(frames, ignore_index=True), form), nl=False)
 
     def _write(self, folder: Path, table: HeadTable) -> None:
         from interp.core.merge import merged
@@ -326,7 +322,7 @@ def say_notes(run: Run) -> None:
                 run.voice.note(f"{about}: {said}")
 
 
-def table_of(result: Any) -> HeadTable | None:
+def merged_scores(result: Any) -> HeadTable | None:
     """Return the scores of heads that are merged over models, if a result has any."""
     from interp.core.table import HeadTable
     from interp.report.printed import of_type
@@ -337,7 +333,7 @@ def table_of(result: Any) -> HeadTable | None:
     return None if name is None else getattr(result, name)
 
 
-def listed(found: Any) -> list[Any]:
+def results_in(found: Any) -> list[Any]:
     """Return the results of a call as a list."""
     if isinstance(found, dict):
         return [*found.values()]

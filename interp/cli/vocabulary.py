@@ -31,7 +31,7 @@ FROM_0, FROM_1, FROM_2 = click.IntRange(0), click.IntRange(1), click.IntRange(2)
 
 
 @dataclass(frozen=True)
-class Word:
+class Spelling:
     """A word of the vocabulary; what is not stated comes from the signature and its docstring.
 
     Args:
@@ -52,9 +52,9 @@ class Word:
     multiple: bool = False
     read: Callable[[Any], Any] | None = None
 
-    def over(self, other: Word) -> Word:
+    def over(self, other: Spelling) -> Spelling:
         """Return the other word with what this one states in its place."""
-        empty = Word()
+        empty = Spelling()
         stated = {
             f.name: getattr(self, f.name)
             for f in fields(self)
@@ -88,7 +88,7 @@ class Separated(click.ParamType):
         return found
 
 
-class HeadNames(HeadList):
+class HeadNameList(HeadList):
     """Heads separated by commas, as a list of their names."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -98,7 +98,7 @@ class HeadNames(HeadList):
         return [name.strip() for name in super().convert(value, param, ctx).split(",")]
 
 
-HEADS = HeadNames()
+HEADS = HeadNameList()
 
 
 def _split(texts: Sequence[str]) -> list[str]:
@@ -107,68 +107,73 @@ def _split(texts: Sequence[str]) -> list[str]:
 
 
 _TEXT = "File of prompts, one per line, or .jsonl with the fields prompt and cluster."
-WORDS: dict[str, Word] = {
-    "task": Word(
+WORDS: dict[str, Spelling] = {
+    "task": Spelling(
         default="repeats", metavar="NAME|FILE",
         help="The task: repeats (loss on the second copy of random tokens), a contrast task of "
         "`interp circuit --list` (such as ioi), a .txt file (a prompt per line), a .jsonl file "
         "(prompt, answer, wrong, corrupted, position) or a .py file with task(model).",
     ),
-    "measure": Word(
+    "measure": Spelling(
         type=click.Choice(MEASURES), default=None,
         help="Measure computed from the logits; by default the one that fits the answers in the "
         "task file.",
     ),
-    "n": Word(("-n",), FROM_1, "N", "Number of prompts; by default all of a file.", default=None),
-    "max_length": Word(
+    "n": Spelling(
+        ("-n",), FROM_1, "N", "Number of prompts; by default all of a file.", default=None
+    ),
+    "max_length": Spelling(
         type=FROM_2, metavar="N", default=None, help="Maximum tokens per prompt."
     ),
-    "kind": Word(
+    "kind": Spelling(
         type=click.Choice(KINDS), help="Replacement for the output of an ablated head."
     ),
-    "reference": Word(
+    "reference": Spelling(
         type=PromptFile(), metavar="FILE", default=None,
         help="For --kind mean-dataset: file of prompts, one per line, over which a head's output "
         "is averaged.",
     ),
-    "players": Word(
+    "players": Spelling(
         type=click.Choice(["heads", "kv_groups", "layers"]),
         help="Unit that is ablated together.",
     ),
-    "stack": Word(help="Stack whose heads are included, such as encoder, decoder or cross."),
-    "heads": Word(type=HEADS, metavar="L0H1,...", help="Heads to include; all by default."),
-    "without": Word(type=HEADS, metavar="L0H1,...", help="Heads that are ablated in every run."),
-    "seed": Word(type=click.INT, default=0, help="Seed of prompts and of all sampling."),
-    "max_tokens": Word(
+    "stack": Spelling(help="Stack whose heads are included, such as encoder, decoder or cross."),
+    "heads": Spelling(type=HEADS, metavar="L0H1,...", help="Heads to include; all by default."),
+    "without": Spelling(
+        type=HEADS, metavar="L0H1,...", help="Heads that are ablated in every run."
+    ),
+    "seed": Spelling(type=click.INT, default=0, help="Seed of prompts and of all sampling."),
+    "max_tokens": Spelling(
         type=FROM_1, help="Maximum tokens per forward pass; memory grows with it."
     ),
-    "top": Word(type=FROM_0, metavar="K"),
-    "n_random": Word(("--random",), FROM_0, "N"),
-    "batch_size": Word(
+    "top": Spelling(type=FROM_0, metavar="K"),
+    "n_random": Spelling(("--random",), FROM_0, "N"),
+    "max_evaluations": Spelling(("--evaluations",), FROM_1),
+    "batch_size": Spelling(
         type=FROM_1, help="Number of inputs per forward pass; changes numbers only by rounding."
     ),
-    "methods": Word(
+    "methods": Spelling(
         ("-m", "--method"), click.STRING, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
-    "metrics": Word(
+    "metrics": Spelling(
         ("-m", "--metric"), METRIC_NAMES, "NAME[:OPTION=VALUE,...]", multiple=True, read=_split
     ),
-    "text": Word(type=click.STRING, metavar="TEXT", help="Text to analyse."),
-    "texts": Word(("--file",), PromptFile(), "FILE", "File with one text per line."),
-    "file": Word(type=PromptFile(), metavar="FILE"),
-    "prompt_file": Word(type=PromptFile(), metavar="FILE", help=_TEXT),
-    "prompts": Word(
+    "text": Spelling(type=click.STRING, metavar="TEXT", help="Text to analyse."),
+    "texts": Spelling(("--file",), PromptFile(), "FILE", "File with one text per line."),
+    "file": Spelling(type=PromptFile(), metavar="FILE"),
+    "prompt_file": Spelling(type=PromptFile(), metavar="FILE", help=_TEXT),
+    "prompts": Spelling(
         ("--file",), click.Path(path_type=Path), "FILE",
         "File of prompts, one per line, which every model reads by its own tokenizer, or .jsonl "
         "with a cluster for each; random tokens repeated twice by default.",
         read=lambda path: None if path is None else read_prompt_file(path),
     ),
-    "target": Word(("-t", "--target"), click.STRING, "TARGET"),
-    "targets": Word(
+    "target": Spelling(("-t", "--target"), click.STRING, "TARGET"),
+    "targets": Spelling(
         ("-t", "--target"), click.STRING, "TARGET",
         "Number to explain, as for `interp attribute`; by default the model's top prediction.",
     ),
-    "position": Word(
+    "position": Spelling(
         type=click.INT, help="Output position of the target; negative counts from the end."
     ),
 }  # fmt: skip
@@ -208,7 +213,7 @@ def _type(node: ast.AST | None, parameter: Parameter) -> click.ParamType | None:
     return None
 
 
-def option_for(name: str, parameter: Parameter | None, special: Word) -> click.Option | None:
+def option_for(name: str, parameter: Parameter | None, special: Spelling) -> click.Option | None:
     """Make the option of a parameter; None for one that a command line cannot give.
 
     Args:
@@ -216,9 +221,9 @@ def option_for(name: str, parameter: Parameter | None, special: Word) -> click.O
         parameter: the parameter; None for a word that only the vocabulary knows.
         special: what the command states about it.
     """
-    word = special.over(WORDS.get(name, Word()))
+    word = special.over(WORDS.get(name, Spelling()))
     kind = word.type or (parameter and type_of(parameter))
-    if kind is None and parameter is not None and word == Word():
+    if kind is None and parameter is not None and word == Spelling():
         return None
     default = word.default
     if default is UNSET:

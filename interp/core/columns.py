@@ -35,10 +35,10 @@ COLUMNS: dict[str, type] = {
     "null_sd": float,
     "p": float,
     "unit": str,
-    "kind": str,  # of the layer's attention, such as "softmax"; "unknown" in older tables
+    "kind": str,  # of the layer's attention, such as "softmax"; "unknown" where none is stated
 }
-# added after the first version, whose tables can still be read
-ADDED = ("low", "high", "why_no_interval", "clusters", "null_sd", "p", "kind")
+# may be left out: the interval is then one of t
+STATED = ("low", "high", "why_no_interval")
 KEY = ["model", "stack", "layer", "head", "metric"]  # unique in each row
 
 # Provenance of each (model, metric), as plain JSON data.
@@ -49,7 +49,7 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     """Copy a frame with exact columns, types and row index; OptionError for impossible scores."""
     import pandas as pd
 
-    frame = with_new_columns(frame)
+    frame = frame.assign(**{x: _DEFAULTS[x] for x in STATED if x not in frame.columns})
     wrong = sorted(set(COLUMNS) ^ set(frame.columns))
     if wrong:
         state = [f"{name} ({'missing' if name in COLUMNS else 'unknown'})" for name in wrong]
@@ -83,15 +83,6 @@ def checked_frame(frame: pd.DataFrame) -> pd.DataFrame:
     if unstated.any():
         checked.loc[unstated, ["low", "high"]] = t_bounds(checked[unstated], 0.95)
     return checked
-
-
-def with_new_columns(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add absent columns: one cluster per prompt; no stated interval, p or kind."""
-    missing = [name for name in ADDED if name not in frame.columns]
-    if not missing or "n" not in frame.columns:
-        return frame
-    added = _DEFAULTS | {"clusters": frame["n"]}
-    return frame.assign(**{name: added[name] for name in missing})
 
 
 def checked_provenance(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
@@ -57,11 +55,7 @@ class Displayed:
         return "\n".join(filter(None, (told, rows, rest)))
 
     def _repr_html_(self) -> str:
-        from interp.core.doors import behind
-
-        frame, rest = self._first()
-        after = f"<p>{rest}</p>" if rest else ""
-        return f"<p>{escape(self.heading())}</p>{behind('Result.html_table')(frame)}{after}"
+        return drawn("inline", self)
 
     def _first(self) -> tuple[pd.DataFrame, str]:
         """Return the rows to display, and a line on those that are left out."""
@@ -76,20 +70,16 @@ class Displayed:
 
         The file appears whole or not at all; raises StoreError.
         """
-        from markupsafe import Markup
-
-        from interp.core.doors import behind
         from interp.core.files import write_atomically
 
-        plot, to_svg = getattr(self, "plot", None), getattr(self, "to_svg", None)
-        figure = Markup(to_svg()) if to_svg is not None else plot() if plot is not None else None
-        name = re.sub(r"(?<!^)(?=[A-Z])", " ", type(self).__name__).capitalize()
-        file = name.lower().replace(" ", "-")
-        rows = behind("Result.data_table")(self.shown(), file)
-        content = behind("Result.page")(
-            title or name,
-            figure,
-            [("In numbers", self.heading(), rows)],
-            dict(getattr(self, "provenance", None) or getattr(self, "made", None) or {}),
-        )
-        write_atomically(Path(path), content)
+        write_atomically(Path(path), drawn("page", self, title=title))
+
+
+def drawn(form: str, result: Any, *args: Any, **options: Any) -> Any:
+    """Return a form of a result, such as its figure; see `interp.report.by_type`.
+
+    The only import of a later folder: results draw themselves by what reports make of their type.
+    """
+    from interp.report.by_type import form_of
+
+    return form_of(form, result, *args, **options)

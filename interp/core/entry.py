@@ -85,33 +85,23 @@ class Entry:
         return f" [{options}]" if options else ""
 
 
-def read_entry(
-    path: Path,
-    group: str,
-    package: str,
-    kinds: Mapping[str, Mapping[str, Any]],
-    name: str = "",
-) -> Entry:
-    """Read the declaration in a file without running it.
+def read_entries(
+    path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]]
+) -> list[Entry]:
+    """Read the declarations in a file without running it.
 
     Args:
         path: the source file.
-        group: group of the registry that the entry belongs to.
-        package: package from which the declaration can be imported.
+        group: group of the registry that the entries belong to.
+        package: package from which the declarations can be imported.
         kinds: accepted decorators -> the arguments that each sets by itself.
         name: name of the function; by default that of the file.
 
     Raises:
-        OptionError: the file does not parse, or declares no function of this name.
+        OptionError: the file does not parse, or declares no public function.
     """
-    name = name or path.stem
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path} does not parse: {error}") from error
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or node.name != name:
-            continue
+    found = []
+    for node in public_functions(path):
         for mark in node.decorator_list:
             call = mark if isinstance(mark, ast.Call) else None
             target = call.func if call else mark
@@ -126,11 +116,36 @@ def read_entry(
             }
             doc = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
             about = dict(kinds[kind]) | given
-            return Entry(name, group, package, kind, doc, options, path, about)
+            found.append(Entry(node.name, group, package, kind, doc, options, path, about))
+    if not found:
+        raise OptionError(
+            f"{path} declares nothing: decorate a function with"
+            f" {' or '.join(f'@{kind}' for kind in kinds)}"
+        )
+    return found
+
+
+def read_entry(
+    path: Path, group: str, package: str, kinds: Mapping[str, Mapping[str, Any]], name: str
+) -> Entry:
+    """Read the declaration of one name in a file without running it; raises OptionError."""
+    for entry in read_entries(path, group, package, kinds):
+        if entry.name == name:
+            return entry
     raise OptionError(
         f"{path} declares nothing called {name!r}: decorate a function of this name"
         f" with {' or '.join(f'@{kind}' for kind in kinds)}"
     )
+
+
+def public_functions(path: Path) -> list[ast.FunctionDef]:
+    """Return the decorated functions of a file that have a public name; OptionError if damaged."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path} does not parse: {error}") from error
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return [node for node in functions if node.decorator_list and not node.name.startswith("_")]
 
 
 def declared_entry(found: Declaration, path: Path) -> Entry:

@@ -1,4 +1,4 @@
-"""Public names of a package whose subfolders declare analyses, one per file.
+"""Public names of a package whose subfolders declare analyses.
 
 `from interp.heads import induction` imports the analysis declared in
 `heads/detectors/induction.py`. All names in the package's stub (`__init__.pyi`) are available as
@@ -14,6 +14,8 @@ from typing import Any
 
 import lazy_loader
 
+from interp.core.room import declared_in
+
 
 def attach(
     package: str, file: str, declared: tuple[str, ...]
@@ -23,7 +25,7 @@ def attach(
     Args:
         package: name of the package.
         file: path of its `__init__.py`; the stub lies beside it.
-        declared: subfolders in which each file declares an analysis of the file's name.
+        declared: subfolders whose files declare analyses.
     """
     listed, _, public = lazy_loader.attach_stub(package, file)
     folder = Path(file).parent
@@ -32,14 +34,15 @@ def attach(
         if name in public:
             return listed(name)
         for inner in declared:
-            if not name.startswith("_") and (folder / inner / f"{name}.py").is_file():
+            if not name.startswith("_") and name in declared_in(folder / inner):
                 return getattr(import_module(f"{package}.{inner}"), name)
         raise AttributeError(
             f"{package} has no public name {name!r}; dir({package}) lists the public names"
         )
 
     def names() -> list[str]:
-        files = (path for inner in declared for path in (folder / inner).glob("[!_]*.py"))
-        return sorted({*public, *(path.stem for path in files)})
+        return sorted(
+            {*public, *(name for inner in declared for name in declared_in(folder / inner))}
+        )
 
     return get, names, public

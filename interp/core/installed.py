@@ -110,7 +110,7 @@ def _of_file(package: str, file: Path) -> Iterator[EntryPoint]:
     if "[interp." not in text:
         return
     group = ""
-    for line in map(str.strip, text.splitlines()):
+    for line in map(str.strip, text.split("\n")):
         if line.startswith("[") and line.endswith("]"):
             group = line[1:-1].strip()
         elif group.startswith("interp.") and "=" in line and not line.startswith(("#", ";")):

@@ -7,6 +7,9 @@ A lock is one byte of the file `.lock` in the folder, locked with `fcntl`. Nothi
 up after a process is killed, also across machines on file systems that support these locks. Where
 they are not supported (with a warning) and on Windows, processes may compute a result twice; files
 are whole all the same, because each is written atomically.
+
+The package filelock would leave one file per name (a folder of results has thousands) and take one
+open descriptor for each lock that is held.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.tokens import encoded, words
+from interp.core.tokens import encoded_text, words
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int
@@ -78,7 +78,7 @@ class Prompts:
             if model.tokenizer is None:
                 raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
             # `check` reports prompts that are too long; the tokenizer's warning would repeat it
-            ids = (encoded(model.tokenizer, p, verbose=False)["input_ids"] for p in prompts)
+            ids = (encoded_text(model.tokenizer, p, verbose=False)["input_ids"] for p in prompts)
             return cls(tuple(map(tuple, ids)), "text", clusters=clusters)
         if all(isinstance(p, (int, np.integer)) for p in prompts):
             prompts = [prompts]
@@ -314,3 +314,36 @@ def text_of(prompts: Sequence[int], model: TokenModel) -> list[str]:
     if model.tokenizer is None:
         return [f"<{t}>" for t in prompts]
     return [*words(model, prompts)]
+
+
+def random_tokens(
+    model: TokenModel, *, n: int = 16, longest: int = 64, period: int | None = None, seed: int = 0
+) -> Prompts:
+    """Return prompts of `[BOS]` and random tokens, `longest` in all or as many as fit.
+
+    Without a period no token repeats (as far as the vocabulary allows); with one, a block of that
+    many tokens is repeated, so that all but its first copy is predictable.
+
+    Raises:
+        PromptError: the model has fewer than four positions, or the period leaves no second copy.
+    """
+    first, ids = bos_id(model), ordinary_ids(model)
+    longest = min(x for x in (longest, model.limit, model.context) if x)
+    if longest < 4:
+        raise PromptError(f"{model.name} has positions for {longest} tokens; at least 4 are needed")
+    room = longest - (first is not None)
+    block = room if period is None else period
+    if not 0 < block <= room or (period is not None and room < 2 * block):
+        raise PromptError(
+            f"two copies of a block of {block} tokens do not fit into {room} positions of "
+            f"{model.name}; use a shorter block"
+        )
+    rng = np.random.default_rng([seed, 7])
+    rows = []
+    for _ in range(n):
+        part = rng.choice(ids, block, replace=block > len(ids))
+        said = np.resize(part, room).tolist()
+        rows.append(((first,) if first is not None else ()) + tuple(said))
+    what = "none repeated" if period is None else f"repeated blocks of {period}"
+    policy = "BOS first" if first is not None else "no BOS"
+    return Prompts(tuple(rows), f"random tokens, {what}, {longest} tokens, {policy}")

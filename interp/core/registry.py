@@ -1,6 +1,6 @@
 """Registries of metrics, attribution methods and circuit methods, read from their folders.
 
-Every file of these folders declares the function of the file's name. Listing reads the files
+Every file of these folders declares functions: one, or a family of them. Listing reads the files
 without running them, so names, options and help do not import torch, and a file that does not parse
 is reported without hiding the others. Installed packages add declarations by entry points.
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.declaration import Declaration, parse_name
-from interp.core.entry import Entry, declared_entry, read_entry
+from interp.core.entry import Entry, declared_entry, read_entries, read_entry
 from interp.core.errors import NotUsable, OptionError, UnknownName
 from interp.core.installed import EntryPoint, entry_points
 from interp.core.option import Option
@@ -71,9 +71,11 @@ class Registry(Mapping[str, Entry]):
         for group, packages in self.groups.items():
             folders = (HERE.joinpath(*p.split(".")) for p in packages)
             paths = (path for folder in folders for path in folder.glob("[!_]*.py"))
-            for path in sorted(paths, key=lambda path: path.stem):
+            entries = []
+            for path in paths:
                 package = ".".join(["interp", *path.parent.relative_to(HERE).parts])
-                found[path.stem] = read_entry(path, group, package, self.kinds)
+                entries += read_entries(path, group, package, self.kinds)
+            found |= {entry.name: entry for entry in sorted(entries, key=lambda e: e.name)}
         return found | self._of_packages({*found, *self.group_names})
 
     def _of_packages(self, own: Container[str]) -> dict[str, Entry]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from interp.core.display import Displayed
+from interp.core.display import Displayed, drawn
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.long_rows import completed, first_rows, t_bounds
@@ -165,14 +165,7 @@ class Result(Displayed):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Plot the first k rows as bars with their 95 % intervals."""
-        from interp.core.doors import behind
-
-        rows = self.top(k).to_pandas()
-        units = [u for u in self._units if u in rows.columns] or ["metric"]
-        names = [" ".join(map(str, row)) for row in rows[units].itertuples(index=False, name=None)]
-        title = ", ".join(dict.fromkeys(map(str, rows["metric"])))
-        unit = str(rows["unit"].iloc[0]) if len(rows) else ""
-        return behind("Result.bars")(rows, names, title=title, unit=unit)
+        return drawn("bars", self, k)
 
     def save(self, path: str | os.PathLike) -> Any:
         """Write a file whose suffix gives the format: parquet, csv, json, toml or html.

@@ -1,12 +1,15 @@
-"""Package type in which every file declares one analysis, importable under the file's name."""
+"""Package type whose files declare analyses, importable under their names."""
 
 from __future__ import annotations
 
-import pkgutil
 import sys
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from interp.core.entry import public_functions
 
 
 class Room(ModuleType):
@@ -17,8 +20,10 @@ class Room(ModuleType):
             raise AttributeError(
                 f"{self.__name__} has no analysis {name!r}; it has {', '.join(dir(self))}"
             )
-        import_module(f"{self.__name__}.{name}")
-        return self.__dict__[name]
+        file = declared_in(Path(self.__path__[0]))[name]
+        found = getattr(import_module(f"{self.__name__}.{file}"), name)
+        self.__dict__[name] = found
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         # importing a submodule sets it as an attribute: the analysis of that name replaces it
@@ -27,9 +32,14 @@ class Room(ModuleType):
         super().__setattr__(name, value)
 
     def __dir__(self) -> list[str]:
-        return sorted(
-            m.name for m in pkgutil.iter_modules(self.__path__) if not m.name.startswith("_")
-        )
+        return sorted(declared_in(Path(self.__path__[0])))
+
+
+@cache
+def declared_in(folder: Path) -> dict[str, str]:
+    """Return the file that declares each analysis of a folder."""
+    files = sorted(folder.glob("[!_]*.py"))
+    return {node.name: path.stem for path in files for node in public_functions(path)}
 
 
 def furnish(name: str) -> None:

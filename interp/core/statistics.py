@@ -307,7 +307,8 @@ def holm(p: Float[Array, " test"]) -> Float[Array, " test"]:
     """Correct p values for multiple tests by Holm's step-down method (1979).
 
     Corrected values are at least as large as the given ones and at most 1. NaN does not count as a
-    test and stays NaN.
+    test and stays NaN. scipy does not have it, and nothing else here
+    needs statsmodels.
     """
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
@@ -321,7 +322,8 @@ def benjamini_hochberg(p: Float[Array, " test"]) -> Float[Array, " test"]:
     """Adjust p values for the false discovery rate by Benjamini and Hochberg's method (1995).
 
     Tests with an adjusted value of at most q have an expected share of false discoveries of at most
-    q. NaN does not count as a test and stays NaN.
+    q. NaN does not count as a test and stays NaN; `scipy.stats.false_discovery_control` refuses it,
+    and rounds otherwise in the last digit.
     """
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(-p[tested], kind="stable")]  # the largest first

@@ -19,6 +19,7 @@ from interp.core.columns import (
     row_pairs,
     rows_of_records,
 )
+from interp.core.display import drawn
 from interp.core.errors import OptionError, UnknownName
 from interp.core.long_rows import t_bounds
 from interp.core.order import first_of_each
@@ -256,20 +257,16 @@ class HeadTable(WithPromptValues, Result):
             OptionError: the table has no rows.
             UnknownName: the table has no such metric.
         """
-        from interp.core.doors import behind
-
         if metric is None and not len(self):
             raise OptionError("the table has no rows, so there is nothing to plot")
-        return behind("Result.heatmap")(self, metric or self.metrics[0], **options)
+        return drawn("plot", self, metric or self.metrics[0], **options)
 
     def save_html(self, path: str | os.PathLike, *, title: str = "Attention heads") -> None:
         """Write the page of `interp atlas`, whole or not at all; raises StoreError, OptionError.
 
         Colour scales span the scores; `interp.report.write_report` accepts the ranges of metrics.
         """
-        from interp.core.doors import behind
-
-        behind("Result.report")(self, path, title=title)
+        drawn("report", self, path, title=title)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a copy of the rows, with the columns of `interp.core.columns.COLUMNS`."""
@@ -356,8 +353,6 @@ class HeadTable(WithPromptValues, Result):
             StoreError: the file cannot be read, is damaged, or holds something else.
         """
         return table_files.read_table(cls, path)
-
-    read = load  # name in version 0.1.0
 
     def __len__(self) -> int:
         return len(self._frame)

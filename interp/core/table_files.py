@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from interp.core import files
 from interp.core.errors import OptionError, StoreError, UnknownName
-from interp.core.sign import with_todays_sign
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,4 +100,4 @@ def of_json(cls: Any, text: str) -> Any:
 def _made(cls: Any, columns: dict[str, list], provenance: Any) -> Any:
     import pandas as pd
 
-    return cls(*with_todays_sign(pd.DataFrame(columns), provenance))
+    return cls(pd.DataFrame(columns), provenance)

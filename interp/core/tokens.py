@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interp.core.protocols import TokenModel
 
 
-def encoded(tokenizer: Any, *texts: Any, **options: Any) -> Any:
+def encoded_text(tokenizer: Any, *texts: Any, **options: Any) -> Any:
     """Return what a tokenizer, or a method of it, returns.
 
     Raises:
@@ -43,7 +43,7 @@ def token_id(model: TokenModel, token: str | int) -> int:
         return token
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer; give target tokens as ids")
-    ids = encoded(model.tokenizer, token, add_special_tokens=False)["input_ids"]
+    ids = encoded_text(model.tokenizer, token, add_special_tokens=False)["input_ids"]
     unknown = getattr(model.tokenizer, "unk_token_id", None)
     if len(ids) == 1 and (ids[0] != unknown or token == model.tokenizer.unk_token):
         return int(ids[0])
@@ -134,7 +134,7 @@ def _decoded(model: TokenModel, ids: Sequence[int]) -> str:
     assert tokenizer is not None
     # an attribute of those that may drop a space before punctuation
     kept = hasattr(tokenizer, "clean_up_tokenization_spaces")
-    return encoded(
+    return encoded_text(
         tokenizer.decode, [*ids], **({"clean_up_tokenization_spaces": False} if kept else {})
     )
 

@@ -33,21 +33,18 @@ def is_registered(function: Any) -> bool:
 
 
 def require_registrable(function: Callable) -> None:
-    """Check that a function of this package has a docstring and the name of its file.
+    """Check that a function of this package has a docstring.
 
     A user-supplied function, in a script, a module, a notebook or a file given by path, is used as
     an object, and its name and docstring are free.
 
     Raises:
-        TypeError: the docstring is missing or the name differs.
+        TypeError: the docstring is missing.
     """
-    if not is_registered(function):
-        return
-    name, file = function.__name__, function.__module__.rpartition(".")[2]
-    if not function.__doc__:
-        raise TypeError(f"{name}: it has no docstring, which is its help text; write one")
-    if file != name:
-        raise TypeError(f"{name} is declared in {file}.py; give the function and its file one name")
+    if is_registered(function) and not function.__doc__:
+        raise TypeError(
+            f"{function.__name__}: it has no docstring, which is its help text; write one"
+        )
 
 
 def name_of(function: Callable, name: str | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.files import write_atomically
 from interp.core.result import Result
 from interp.dictionaries.profile import known_errors, mean_known
@@ -208,7 +208,7 @@ class FeatureCards(Result):
 
     def page(self, *, title: str = "Features") -> str:
         """Return a self-contained page with one card per feature."""
-        return behind("FeatureCards.page")(self, title=title).decode()
+        return drawn("page", self, title=title).decode()
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write the page; raises StoreError, and an existing file is then unchanged."""

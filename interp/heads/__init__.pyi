@@ -10,7 +10,6 @@ from . import (
     vision,
     vision_language,
 )
-from .causal_check.check import confirm
 from .causal_check.result import Confirmation
 from .declaration import (
     Analysis,
@@ -42,7 +41,6 @@ __all__ = [
     "chains",
     "choose_engine",
     "composition_scores",
-    "confirm",
     "context",
     "detector",
     "estimate_score",

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp.core.declaration import Bound, Declaration
-from interp.core.doors import behind
 from interp.core.errors import OptionError
 from interp.core.order import End, signed
 from interp.core.user_function import PREDICATE, digest, predicate_inputs
@@ -51,8 +50,10 @@ class Analysis(Declaration):
     chance: str
     # of weights: see `interp.model.locate.weights.why_unreadable`; of experiments: see `experiment`
     requires: tuple[str, ...] = ()
-    # task of the causal check (see `interp.heads.causal_check.tasks`), or "none: reason"
+    # task of the causal check (see `interp.circuits.head_tasks`), or "none: reason"
     task: str = ""
+    scorer: ClassVar[Callable[..., HeadTable]]  # `interp.score`, set by `interp.heads`
+
     # of detectors: whether query and key are positions of one sequence, of two, or of either
     sequences: Sequences = "one"
     # derived from the range: both ends of a signed range, otherwise the high one
@@ -105,7 +106,7 @@ class Analysis(Declaration):
         **options: Any,
     ) -> HeadTable:
         """Score every head of a model; see `interp.score` for prompts, null and seed."""
-        return behind("Analysis.__call__")(
+        return type(self).scorer(
             model, [self.bind(**options)], prompts, null=null, seed=seed, batch_size=batch_size
         )
 
@@ -346,7 +347,7 @@ def experiment(
         end: the end of the scale at which heads are listed, "high", "low" or "both"; by default
             both of a range with scores of both signs, else the high one.
         task: the task on which the causal check of `interp.confirm` measures the ablation of its
-            heads (see `interp.heads.causal_check.tasks`), or "none: " and the reason.
+            heads (see `interp.circuits.head_tasks`), or "none: " and the reason.
         name: name of the metric; by default the function's name.
     """
     about = {"unit": unit, "low": low, "high": high, "requires": requires, "chance": chance}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import NonFiniteError, OptionError, UnknownName, UnreadableAttention
 from interp.core.interrupts import guarded
 from interp.model.activation_names import NAMES, STREAM_NAMES
@@ -111,10 +111,10 @@ class ActivationCache(Mapping):
         Raises:
             NotCaptured: no patterns were captured.
         """
-        return behind("ActivationCache.view")(self, tokens, item)
+        return drawn("view", self, tokens, item)
 
     def _repr_html_(self) -> str:
-        return behind("ActivationCache._repr_html_")(self)
+        return drawn("inline", self)
 
     def z_by_site(self) -> dict[tuple[str, int], Tensor]:
         """Return all captured z, in the form that `interp.model.edits.resample` takes."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from interp.core.errors import LoadError, OptionError, PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.model.image_files import read_image
 from interp.model.inputs import (
     PICTURES,
@@ -306,14 +306,14 @@ def _made(
                 made["decoder_input_ids"] = _written(model, texts, len(given["audio"]))
         elif texts is not None and joint:
             shown = given["images"]
-            made = dict(encoded(processor, text=texts, images=shown, padding=True, **options))
+            made = dict(encoded_text(processor, text=texts, images=shown, padding=True, **options))
         else:
             pixels = getattr(processor, "image_processor", processor)
             made = dict(pixels(images=given["images"], **options))
             if texts is not None:
                 if model.tokenizer is None:
                     raise PromptError(f"{model.name} has no tokenizer, so it takes no text")
-                made |= dict(encoded(model.tokenizer, texts, padding=True, **options))
+                made |= dict(encoded_text(model.tokenizer, texts, padding=True, **options))
     except (ValueError, IndexError, TypeError) as error:
         first = str(error).strip().partition("\n")[0]
         raise PromptError(f"{model.name}: its processor refuses these inputs: {first}") from error
@@ -333,7 +333,7 @@ def _written(model: ReadsInputs, texts: list[str] | None, count: int) -> Tensor:
         raise PromptError(f"{model.name} has no tokenizer, so it takes no text")
     if len(texts) != count:
         raise PromptError(f"{len(texts)} texts for {count} sounds; give one for each")
-    rows = [encoded(model.tokenizer, t)["input_ids"] for t in texts]
+    rows = [encoded_text(model.tokenizer, t)["input_ids"] for t in texts]
     rows = [row[1:] if row and row[0] == start else row for row in rows]
     if len({len(row) for row in rows}) > 1:
         raise PromptError("the texts have different numbers of tokens; give them one by one")

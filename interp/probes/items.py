@@ -10,7 +10,7 @@ from interp.core.errors import OptionError, PromptError
 from interp.core.prompt_file import object_of_line, prompt_text
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.probes.context import ContextItem, last_row_features, lookback_features
 from interp.probes.features import HeadFeatures, metric_features, output_features
 
@@ -121,7 +121,7 @@ def _context(model: Model, row: dict[str, Any], kind: str, where: str) -> Contex
     if tokenizer is None or not getattr(tokenizer, "is_fast", False):
         raise PromptError(f"{model.name} has no fast tokenizer, so spans have no tokens")
     whole = row["context"] + row["rest"]
-    found = encoded(tokenizer, whole, return_offsets_mapping=True, verbose=False)
+    found = encoded_text(tokenizer, whole, return_offsets_mapping=True, verbose=False)
     at = [(max(a, 0), b) for a, b in found["offset_mapping"]]
     shift, size = len(row["context"]), len(whole)
     start = next((i for i, (a, b) in enumerate(at) if b > max(a, shift)), len(at))

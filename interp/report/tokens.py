@@ -53,6 +53,11 @@ def attribution_page(
     return page(title, None, parts, None, **told).decode()
 
 
+def page_of(one: Attribution, *, title: str) -> str:
+    """Return the page of one attribution."""
+    return attribution_page([one], title=title)
+
+
 def _reads_attention(one: Attribution) -> bool:
     name = str(one.provenance.get("method", ""))  # a user's own method is not registered
     known = name in ATTRIBUTION_METHODS

@@ -173,7 +173,7 @@ def safety_curves(
         kind: Replacement of an ablated head; see `interp.causal.game.replacement`.
         n_random: Number of random orders. Each has other heads of the same layers, and top heads
             only where a layer has no others left. For a p value use
-            `interp.heads.causal_check.check`, whose sets are drawn from all heads.
+            `interp.circuits.head_checks`, whose sets are drawn from all heads.
         seed: Seed of the random orders.
         progress: Called with the name of the current work, how much is done and how much there is.
         **options: Options of `Game`: stack, resume, max_tokens, ...
@@ -190,7 +190,7 @@ def safety_curves(
 
     Null: random orders of heads of the same layers.
 
-    Not for: a p value: the random heads avoid the top ones. `interp.heads.confirm` draws from all.
+    Not for: a p value: the random heads avoid the top ones. `interp.confirm` draws from all.
     """
     if n_random < 2:
         raise OptionError(

@@ -18,7 +18,7 @@ import numpy as np
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
 from interp.core.text_file import lines_of_text, read_text
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -139,7 +139,9 @@ def templated(model: Model, prompts: Sequence[str], template: str = "chat") -> P
             turns, add_generation_prompt=True, tokenize=False
         )
         # the template includes the beginning of sequence
-        ids.append(tuple(encoded(model.tokenizer, text, add_special_tokens=False)["input_ids"]))
+        ids.append(
+            tuple(encoded_text(model.tokenizer, text, add_special_tokens=False)["input_ids"])
+        )
     return Prompts(tuple(ids), "chat template")
 
 

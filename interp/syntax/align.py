@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.syntax.treebank import Sentence
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ def align(model: Model, sentence: Sentence, by: Literal["words", "offsets"]) -> 
 
 
 def _by_words(tokenizer: object, words: Sequence[str]) -> Aligned:
-    found = encoded(tokenizer, list(words), is_split_into_words=True)  # type: ignore[operator]
+    found = encoded_text(tokenizer, list(words), is_split_into_words=True)  # type: ignore[operator]
     at = [SPECIAL if w is None else w for w in found.word_ids()]
     return Aligned(tuple(found["input_ids"]), tuple(at))
 
 
 def by_offsets(tokenizer: object, text: str, spans: Sequence[tuple[int, int]]) -> Aligned:
     """Assign pieces to the word with most of their characters, the first of equal ones."""
-    found = encoded(tokenizer, text, return_offsets_mapping=True)  # type: ignore[operator]
+    found = encoded_text(tokenizer, text, return_offsets_mapping=True)  # type: ignore[operator]
     # a tokenizer may mark a piece of the text as special, such as an unknown word
     at = []
     for start, end in found["offset_mapping"]:

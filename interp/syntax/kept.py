@@ -37,7 +37,7 @@ class KeptTrees:
         A damaged file is moved aside with a warning (DamagedKept), and counts as missing.
 
         Raises:
-            StoreError: the folder cannot be read, or was made by an earlier version.
+            StoreError: the folder cannot be read, or was made by another version.
         """
         steps = self._steps(key)
         content = steps.find([_ROW]).get(_ROW)

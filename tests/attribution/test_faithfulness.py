@@ -267,7 +267,7 @@ def test_what_is_saved_can_be_read_and_escapes_what_texts_say(deceive_model, tmp
 
 def test_an_interrupted_run_goes_on_and_gives_the_same(deceive_model, tmp_path) -> None:
     keep = tmp_path / "kept"
-    options = {"draws": 1, "warn": False, "keep": keep}
+    options = {"draws": 1, "warn": False, "resume": keep}
 
     def killed(what: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -305,7 +305,7 @@ def test_an_interrupted_run_goes_on_and_gives_the_same(deceive_model, tmp_path) 
             TEXTS[:2],
             ["raw_attention"],
             TARGETS[:2],
-            **options | {"keep": Path(__file__)},
+            **options | {"resume": Path(__file__)},
         )
 
 

@@ -142,7 +142,6 @@ def test_the_command(annotated, run) -> None:
         "attn_lrp",
         "-t",
         "token:{label}",
-        "-q",
     )
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output

@@ -149,8 +149,8 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
         assert line in done.output
-    names = {p.name for p in (tmp_path / "out").iterdir()}
-    assert names >= {"randomisation.json", "cost.json", "refit.json"}
+    names = {p.name for p in (tmp_path / "out" / "bundled-deceive").iterdir()}
+    assert names == {"randomisation.json", "cost.json", "refit.json"}
     file.write_text("\n".join(TEXTS[:4]))
     labels.write_text("a\na\nb\nb\n")
     done = run(

@@ -19,7 +19,6 @@ from interp.causal import (
     estimate_pruning,
     gradient_scores,
     leave_one_out,
-    plot_curves,
     pruning_curve,
     repeats_task,
     search_curves,
@@ -31,6 +30,7 @@ from interp.core.table import HeadTable
 from interp.model import edits
 from interp.model.locate.probe import probe
 from interp.planted import build
+from interp.report import plot_curves
 
 HEADS = ["L0H1", "L0H4", "L1H2", "L2H0", "L2H5"]
 

@@ -13,7 +13,7 @@ from scipy import stats
 import interp
 from interp.causal import PruningCurve, leave_one_out, pruning_curve, repeats_task
 from interp.causal.pruning.folds import fold_orders, folds, loop_areas
-from interp.core.errors import OptionError
+from interp.core.errors import OptionError, StoreError
 from interp.model.locate.probe import probe
 from interp.planted import build
 
@@ -115,7 +115,7 @@ def test_greedy_is_judged_by_halves_too():
     assert curve.loops == ()
 
 
-def test_curves_of_the_first_format_are_read(tmp_path):
+def test_curves_are_read_back_and_other_formats_refused(tmp_path):
     model, task = tiny()
     found = leave_one_out(model, task, null="none")
     curve = pruning_curve(model, task, found, n_random=3, n_loops=2)
@@ -123,14 +123,12 @@ def test_curves_of_the_first_format_are_read(tmp_path):
     again = PruningCurve.read(tmp_path)
     assert again.held_out_area == curve.held_out_area
     assert again.loops == curve.loops
-    old = json.loads((tmp_path / "pruning.json").read_text())
-    del old["held_out_per_prompt"], old["loops"], old["made"]["ranked_on"]
-    old["format"] = "interp PruningCurve 1"
-    (tmp_path / "pruning.json").write_text(json.dumps(old))
-    first = PruningCurve.read(tmp_path)
-    assert first.held_out_area is None
-    assert first.area == curve.area
     assert "held-out prompts" in str([t.name for t in curve.plot().data])
+    other = json.loads((tmp_path / "pruning.json").read_text())
+    other["format"] = "interp PruningCurve 1"
+    (tmp_path / "pruning.json").write_text(json.dumps(other))
+    with pytest.raises(StoreError, match="its 'format' is not 'interp PruningCurve 2'"):
+        PruningCurve.read(tmp_path)
 
 
 def test_many_heads_are_measured_at_fewer_counts_for_random_orders(tmp_path):

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from together import over
 
 from interp import causal
 from interp.causal.comparison.questions import METHODS
@@ -15,7 +14,6 @@ from interp.causal.task import Task
 from interp.core.head import Head
 from interp.core.prompts import Prompts
 from interp.core.sign import SIGN
-from interp.core.table import HeadTable
 from interp.model.locate.probe import probe
 from interp.planted import build
 from interp.report.printed.importance import importance_text
@@ -113,35 +111,6 @@ def test_every_block_says_the_sign_once() -> None:
     magnitudes = importance_text([scored(False)["michel_batch_abs"]], top=2)
     assert SIGN not in magnitudes
     assert "either way" in magnitudes
-
-
-@over("name", METHODS)
-@over("suffix", ["csv", "json", "parquet"])
-def test_a_table_of_an_earlier_version_is_turned_when_it_is_read(
-    tmp_path, name: str, suffix: str
-) -> None:
-    """Earlier versions wrote the change of the task's own value, and named no sign."""
-    for higher in (False, True):
-        found = scored(higher)[name]
-        frame, made = found.table.to_pandas(), dict(found.table.provenance)
-        (key,) = made
-        old = {k: v for k, v in made[key].items() if k != "sign"}
-        turn = 1 if found.magnitude or (found.of == "presence") == higher else -1
-        frame["score"] *= turn
-        frame["unit"] = "nats/token"
-        path = tmp_path / f"old.{suffix}"
-        table = HeadTable(frame, {key: old})
-        getattr(table, f"to_{suffix}")(path)
-        again = HeadTable.read(path)
-        want = found.table.to_pandas()
-        np.testing.assert_allclose(again.to_pandas()["score"], want["score"])
-        assert again.to_pandas()["unit"].tolist() == want["unit"].tolist()
-        assert again.provenance[key]["sign"] == made[key]["sign"]
-        turned = "sign turned on reading" in str(again.provenance[key]["notes"])
-        assert turned == (turn == -1)
-        again_path = tmp_path / f"again.{suffix}"
-        getattr(again, f"to_{suffix}")(again_path)
-        assert HeadTable.read(again_path) == again  # turned once
 
 
 def test_a_notebook_shows_the_heads_that_matter_most_first() -> None:

@@ -9,11 +9,11 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from interp.circuits.drawing import node_places
 from interp.circuits.exports import DRAWN
 from interp.circuits.nodes import layer_of, node_of
 from interp.circuits.result import Circuit
 from interp.core.errors import OptionError, StoreError
+from interp.report.circuit_drawing import node_places
 
 
 def made(**options) -> Circuit:

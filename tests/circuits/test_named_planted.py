@@ -15,15 +15,15 @@ from transformers import PreTrainedTokenizerFast
 import interp
 from interp.causal.steering.function_vectors import find_function_vector
 from interp.causal.steering.in_context import FUNCTIONS
+from interp.circuits.head_checks import confirm
+from interp.circuits.head_tasks import own_task
 from interp.circuits.tasks import fact_pairs as facts
 from interp.circuits.tasks import ioi_pairs as ioi
 from interp.core.clusters import cluster_summary
 from interp.core.rank_statistics import auroc
 from interp.core.registry import METRICS
 from interp.core.resources import folder
-from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.needles import Unanswered
-from interp.heads.causal_check.tasks import own_task
 from interp.heads.trials import Trials
 
 

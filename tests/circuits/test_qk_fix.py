@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ import interp
 from interp.causal.measures import logit_difference
 from interp.circuits.contrast import ContrastTask
 from interp.circuits.edge_forward import EdgeForward
+from interp.circuits.evaluation import evaluate
 from interp.circuits.find import find_circuit, score_nodes
 from interp.circuits.methods._attribution import RunPair, edges_by_gradient, nodes_with_drops
 from interp.circuits.methods._exact import effects_of_masks, path_effects
 from interp.circuits.methods._gradients import Backward, Passes
-from interp.circuits.methods._qk_fix import edges_fixed, fixed_scores
+from interp.circuits.methods._qk_fix import fixed_scores
 from interp.circuits.residual_graph import ResidualGraph
 from interp.circuits.tasks import make_contrast
 from interp.core.errors import OptionError
@@ -28,6 +30,10 @@ from interp.core.prompts import Prompts
 
 QK = ("q", "k")
 FAMILIES = ("gpt2", "llama", "gpt_neox", "falcon", "granite", "qwen3")
+
+
+def edges_fixed(pair: Any, at: Any = "clean") -> Any:
+    return fixed_scores(pair, at=at).edges[0]
 
 
 def close(a, b, atol=1e-5, rtol=1e-4):
@@ -109,8 +115,8 @@ def test_the_fix_finds_a_circuit_that_the_slope_does_not() -> None:
     model = interp.load("planted:bystander")
     task = make_contrast(model, "planted:bystander", n=12)
     plain, fixed = (
-        find_circuit(model, task, "attribution_patching", qk_fix=q).evaluate(
-            model, task, n_random=2
+        evaluate(
+            model, find_circuit(model, task, "attribution_patching", qk_fix=q), task, n_random=2
         )
         for q in (False, True)
     )

@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 from circuits.test_circuit_result import made
 
-from interp.circuits.drawing import node_places
 from interp.circuits.exports import DRAWN
+from interp.report.circuit_drawing import node_places
 
 SVG = "{http://www.w3.org/2000/svg}"
 

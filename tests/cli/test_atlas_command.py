@@ -41,10 +41,10 @@ def test_a_page_from_a_folder_of_results(run, tmp_path, bystander_results) -> No
     text = page.read_text()
     assert "<h1>My heads</h1>" in text
     assert "induction head" in text
-    kept = HeadTable.read(bystander_results / "table.parquet")
+    kept = HeadTable.load(bystander_results / "table.parquet")
     # the folder is read by file name, entropy first
     for name in ("page.json", "page.csv"):
-        found = HeadTable.read(tmp_path / name)
+        found = HeadTable.load(tmp_path / name)
         for metric in ("entropy", "induction"):
             assert found.where(metric=metric) == kept.where(metric=metric)
         assert len(found) == len(kept)
@@ -56,7 +56,7 @@ def test_a_page_straight_from_a_model_keeps_its_scores(run, tmp_path, llama_fold
     assert first.exit_code == 0
     again = run(*args, "--resume", tmp_path / "k", "--overwrite")
     assert "1 of 1 metrics were already in" in again.stderr
-    assert HeadTable.read(tmp_path / "p.csv").metrics == ("previous_token",)
+    assert HeadTable.load(tmp_path / "p.csv").metrics == ("previous_token",)
 
 
 def test_results_and_models_stand_side_by_side(
@@ -64,14 +64,14 @@ def test_results_and_models_stand_side_by_side(
 ) -> None:
     run("atlas", bystander_results, llama_folder, "-m", "induction", "-o", tmp_path / "p.html",
         "--resume", tmp_path / "k")  # fmt: skip
-    assert HeadTable.read(tmp_path / "p.csv").models == ("planted:bystander", "llama")
+    assert HeadTable.load(tmp_path / "p.csv").models == ("planted:bystander", "llama")
     text = (tmp_path / "p.html").read_text()
     assert text.index(">planted:bystander<") < text.index(">llama<")
 
 
 def test_only_some_metrics_of_the_results(run, errors, tmp_path, bystander_results) -> None:
     run("atlas", bystander_results / "table.parquet", "-m", "entropy", "-o", tmp_path / "p.html")
-    assert HeadTable.read(tmp_path / "p.csv").metrics == ("entropy",)
+    assert HeadTable.load(tmp_path / "p.csv").metrics == ("entropy",)
     code, told = errors("atlas", bystander_results, "-m", "entropyy", "-o", tmp_path / "q.html")
     assert code == 2
     assert "did you mean entropy" in told[0]
@@ -133,12 +133,12 @@ def test_options_come_from_a_file_and_the_command_line_goes_before(run, tmp_path
         f"out = {json.dumps(str(tmp_path / 'r'))}\nbatch-size = 4\nnull = 'none'\n"
     )
     assert run("score", "--config", config).exit_code == 0
-    table = HeadTable.read(tmp_path / "r" / "table.parquet")
+    table = HeadTable.load(tmp_path / "r" / "table.parquet")
     assert set(table.metrics) == {"induction", "entropy"}
     assert {made["seed"] for made in table.provenance.values()} == {3}
     assert table.to_pandas()["null"].isna().all()
     run("score", "--config", config, "--seed", "4", "-m", "induction", "-o", tmp_path / "s")
-    table = HeadTable.read(tmp_path / "s" / "table.parquet")
+    table = HeadTable.load(tmp_path / "s" / "table.parquet")
     assert table.metrics == ("induction",)
     assert {made["seed"] for made in table.provenance.values()} == {4}
 
@@ -219,7 +219,7 @@ def test_the_page_has_a_name_that_a_browser_opens(
     assert made == {page, numbers, *beside}
     assert (out / page).read_text().startswith("<!doctype html>")
     assert f'href="./{numbers.rpartition("/")[2]}"' in (out / page).read_text()
-    assert len(HeadTable.read(out / numbers)) == 8
+    assert len(HeadTable.load(out / numbers)) == 8
 
 
 def test_a_page_is_not_written_over_numbers(errors, tmp_path, sink_results) -> None:

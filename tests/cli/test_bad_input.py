@@ -364,7 +364,7 @@ def test_a_damaged_result_of_another_command_stops_nothing(run, llama_folder, tm
     result = run("score", llama_folder, *QUICK, "--out", tmp_path)
     assert result.exit_code == 0
     assert result.stderr.count("is damaged (") == 1
-    assert HeadTable.read(tmp_path / "table.parquet").metrics == ("entropy",)
+    assert HeadTable.load(tmp_path / "table.parquet").metrics == ("entropy",)
 
 
 @pytest.mark.parametrize("form", ["--json", "--csv"])
@@ -385,7 +385,7 @@ def test_an_interrupt_still_prints_the_finished_models(
         models = set(pd.read_csv(io.StringIO(result.stdout))["model"])
     else:
         (tmp_path / "t.json").write_text(result.stdout)
-        models = set(HeadTable.read(tmp_path / "t.json").models)
+        models = set(HeadTable.load(tmp_path / "t.json").models)
     assert models == {"llama"}
     assert result.stderr.startswith("interp: error: interrupted;")
 

@@ -112,7 +112,7 @@ def test_every_trained_model_in_one_command_with_every_metric(run, tmp_path, whe
         folders = [s.name for s in sources if (s / "config.json").is_file()]
     result = run("score", *sources, *classes, "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    table = interp.HeadTable.read(tmp_path / "table.parquet")
+    table = interp.HeadTable.load(tmp_path / "table.parquet")
     assert list(table.models) == folders
     lines = result.stderr.splitlines()
     from interp.core.registry import METRICS

@@ -122,7 +122,7 @@ def test_a_stop_promises_only_what_is_kept(run, monkeypatch, tmp_path, command, 
         raise KeyboardInterrupt
 
     monkeypatch.setattr("interp.causal.task_file.make_task", stop)
-    done = run(command, "planted:induction", "-o", tmp_path)
+    done = run("importance", command, "planted:induction", "-o", tmp_path)
     assert done.exit_code == 130
     assert "interrupted" in done.stderr
     assert ("resumes" in done.stderr) is kept

@@ -33,7 +33,7 @@ def two_models(llama_folder, llama_copy) -> tuple[Path, Path]:
 
 def same(one: Path, other: Path) -> None:
     """The tables and all values per prompt are equal to the last bit."""
-    a, b = (HeadTable.read(out / "table.parquet") for out in (one, other))
+    a, b = (HeadTable.load(out / "table.parquet") for out in (one, other))
     assert a.wide().equals(b.wide())
     x, y = (
         read_prompt_values(out).astype({"model": str, "metric": str}).sort_values(
@@ -182,7 +182,7 @@ def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(
     ]
     told = [process.communicate(timeout=300)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    table = HeadTable.read(out / "table.parquet")
+    table = HeadTable.load(out / "table.parquet")
     assert set(table.metrics) == {"induction", "entropy", "ov_norm"}
     assert sum("1 of 2 metrics were already in" in text for text in told) == 1, told
 
@@ -190,7 +190,7 @@ def test_two_commands_at_once_give_one_table_and_compute_nothing_twice(
 def test_names_of_models(run, errors, two_models, tmp_path) -> None:
     names = ("--name", "base", "--name", "tuned")
     run("score", *two_models, "-m", "ov_norm", "--null", "none", *names, "-o", tmp_path / "r")
-    assert HeadTable.read(tmp_path / "r" / "table.parquet").models == ("base", "tuned")
+    assert HeadTable.load(tmp_path / "r" / "table.parquet").models == ("base", "tuned")
     code, [told] = errors("score", *two_models, "--name", "one")
     assert code == 2
     assert "give one name for each of the 2 models" in told
@@ -202,7 +202,7 @@ def test_results_commands(run, errors, two_models, tmp_path) -> None:
     run("score", two_models[0], *few, a)
     run("score", two_models[1], *few, b)
     assert "2 results added, 0 already there" in run("results", "merge", a, b).stdout
-    assert set(HeadTable.read(a / "table.parquet").models) == {"llama", "other"}
+    assert set(HeadTable.load(a / "table.parquet").models) == {"llama", "other"}
     assert run("results", "list", a, "--csv").stdout.count("\n") == 5
     shown = run("results", "show", a, "-m", "induction", "--top", 1).stdout
     assert "n_effective" in shown

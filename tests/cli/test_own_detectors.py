@@ -20,7 +20,7 @@ def test_a_lambda_that_is_changed_is_scored_again(run, tmp_path) -> None:
     for back in (1, 2, 1):
         own.write_text(f"back = lambda query, key: key == query - {back}\n")
         assert run(*args).exit_code == 0
-        found.append(scores(HeadTable.read(out / "table.parquet")))
+        found.append(scores(HeadTable.load(out / "table.parquet")))
     want = scores(interp.score(MODEL, "previous_token", null="none"))
     assert found[0] == found[2] == want
     assert found[1] != want

@@ -67,7 +67,7 @@ def test_job_arrays_divide_prompts_and_the_last_job_puts_them_together(
     assert again == pieces, "nothing is computed twice"
     assert run(*asked, "-q", "-o", out, "--shard", "2/3").exit_code == 0
     same(tmp_path / "one", out)
-    a, b = (HeadTable.read(x / "table.parquet") for x in (tmp_path / "one", out))
+    a, b = (HeadTable.load(x / "table.parquet") for x in (tmp_path / "one", out))
     assert a["induction"].provenance == b["induction"].provenance
     assert not list((out / PIECES).iterdir())
     assert run("results", "verify", out).exit_code == 0
@@ -108,7 +108,7 @@ def test_the_null_of_each_prompt_is_kept_beside_its_value(run, asked, tmp_path) 
     run(*asked, "-q", "-o", tmp_path / "one")
     frame = read_prompt_values(tmp_path / "one", metric="induction")
     assert frame["null"].notna().all()
-    table = HeadTable.read(tmp_path / "one" / "table.parquet")["induction"].wide()
+    table = HeadTable.load(tmp_path / "one" / "table.parquet")["induction"].wide()
     mean = frame.groupby(["layer", "head"], observed=True)["null"].mean()
     np.testing.assert_allclose(mean, table["null"], atol=1e-6)
     random = read_prompt_values(tmp_path / "one", metric="entropy")

@@ -107,7 +107,7 @@ def test_no_model_scores_the_bundled_ones_into_results(
     result = run("score", "-m", "entropy")
     assert result.exit_code == 0
     assert result.stdout.startswith("bundled:small\n")
-    assert HeadTable.read("results/table.parquet").models == ("bundled:small",)
+    assert HeadTable.load("results/table.parquet").models == ("bundled:small",)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(
@@ -147,7 +147,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert scored == [("other", LABELS[1]), ("other", LABELS[2])]
     assert "llama: 3 of 3 metrics were already in" in result.stderr
     assert "other: 1 of 3 metrics were already in" in result.stderr
-    whole = HeadTable.read(tmp_path / "out" / "table.parquet")
+    whole = HeadTable.load(tmp_path / "out" / "table.parquet")
     plain = run("score", llama_folder, command[2], *METRICS, "--json").stdout
     (tmp_path / "t.json").write_text(plain)
     printed = HeadTable.from_json(tmp_path / "t.json")

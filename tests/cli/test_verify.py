@@ -178,11 +178,11 @@ def test_a_metric_is_needed(run, bystander_folder) -> None:
     assert "Missing option '-m'" in result.stderr
 
 
-def test_checks_of_an_earlier_version_are_set_aside(tmp_path) -> None:
+def test_checks_of_another_version_are_set_aside(tmp_path) -> None:
     """Their rows lack columns of the page, so that they can stand beside no new ones."""
     kept = tmp_path / "verify.json"
     row = {"model": "m", "metric": "induction", "purpose": "own", "task": "copy_loss"}
     kept.write_text(json.dumps([{"provenance": {}, "checks": [row]}]))
-    with pytest.warns(DamagedKept, match="earlier version of interp"):
+    with pytest.warns(DamagedKept, match="another version of interp"):
         assert with_others([], kept) == []
     assert (tmp_path / "verify.json.damaged").exists()

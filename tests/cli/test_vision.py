@@ -62,8 +62,8 @@ def test_a_folder_of_images(run, tmp_path) -> None:
     done = run(
         "study", "vision", SPURIOUS, *args, *cues, "--method", "agreement,distance", "--json", "-q"
     )
-    rows = json.loads(done.stdout.partition("]\n")[0] + "]")
-    assert {row["metric"] for row in rows} == {"attention_iou", "pointing_game"}
+    metrics = {row["metric"] for row in json.loads(done.stdout)}
+    assert metrics == {"attention_iou", "pointing_game", "patch_distance"}
     text = run("study", "vision", SPURIOUS, *args, *cues, "--method", "cue", "-q").stdout
     assert "images whose cue conflicts" in text
     assert "24 images" not in text.splitlines()[1]

@@ -7,11 +7,13 @@ these needs an edit for a new file.
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 from together import over
 
 from interp.core.declaration import Declaration
+from interp.core.entry import read_entries
 from interp.core.errors import OptionError, UnknownName
 from interp.core.registry import METRICS, REGISTRIES, Registry
 from interp.heads.example_picture import picture
@@ -84,3 +86,20 @@ def test_a_file_of_another_kind_is_refused(tmp_path) -> None:
             known.load(str(path))
         with pytest.raises(OptionError, match="does not exist"):
             known.load(str(tmp_path / "missing.py"))
+
+
+def test_a_file_declares_a_family(tmp_path: Path) -> None:
+    path = tmp_path / "steps.py"
+    path.write_text(
+        "from interp.heads import detector\n\n"
+        "@detector\ndef one_back(query, key, *, by: int = 1):\n    'Attends back.'\n\n"
+        "@detector\ndef two_back(query, key):\n    'Attends further back.'\n\n"
+        "@detector\ndef _hidden(query, key):\n    'Private.'\n\n"
+        "def plain(query, key):\n    'Not declared.'\n"
+    )
+    one, two = read_entries(path, "own", "own", {"detector": {"unit": "mass"}})
+    assert (one.name, dict(one.options), two.name) == ("one_back", {"by": (1, "int")}, "two_back")
+    assert one.path == two.path == path
+    path.write_text("def plain(query, key):\n    'Not declared.'\n")
+    with pytest.raises(OptionError, match=r"declares nothing: decorate a function with @detector"):
+        read_entries(path, "own", "own", {"detector": {}})

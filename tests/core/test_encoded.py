@@ -50,4 +50,4 @@ def test_every_text_is_encoded_in_one_place() -> None:
         if isinstance(node, ast.Call)
         and getattr(node.func, "attr", getattr(node.func, "id", None)) == "tokenizer"
     ]
-    assert not direct, f"call interp.core.tokens.encoded instead: {direct}"
+    assert not direct, f"call interp.core.tokens.encoded_text instead: {direct}"

@@ -38,7 +38,7 @@ def bits(table):
 def test_comes_back_bit_for_bit(tmp_path, suffix, table):
     path = tmp_path / f"table.{suffix}"
     table.save(path)
-    back = HeadTable.read(path)
+    back = HeadTable.load(path)
     assert bits(back) == bits(table)
     assert back.provenance == table.provenance
     assert back == table
@@ -60,7 +60,7 @@ def test_the_hardest_cells_come_back(tmp_path, suffix):
         unit=',"#',
     )
     table.save(tmp_path / f"t.{suffix}")
-    assert bits(HeadTable.read(tmp_path / f"t.{suffix}")) == bits(table)
+    assert bits(HeadTable.load(tmp_path / f"t.{suffix}")) == bits(table)
 
 
 @pytest.mark.parametrize("end", range(2, 40, 3))
@@ -68,7 +68,20 @@ def test_a_csv_cut_off_near_its_end_is_refused(tmp_path, end):
     path = tmp_path / "t.csv"
     path.write_text(small(unit="a").to_csv(path)[:-end])
     with pytest.raises(StoreError, match="is not a table of head scores, or is damaged"):
-        HeadTable.read(path)
+        HeadTable.load(path)
+
+
+@pytest.mark.parametrize("name", ["p", "kind", "clusters"])
+def test_a_table_without_one_of_the_columns_is_refused(tmp_path, name):
+    frame = small().wide().drop(columns=name)
+    whole = json.loads(small().to_json())
+    for row in whole["rows"]:
+        del row[name]
+    (tmp_path / "t.json").write_text(json.dumps(whole))
+    with pytest.raises(StoreError, match=rf"not a table of head scores.*{name}"):
+        HeadTable.load(tmp_path / "t.json")
+    with pytest.raises(OptionError, match=rf"other columns: {name} \(missing\)"):
+        HeadTable(frame, small().provenance)
 
 
 def test_other_programs_can_read_the_files(tmp_path):
@@ -109,7 +122,7 @@ def test_a_truncated_file_is_named(tmp_path, suffix, part):
     with pytest.raises(
         StoreError, match=rf"table\.{suffix} is not a table of head scores, or is damaged"
     ):
-        HeadTable.read(path)
+        HeadTable.load(path)
 
 
 def without_last_row(path):
@@ -164,7 +177,7 @@ def test_a_flipped_bit_in_parquet_is_refused(tmp_path):
     content[content.index(struct.pack("<d", 0.123456789))] ^= 1
     path.write_bytes(content)
     with pytest.raises(StoreError, match="damaged"):
-        HeadTable.read(path)
+        HeadTable.load(path)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -177,14 +190,14 @@ def test_another_file_of_that_kind_is_refused(tmp_path, suffix):
         getattr(frame, f"to_{suffix}")(path)
         (tmp_path / f"{path.name}.provenance.json").write_text("{}")
     with pytest.raises(StoreError, match=r"other\..* is not a table of head scores"):
-        HeadTable.read(path)
+        HeadTable.load(path)
 
 
 def test_missing_and_unknown_files(tmp_path):
     with pytest.raises(StoreError, match=r"cannot read .*gone\.csv: No such file"):
-        HeadTable.read(tmp_path / "gone.csv")
+        HeadTable.load(tmp_path / "gone.csv")
     with pytest.raises(UnknownName, match=r"unknown table format '\.xlsx'"):
-        HeadTable.read("t.xlsx")
+        HeadTable.load("t.xlsx")
 
 
 def test_importing_the_table_imports_nothing_heavy():

@@ -1,7 +1,8 @@
 """Imports run one way: a file imports from its own folder and earlier ones, and never in a circle.
 
 Imports inside functions and imports for type checkers count like all others. The few places that
-look a module up by name when they run are doors, registries and public faces; they are listed here.
+look a module up by name when they run are registries and public faces; they are listed here. One
+import runs up: results ask the reports for their figure or page (`UPWARD`).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import networkx as nx
 from together import over
 
-from interp.core.doors import DOORS, behind
+from interp.report.by_type import FORMS
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
@@ -24,7 +26,6 @@ ORDER = (
     "cli",
 )  # fmt: skip
 BY_NAME = {
-    "core/doors.py": "the doors",
     "core/face.py": "public face of a folder whose files declare analyses",
     "core/registry.py": "registry of declarations: a folder of files",
     "core/room.py": "package whose files declare one analysis each",
@@ -34,6 +35,7 @@ BY_NAME = {
     "report/printed/__init__.py": "printed forms of results, by the name of their type",
     "cli/installed_commands.py": "registry of the commands of installed packages",
     "cli/loading.py": "modules that a user names with --import",
+    "report/by_type.py": "functions that make a figure or page of a result, by its type",
     "planted/__init__.py": "registry of planted models: a folder of files",
     "planted/variants/__init__.py": "registry of attention variants: a folder of files",
     "model/sources/packages.py": "registry of the packages that models come from",
@@ -41,6 +43,10 @@ BY_NAME = {
     "syntax/categories/_source.py": "tree-sitter and the grammar of a language",
 }
 """Files that import a module by its name, with the reason."""
+
+
+UPWARD = {("core.display", "report.by_type")}
+"""Imports that run up: module, and what it imports."""
 
 
 def module_of(path: Path) -> str:
@@ -83,7 +89,7 @@ def test_no_import_runs_up(module: str) -> None:
     assert not [name for name in imports(FILES[module]) if name.startswith(".")], "relative import"
     for other in ours(FILES[module]):
         folder = other.split(".")[0]
-        if folder in ORDER:
+        if folder in ORDER and (module, other) not in UPWARD:
             assert ORDER.index(folder) <= rank, f"imports {other}, of a later folder"
 
 
@@ -91,22 +97,26 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     graph = nx.DiGraph()
     for module, path in FILES.items():
         if path.name != "__init__.py":
-            graph.add_edges_from((module, other) for other in ours(path) if other != module)
+            others = {other for other in ours(path) if (module, other) not in UPWARD}
+            graph.add_edges_from((module, other) for other in others - {module})
     circles = [sorted(c) for c in nx.strongly_connected_components(graph) if len(c) > 1]
     assert not circles, "take the common part out, or type one side by a protocol"
 
 
-def test_there_are_three_doors_and_each_is_used() -> None:
-    used = set()
+def test_the_import_that_runs_up_is_made() -> None:
+    assert all(other in ours(FILES[module]) for module, other in UPWARD)
+
+
+def test_every_form_of_a_result_is_asked_for_and_there() -> None:
+    asked = set()
     for path in FILES.values():
-        used |= set(re.findall(r"behind\(\s*[\"']([^\"']+)[\"']", path.read_text(encoding="utf-8")))
-    assert len(DOORS) <= 3
-    assert used == {method for opens in DOORS.values() for method in opens}
-
-
-@over("method", [method for opens in DOORS.values() for method in opens])
-def test_a_door_opens(method: str) -> None:
-    assert callable(behind(method))
+        asked |= set(
+            re.findall(r"\bdrawn\(\s*[\"']([^\"']+)[\"']", path.read_text(encoding="utf-8"))
+        )
+    assert asked == {*FORMS}
+    for target in {target for of_type in FORMS.values() for target in of_type.values()}:
+        module, _, name = target.partition(":")
+        assert callable(getattr(import_module(module), name)), target
 
 
 def test_modules_are_looked_up_by_name_only_where_it_is_said_why() -> None:

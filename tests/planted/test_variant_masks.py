@@ -22,7 +22,7 @@ from planted.variant_entries import (
 )
 from scipy.special import softmax
 
-from interp.planted.variants.rules.fibonacci import wythoff
+from interp.planted.variants.rules.masks import wythoff
 
 
 def kinds(rule: Any, state: Any) -> list[int]:

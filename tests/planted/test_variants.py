@@ -1,4 +1,4 @@
-"""Every attention variant of the zoo keeps the contract of maps; a new file needs no edit here."""
+"""Every attention variant of the zoo keeps the contract of maps; a new class needs no edit here."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core.errors import PromptError
 from interp.core.text_file import read_lines
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -144,7 +144,7 @@ def word_tokens(
         raise PromptError(
             f"{model.name} has no fast tokenizer, so words and tokens cannot be aligned"
         )
-    coded = encoded(tokenizer, " ".join(words), return_offsets_mapping=True)
+    coded = encoded_text(tokenizer, " ".join(words), return_offsets_mapping=True)
     ends = np.cumsum([len(w) + 1 for w in words])  # each word with the space after it
     which = []
     for (start, stop), special in zip(

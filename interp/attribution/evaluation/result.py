@@ -23,7 +23,7 @@ from interp.attribution.evaluation.paired import (
 )
 from interp.attribution.result import LARGEST_SHARE
 from interp.core.clusters import cluster_count, cluster_summary
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import UnknownName
 from interp.core.files import write_atomically
 from interp.core.long_rows import first_rows
@@ -315,7 +315,7 @@ class Faithfulness(Result):
             UnknownName: there is no such measure among the rows.
         """
         shown = self.wide()["metric"]
-        return behind("Faithfulness.plot")(self[measure or shown.iloc[0]].top(k))
+        return drawn("plot", self[measure or shown.iloc[0]].top(k))
 
     def save_html(
         self, path: str | os.PathLike, *, title: str | None = None, command: str | None = None
@@ -331,7 +331,7 @@ class Faithfulness(Result):
             StoreError: the file cannot be written; an existing file is then unchanged.
         """
         named = {} if title is None else {"title": title}
-        page = behind("Faithfulness.page")(self, command=command, **named)
+        page = drawn("page", self, command=command, **named)
         write_atomically(Path(path), page.encode())
 
     def save_folder(self, folder: str | Path, *, command: str | None = None) -> list[Path]:
@@ -351,7 +351,7 @@ class Faithfulness(Result):
         made = {
             "faithfulness.csv": self.texts_to_pandas().to_csv(index=False),
             "faithfulness.json": json.dumps(self.to_dict(), indent=1, default=str) + "\n",
-            "faithfulness.html": behind("Faithfulness.page")(self, command=command),
+            "faithfulness.html": drawn("page", self, command=command),
         }
         for name, content in made.items():
             write_atomically(folder / name, content.encode())

@@ -18,7 +18,7 @@ from interp.causal.comparison.draws import agreement_interval
 from interp.causal.comparison.questions import question_of
 from interp.causal.comparison.ranking import Ranking, first_names
 from interp.causal.game.players import Players
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.rank_statistics import kendall, overlap_p, ranks, spearman, top_k
@@ -183,7 +183,7 @@ class Comparison(Result):
         Args:
             by: "score", or "rank" (1 = first).
         """
-        return behind("Comparison.plot")(self, by=by)
+        return drawn("plot", self, by=by)
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
         """Write one file in the format of its suffix, or all tables and a page into a folder.
@@ -224,7 +224,7 @@ class Comparison(Result):
             ("Agreement of pairs", pairs),
             ("Scores and ranks", ranks),
         ]
-        content = behind("Comparison.page")(self, json.loads(json_document(told)), parts)
+        content = drawn("folder_page", self, json.loads(json_document(told)), parts)
         write_atomically(paths[3], content)
         return paths
 

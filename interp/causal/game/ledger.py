@@ -22,7 +22,7 @@ class Ledger:
     """Values of one game's coalitions, stored in a folder.
 
     Raises:
-        StoreError: the folder cannot be written, or was made by an earlier version.
+        StoreError: the folder cannot be written, or was made by another version.
     """
 
     def __init__(self, folder: str | os.PathLike, game: PlayedGame) -> None:

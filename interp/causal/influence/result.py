@@ -123,7 +123,7 @@ class TextRows:
     """Rows by block of texts: in memory, or in a run store beside the output file.
 
     The file is written at once, after the last text is scored. Blocks that it already contains,
-    from a run over fewer texts or an interrupted run of version 0.1.0, are not scored again.
+    from a run over fewer texts, are not scored again.
 
     Raises:
         OptionError: the file contains scores made with other settings.
@@ -146,10 +146,9 @@ class TextRows:
         if path.exists():
             with _opened(path) as lines:
                 first = lines.readline()
-            if not self._header.encode().startswith(first) or first.endswith(b"\n"):
+            if first:  # otherwise the file is empty
                 self._refuse_others(path, _settings(path, first))
                 self._end = len(first)
-            # otherwise it is empty, or cut off within its first line
         told = {**settings, "file": path.name}
         self._steps = Store(path.parent).steps("influence", settings["content_hash"], told)
 

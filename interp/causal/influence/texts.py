@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.core.errors import OptionError, PromptError, UnknownName
 from interp.core.text_file import iter_lines
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -146,7 +146,7 @@ def text_windows(model: Model, text: Text, limit: int | None, long: Long, bos: i
         if any("\ud800" <= letter <= "\udfff" for letter in text.content):
             return Cut((), 0, reason="no valid Unicode")
         # not verbose: the tokenizer warns of long texts, which are cut below
-        ids = tuple(encoded(model.tokenizer, text.content, verbose=False)["input_ids"])
+        ids = tuple(encoded_text(model.tokenizer, text.content, verbose=False)["input_ids"])
     else:
         ids = text.content
     wrong = [t for t in ids if not 0 <= t < model.d_vocab]

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from interp.causal.importance import standard_error
 from interp.causal.pruning.folds import loop_interval
 from interp.core.clusters import cluster_count
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import OptionError, StoreError
 from interp.core.files import read_bytes, write_atomically
 from interp.core.intervals import around
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 Array = np.ndarray
 _FORMAT = "interp PruningCurve 2"
 _OPTIONAL = ("clusters", "random_counts")
-_READS = (_FORMAT, "interp PruningCurve 1")  # version 1 had no held-out values
 
 
 class Measured(NamedTuple):
@@ -281,7 +280,7 @@ class PruningCurve(Result):
         """Plot the curve with its interval, the random band, and the undisturbed model's value."""
         if not self._whole:
             return super().plot(len(self))
-        return behind("PruningCurve.plot")([self])
+        return drawn("plot", self)
 
     def save(self, path: str | os.PathLike) -> tuple[Path, ...]:
         """Write one file in the format of its suffix, or pruning.csv, .json and .html in a folder.
@@ -301,7 +300,7 @@ class PruningCurve(Result):
         write_atomically(paths[0], frame.to_csv(index=False, lineterminator="\n").encode())
         write_atomically(paths[1], self.to_json())
         parts = [("In numbers", self.summary, frame)]
-        content = behind("PruningCurve.page")([self], sections=parts)
+        content = drawn("folder_page", self, sections=parts)
         write_atomically(paths[2], content)
         return paths
 
@@ -326,7 +325,7 @@ class PruningCurve(Result):
         content = read_bytes(path)
         try:
             told = json.loads(content)
-            if told.pop("format") not in _READS:
+            if told.pop("format") != _FORMAT:
                 raise ValueError(f"its 'format' is not '{_FORMAT}'")
             n_prompts = len(told["per_prompt"][0])
             at = told.pop("random_counts", None)

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.causal.plain_task import plain_task
 from interp.causal.steering.function_vectors import Outputs, by_length
 from interp.causal.steering.result import DoseCurve
-from interp.core.doors import behind
 from interp.core.errors import OptionError, UnknownName
 from interp.core.head import Head
 from interp.core.prompts import Prompts
@@ -97,7 +97,7 @@ def steer(
     measured = task
     if how == "add" and direction is None:
         direction, measured = _split(model, task)
-    on_text: Task = plain or behind("steer")(model, seed=seed + HELD_OUT)
+    on_text: Task = plain or plain_task(model, seed=seed + HELD_OUT)
     sets = [chosen, *_random_sets(model, chosen, n_random, seed)]
     done, total = 0, len(doses) * len(sets) * 2
     found: list[list[Float[np.ndarray, "factor prompt"]]] = []

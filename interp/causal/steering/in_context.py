@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from interp.core.errors import OptionError, PromptError, UnknownName
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -72,8 +72,8 @@ def known_functions(model: Model, shots: int) -> dict[str, list[tuple[str, str, 
     for name, pairs in FUNCTIONS.items():
         rows = []
         for x, y in pairs:
-            ids = encoded(model.tokenizer, f" {y}", add_special_tokens=False)["input_ids"]
-            asked = encoded(model.tokenizer, f" {x}", add_special_tokens=False)["input_ids"]
+            ids = encoded_text(model.tokenizer, f" {y}", add_special_tokens=False)["input_ids"]
+            asked = encoded_text(model.tokenizer, f" {x}", add_special_tokens=False)["input_ids"]
             unknown = model.tokenizer.unk_token_id
             if len(ids) == 1 and unknown not in (ids[0], *asked):
                 rows.append((x, y, ids[0]))
@@ -135,7 +135,7 @@ def in_context_prompts(
         for name, labels in (("ids", ys), ("shuffled", moved), ("bare", [])):
             pairs = [(xs[i], labels[i]) for i in order] if labels else []
             text = "".join(shown.format(x=x, y=y) for x, y in pairs) + asked.format(x=word)
-            ids = tuple(encoded(model.tokenizer, text)["input_ids"])
+            ids = tuple(encoded_text(model.tokenizer, text)["input_ids"])
             if model.limit and len(ids) > model.limit:
                 raise PromptError(
                     f"a prompt of {shots} examples has {len(ids)} tokens, and {model.name} takes "

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from interp.causal.importance import standard_error
 from interp.core.clusters import cluster_count
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.result import Result
 
 if TYPE_CHECKING:
@@ -102,4 +102,4 @@ class DoseCurve(Result):
 
     def plot(self) -> go.Figure:  # type: ignore[override]  # every row is drawn
         """Plot both measures against the factor, with 95 % intervals and the random sets."""
-        return behind("DoseCurve.plot")(self)
+        return drawn("plot", self)

@@ -99,11 +99,6 @@ def fixed_scores(pair: RunPair, *, at: At = "clean", drops: bool = False) -> Fix
     return found
 
 
-def edges_fixed(pair: RunPair, *, at: At = "clean") -> Float[Tensor, "batch reader writer"]:
-    """Score edges with computed softmaxes."""
-    return fixed_scores(pair, at=at).edges[0]
-
-
 def units_fixed(drops: bool) -> Units:
     """Return the progress units of `fixed_scores`.
 

@@ -1,7 +1,7 @@
-"""Heads with a name in the literature on circuits, one experiment per file.
+"""Heads with a name in the literature on circuits.
 
 Each runs its own task. A model that cannot do the task gets no scores, and the reason. To add one,
-add a file here with one function of the same name, decorated with `@experiment`.
+add a function decorated with `@experiment` to the file of its kind, or a new file.
 """
 
 from interp.core.room import furnish

@@ -13,7 +13,7 @@ from torch import Tensor
 from interp.circuits.named._task import without_scores
 from interp.core.errors import OptionError
 from interp.core.prompts import bos_id
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.heads.trials import Lab, Trials
 from interp.model.edits import zero
 from interp.model.locate.layout import stream_read
@@ -118,7 +118,9 @@ def known_lists(
     for name, (words, wraps) in LISTS.items():
         ids: dict[int, int] = {}  # place in the list -> token
         for place, word in enumerate(words):
-            tokens = encoded(model.tokenizer, f" {word}", add_special_tokens=False)["input_ids"]
+            tokens = encoded_text(model.tokenizer, f" {word}", add_special_tokens=False)[
+                "input_ids"
+            ]
             if len(tokens) == 1 and tokens[0] != model.tokenizer.unk_token_id:
                 ids[place] = tokens[0]
         if len(set(ids.values())) < max(least, len(ids)):

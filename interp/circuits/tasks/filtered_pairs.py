@@ -17,7 +17,7 @@ from interp.circuits.tasks.template_file import FilledTemplate, TemplateFile
 from interp.circuits.tasks.wording import prompt_ids
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import encoded, token_id
+from interp.core.tokens import encoded_text, token_id
 from interp.model.hooks.calls import precise
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _text(model: Model, token: int) -> str | int:
     if model.tokenizer is None:
         return token
     text = model.tokenizer.decode([token], clean_up_tokenization_spaces=False)
-    ids = encoded(model.tokenizer, text, add_special_tokens=False)["input_ids"] if text else []
+    ids = encoded_text(model.tokenizer, text, add_special_tokens=False)["input_ids"] if text else []
     return text if list(ids) == [token] else token
 
 

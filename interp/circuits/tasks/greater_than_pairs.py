@@ -24,7 +24,7 @@ from interp.circuits.tasks import TASKS
 from interp.circuits.tasks.wording import prompt_ids, require
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.model.hooks.calls import precise
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def _years(model: Model) -> list[int]:
     """Return the token of every two digits, as it follows two other digits."""
     found = []
     for y in range(100):
-        ids = encoded(model.tokenizer, f"{y:02d}", add_special_tokens=False)["input_ids"]
-        whole = encoded(model.tokenizer, f" 17{y:02d}", add_special_tokens=False)["input_ids"]
+        ids = encoded_text(model.tokenizer, f"{y:02d}", add_special_tokens=False)["input_ids"]
+        whole = encoded_text(model.tokenizer, f" 17{y:02d}", add_special_tokens=False)["input_ids"]
         if len(ids) != 1 or whole[-1:] != ids:
             raise _splits(model, f"17{y:02d}")
         found.append(ids[0])

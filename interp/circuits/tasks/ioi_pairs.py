@@ -21,7 +21,7 @@ from interp.circuits.tasks import TASKS
 from interp.circuits.tasks.wording import prompt_ids, require, single, token_places
 from interp.core.errors import PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -41,7 +41,9 @@ def make(model: Model, n: int, seed: int, templates: Sequence[int]) -> ContrastT
     require(model, n)
     names = single(model, NAMES, 3, "names")
     # a name at the very beginning has no space before it, and may be split there
-    first = {w: encoded(model.tokenizer, w, add_special_tokens=False)["input_ids"] for w in names}
+    first = {
+        w: encoded_text(model.tokenizer, w, add_special_tokens=False)["input_ids"] for w in names
+    }
     rng = np.random.default_rng([seed, 22])
     rows: dict[str, list] = {
         name: [] for name in ("clean", "corrupted", "right", "wrong", "roles", "templates")

@@ -30,7 +30,7 @@ from interp.core.prompt_file import prompt_text
 if TYPE_CHECKING:
     import numpy as np
 
-Word = str | Mapping[str, str]
+SlotWord = str | Mapping[str, str]
 _KEYS = ("clean", "corrupted", "answer", "wrong", "roles")
 
 
@@ -81,14 +81,14 @@ class TemplateFile:
         templates: The templates, in the order of the file.
     """
 
-    words: Mapping[str, tuple[Word, ...]]
+    words: Mapping[str, tuple[SlotWord, ...]]
     slots: Mapping[str, str]
     templates: tuple[Template, ...]
 
     def draw(self, rng: np.random.Generator) -> FilledTemplate:
         """Fill a random template with random words; slots of one list get different words."""
         number = int(rng.integers(len(self.templates)))
-        chosen: dict[str, Word] = {}
+        chosen: dict[str, SlotWord] = {}
         for owner, words in self.words.items():
             sharing = [slot for slot, of in self.slots.items() if of == owner]
             for slot, at in zip(
@@ -143,7 +143,7 @@ def _known(path: Path, told: Mapping[str, Any], keys: Sequence[str], where: str)
         raise PromptError(f"{path}: {where} has the key {strange[0]!r}; known: {', '.join(keys)}")
 
 
-def _words(path: Path, name: str, given: Sequence[Any]) -> tuple[Word, ...]:
+def _words(path: Path, name: str, given: Sequence[Any]) -> tuple[SlotWord, ...]:
     fields = {tuple(sorted(w)) if isinstance(w, dict) else None for w in given}
     plain = all(
         isinstance(w, str) or (isinstance(w, dict) and all(isinstance(x, str) for x in w.values()))
@@ -226,7 +226,7 @@ def _check_field(path: Path, number: int, field: str, file: TemplateFile) -> Non
         raise PromptError(f"{path}: template {number} has {{{field}}}; write {known}")
 
 
-def _filled(number: int, template: Template, chosen: Mapping[str, Word]) -> FilledTemplate:
+def _filled(number: int, template: Template, chosen: Mapping[str, SlotWord]) -> FilledTemplate:
     def value(field: str) -> str:
         name, _, key = field.partition(".")
         word = chosen[name]

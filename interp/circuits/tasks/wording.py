@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -35,7 +35,7 @@ def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[st
     """
     found: dict[str, int] = {}
     for word in words:
-        ids = encoded(model.tokenizer, f" {word}", add_special_tokens=False)["input_ids"]
+        ids = encoded_text(model.tokenizer, f" {word}", add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != model.tokenizer.unk_token_id:
             found[word] = ids[0]
     if len(found) < least:
@@ -49,7 +49,7 @@ def single(model: Model, words: Sequence[str], least: int, what: str) -> dict[st
 
 def prompt_ids(model: Model, text: str) -> tuple[int, ...]:
     """Return the ids of a prompt as the model receives them, without an end token."""
-    ids = list(encoded(model.tokenizer, text)["input_ids"])
+    ids = list(encoded_text(model.tokenizer, text)["input_ids"])
     end = model.tokenizer.eos_token_id
     if len(ids) > 1 and ids[-1] == end != model.tokenizer.bos_token_id:
         ids.pop()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.between import write_files
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ GROUP = "Measure"
 PATH = click.Path(path_type=Path)
 
 
-def _planned(run: Run) -> bool:
-    """Return True if a plan is asked for; raises OptionError for options that exclude others."""
+def _check(run: Run) -> None:
+    """Refuse options that exclude others; raises OptionError."""
     names = ("budget", "max_loss", "cards", "sources_of", "confidence", "export", "format")
     budget, max_loss, cards, sources, level, export, layout = (run.values[n] for n in names)
     planned = (budget is not None or max_loss is not None) and not cards
@@ -34,31 +34,30 @@ def _planned(run: Run) -> bool:
         raise OptionError("--sources makes no plan; leave out --budget, --max-loss and --export")
     if export is not None and not planned and layout != "duo":
         raise OptionError("without a plan, --export writes trained gates in the layout duo only")
-    return planned
-
-
-def _check(run: Run) -> None:
-    _planned(run)
-    if run.values["export"] is not None:
+    if export is not None:
         from interp.core.files import require_writable
 
-        require_writable(run.values["export"])
+        require_writable(export)
 
 
 @command(
     over="model",
     options={
-        "budget": Word(metavar="SIZE"),
-        "max_loss": Word(metavar="NATS"),
-        "confidence": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "sources_of": Word(("--sources",)),
-        "length": Word(type=FROM_1),
-        "sink": Word(type=FROM_0),
-        "recent": Word(type=FROM_1, multiple=True),
-        "export": Word(type=PATH, metavar="DIR"),
-        "published": Word(type=PATH, metavar="PATH"),
-        "max_length": Word(type=FROM_1, default=48, help="Tokens of the longest needle prompt."),
-        "needles": Word(("--task",), metavar="NAME", help="Needles, as in the metric retrieval."),
+        "budget": Spelling(metavar="SIZE"),
+        "max_loss": Spelling(metavar="NATS"),
+        "confidence": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
+        "sources_of": Spelling(("--sources",)),
+        "length": Spelling(type=FROM_1),
+        "sink": Spelling(type=FROM_0),
+        "recent": Spelling(type=FROM_1, multiple=True),
+        "export": Spelling(type=PATH, metavar="DIR"),
+        "published": Spelling(type=PATH, metavar="PATH"),
+        "max_length": Spelling(
+            type=FROM_1, default=48, help="Tokens of the longest needle prompt."
+        ),
+        "needles": Spelling(
+            ("--task",), metavar="NAME", help="Needles, as in the metric retrieval."
+        ),
     },
     loading=(),
     check=_check,
@@ -125,7 +124,7 @@ def cache(
 
     shared: Any = {"seed": seed, "progress": progress}
     kept: Any = {"sink": sink, "batch_size": batch_size, **shared}
-    if _planned(run):
+    if (budget is not None or max_loss is not None) and not cards:
         from interp.heads.kv_cache import cache_plan
 
         one = "one" if export is not None and format == "duo" else None

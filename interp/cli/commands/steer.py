@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
-from interp.cli.vocabulary import Word
+from interp.cli.making import command
+from interp.cli.vocabulary import Spelling
 
 GROUP = "Change"
 
 steer = command(
     "interp.causal.steering.dose:steer",
     over="model",
-    options={"n": Word(type=click.IntRange(4), default=32)},
+    options={"n": Spelling(type=click.IntRange(4), default=32)},
     files=("steer.json", "steer.csv", "steer.html"),
     loading=(),
     example="interp steer bundled:induction --heads L1H0,L1H1 -o results",

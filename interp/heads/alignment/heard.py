@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import OptionError, PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.heads.alignment.links import AlignedRow
 from interp.heads.alignment.pairs import NO_WORD, require_cross, words_of_tokens
 from interp.heads.alignment.recordings import Utterance, given_recordings
@@ -122,7 +122,7 @@ def _speaking(tokenizer: Any, language: str, name: str) -> Any:
     tokenizer = copy.deepcopy(tokenizer)
     try:
         tokenizer.set_prefix_tokens(language=language, task="transcribe")
-        encoded(tokenizer, "")  # an unknown language is noticed here
+        encoded_text(tokenizer, "")  # an unknown language is noticed here
     except (ValueError, KeyError) as error:
         raise OptionError(
             f"language={language!r}: {str(error).partition('.')[0]}; give a code such as en"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.heads.alignment.pair_file import (
     SentencePair,
     SentenceSide,
@@ -155,15 +155,15 @@ def words_of_tokens(
     """
     given = {"text_target": text} if target else {"text": text}
     if getattr(tokenizer, "is_fast", False):
-        found = encoded(tokenizer, **given, return_offsets_mapping=True, verbose=False)
+        found = encoded_text(tokenizer, **given, return_offsets_mapping=True, verbose=False)
         ids = tuple(found["input_ids"])
         return ids, tuple(_word_at(text, *span) for span in found["offset_mapping"])
-    found = encoded(tokenizer, **given, return_special_tokens_mask=True, verbose=False)
+    found = encoded_text(tokenizer, **given, return_special_tokens_mask=True, verbose=False)
     ids, special = tuple(found["input_ids"]), found["special_tokens_mask"]
     pieces, words = [], []
     for i, word in enumerate(side_words(text)):
         own = {"text_target": word} if target else {"text": word}
-        part = encoded(tokenizer, **own, add_special_tokens=False, verbose=False)["input_ids"]
+        part = encoded_text(tokenizer, **own, add_special_tokens=False, verbose=False)["input_ids"]
         pieces += part
         words += [i] * len(part)
     if pieces != [t for t, beside in zip(ids, special, strict=True) if not beside]:

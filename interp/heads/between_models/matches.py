@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
-from interp.core.doors import behind
 from interp.core.head import Head
 from interp.core.intervals import MeanIntervals, mean_intervals
 from interp.core.result import Result
@@ -107,6 +106,8 @@ class HeadMatches(Result):
 
     def plot(self, k: int = 20) -> go.Figure:
         """Draw the similarities of all heads of A and B; bars of the first rows in large models."""
+        from interp.draw.charts import grid
+
         first = next(iter(self.similarity.values()))
         if len(self.similarity) * max(first.shape) > _MOST:
             return super().plot(k)
@@ -119,7 +120,7 @@ class HeadMatches(Result):
         hover = [[f"{a}, {b}: {whole[i, j]:.3f}" for j, b in enumerate(names[1])]
                  for i, a in enumerate(names[0])]  # fmt: skip
         title = f"{self.metric} of {self.provenance.get('model', 'A and B')}"
-        return behind("Result.grid")(whole, *names, hover=hover, title=title, unit=self.unit)
+        return grid(whole, *names, hover=hover, title=title, unit=self.unit)
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Return names of the rows and columns of the similarities, group by group."""

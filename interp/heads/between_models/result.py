@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
-from interp.core.doors import behind
 from interp.core.files import write_atomically
 from interp.core.intervals import EXACT, MeanIntervals, half_width, mean_intervals
 from interp.core.metric_rows import MetricRows
@@ -182,20 +181,25 @@ class ModelDifferences(MetricRows, Result):
 
     def plot(self, metric: str | None = None) -> go.Figure:
         """Draw the differences of one metric, layers by heads, in diverging colours around 0."""
+        from interp.draw.plot import heatmap
+
         metric = metric or self.metrics[0]
         table = self.table(metric)
         size = float(np.nanmax(np.abs(table.to_pandas()["score"].to_numpy(float)))) or 1.0
-        return behind("Result.heatmap")(table, metric, declared=(-size, size))
+        return heatmap(table, metric, declared=(-size, size))
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a self-contained page: head maps, largest differences, changed patterns, rows."""
+        from interp.draw.figure import svg
+        from interp.draw.page import data_table, page
+
         name = title or f"{self.provenance.get('model', 'Models')}: differences of heads"
         parts: list[tuple[Any, ...]] = []
         if self.answer is not None:
             parts.append(("What changed", *self.answer.lines()))
         for i, metric in enumerate(self.metrics):
             part = self[metric]
-            shown = [behind("Result.svg")(part.plot(metric))] if i else []
+            shown = [svg(part.plot(metric))] if i else []
             parts.append((metric, *shown, self.summary(metric), part.top(10).shown()))
         if self.patterns:
             told = (
@@ -203,11 +207,9 @@ class ModelDifferences(MetricRows, Result):
                 "it is largest, and the keys whose weights changed most there."
             )
             parts.append(("Changed patterns", told, self.pattern_changes()))
-        rows = behind("Result.data_table")(self.to_pandas(), "differences")
+        rows = data_table(self.to_pandas(), "differences")
         parts.append(("In numbers", self.heading(), rows))
-        content = behind("Result.page")(
-            name, self.plot(), parts, dict(self.provenance), about=_EXPLAINED
-        )
+        content = page(name, self.plot(), parts, dict(self.provenance), about=_EXPLAINED)
         write_atomically(Path(path), content)
 
     def summary(self, metric: str) -> str:

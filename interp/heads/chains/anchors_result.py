@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.files import write_atomically
 from interp.core.head import Head
@@ -164,7 +164,7 @@ class Anchors(Result):
         Raises:
             StoreError: the file cannot be written; an existing file is then unchanged.
         """
-        write_atomically(Path(path), behind("Anchors.page")(self, title=title or "Anchors"))
+        write_atomically(Path(path), drawn("page", self, title=title or "Anchors"))
 
     def __repr__(self) -> str:
         told = []

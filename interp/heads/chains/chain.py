@@ -10,7 +10,7 @@ import numpy as np
 
 from interp.core.errors import OptionError, PromptError
 from interp.core.prompts import Prompts
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.heads.chains.sentences import sentence_spans
 
 if TYPE_CHECKING:
@@ -168,11 +168,11 @@ def _tokens(model: Model, text: str) -> tuple[list[int], list[int | None]]:
     """Return ids, and for each the one-past-last character that it covers; None if special."""
     tokenizer = model.tokenizer
     if getattr(tokenizer, "is_fast", False):
-        coded = encoded(tokenizer, text, return_offsets_mapping=True, verbose=False)
+        coded = encoded_text(tokenizer, text, return_offsets_mapping=True, verbose=False)
         offsets = coded["offset_mapping"]
         return list(coded["input_ids"]), [b if b > a else None for a, b in offsets]
     # without offsets: where the tokens of the text up to each character end
-    ids = list(encoded(tokenizer, text, verbose=False)["input_ids"])
+    ids = list(encoded_text(tokenizer, text, verbose=False)["input_ids"])
     ends: list[int | None] = [None] * len(ids)
     plain = list(_plain_ids(model, text))
     places = range(len(ids) - len(plain) + 1)
@@ -187,5 +187,5 @@ def _tokens(model: Model, text: str) -> tuple[list[int], list[int | None]]:
 
 
 def _plain_ids(model: Model, text: str) -> tuple[int, ...]:
-    found = encoded(model.tokenizer, text, add_special_tokens=False, verbose=False)
+    found = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
     return tuple(found["input_ids"])

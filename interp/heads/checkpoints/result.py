@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Float
 
 from interp.core.clusters import cluster_summary
-from interp.core.doors import behind
 from interp.core.files import write_atomically
 from interp.core.metric_rows import MetricRows
 from interp.core.result import Result
@@ -91,23 +90,28 @@ class Emergence(MetricRows, Result):
 
     def plot(self, metric: str | None = None) -> go.Figure:
         """Draw the curves of one metric; the heads with the widest range have a band and a name."""
+        from interp.draw.curves import training_curves
+
         metric = metric or self.metrics[0]
-        return behind("Emergence.plot")(self, metric, _DRAWN)
+        return training_curves(self, metric, _DRAWN)
 
     def save_html(self, path: str | os.PathLike, *, title: str | None = None) -> None:
         """Write a self-contained page: curves and change points of every metric, and all rows."""
+        from interp.draw.figure import svg
+        from interp.draw.page import data_table, page
+
         name = title or f"{self.provenance.get('model', 'Run')}: scores over training"
         changed = self.change_points()
         parts: list[tuple[Any, ...]] = []
         for i, metric in enumerate(self.metrics):
             mine = changed[changed["metric"] == metric] if len(changed) else changed
-            drawn = [behind("Result.svg")(self.plot(metric))] if i else []
+            drawn = [svg(self.plot(metric))] if i else []
             shown = mine.drop(columns="metric").head(40) if len(mine) else "No change points."
             parts.append((f"{metric}: change points", *drawn, shown))
-        rows = behind("Result.data_table")(self.to_pandas(), "emergence")
+        rows = data_table(self.to_pandas(), "emergence")
         parts.append(("In numbers", self.heading(), rows))
         made = dict(self.provenance)
-        content = behind("Result.page")(name, self.plot(), parts, made, about=_EXPLAINED)
+        content = page(name, self.plot(), parts, made, about=_EXPLAINED)
         write_atomically(Path(path), content)
 
     def __repr__(self) -> str:

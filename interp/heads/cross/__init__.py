@@ -1,6 +1,7 @@
 """Cross attention: where in the source the rows of the decoder look, scored per head.
 
-Each file declares one metric. They are scored on request: `interp score MODEL -m cross`.
+Each file declares a metric, or a family of them. They
+are scored on request: `interp score MODEL -m cross`.
 """
 
 from interp.core.room import furnish

@@ -1,6 +1,6 @@
 """Detectors, by the positions an ideal head attends to, and statistics of attention rows.
 
-Each file declares one metric.
+Each file declares a metric, or a family of them.
 """
 
 from interp.core.room import furnish

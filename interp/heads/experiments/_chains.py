@@ -68,14 +68,3 @@ def likeliest_lag(
     """Return the lag of maximum likelihood."""
     with np.errstate(divide="ignore"):
         return 1 + int(np.log(likelihoods(law, states, lags)).sum(0).argmax())
-
-
-def normalised_lag(
-    law: Float[np.ndarray, "state state"], states: Int[np.ndarray, " pos"], lags: int
-) -> int:
-    """Return the lag with the largest sum of per-step normalised likelihoods.
-
-    Attention can compute this estimate by adding up.
-    """
-    each = likelihoods(law, states, lags)
-    return 1 + int((each / each.sum(1, keepdims=True)).sum(0).argmax())

@@ -30,8 +30,8 @@ def active_dormant(model, lab, *, n: int = 16, longest: int = 48, period: int = 
 
     Reference: Guo et al. 2024, "Active-Dormant Attention Heads" (arXiv 2410.13835).
     """
+    from interp.core.prompts import random_tokens
     from interp.heads.outliers import active_dormant_sinks as measured
-    from interp.heads.outliers import random_tokens
 
     sizes = {"n": n, "longest": longest, "seed": lab.seed}
     fresh = random_tokens(model, **sizes)

@@ -32,7 +32,8 @@ def sink(model, lab, *, n: int = 16, longest: int = 48, copies: int = 1):
     Reference: Gu et al. 2025, "When Attention Sink Emerges in Language Models".
     """
     from interp.core.errors import OptionError
-    from interp.heads.outliers import random_tokens, sink_mass
+    from interp.core.prompts import random_tokens
+    from interp.heads.outliers import sink_mass
 
     if copies < 1 or longest // copies < 2:
         raise OptionError(

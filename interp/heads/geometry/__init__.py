@@ -1,6 +1,7 @@
 """Geometry and statistics of heads on prompts: ranks, spectra, similarity, sparsity.
 
-Each file declares one metric. They are scored on request: `interp score MODEL -m geometry`.
+Each file declares a metric, or a family of them. They
+are scored on request: `interp score MODEL -m geometry`.
 """
 
 from interp.core.room import furnish

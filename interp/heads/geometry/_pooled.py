@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from interp.core.prompts import Prompts, ordinary_ids
+from interp.core.prompts import Prompts, ordinary_ids, random_tokens
 from interp.heads.geometry._spectra import rank_at
-from interp.heads.outliers import random_tokens
 from interp.heads.outliers.passes import each_call
 from interp.model.hooks.calls import Call
 from interp.model.locate.sites import Site

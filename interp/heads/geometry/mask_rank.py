@@ -44,8 +44,8 @@ def mask_rank(
     """
     import torch
 
+    from interp.core.prompts import random_tokens
     from interp.heads.geometry._replaced import ordinary, rank_at_real, replacing, standing_in
-    from interp.heads.outliers import random_tokens
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     places = replacing(len(prompts.ids[0]), share, lab.seed)

@@ -40,8 +40,8 @@ def parallel_entropy(
     Reference: Zhang et al. 2025, "Attention Entropy is a Key Factor: An Analysis of Parallel
     Context Encoding with Full-attention-based Pre-trained Language Models" (arXiv 2412.16545).
     """
+    from interp.core.prompts import random_tokens
     from interp.heads.geometry._pieces import entropies
-    from interp.heads.outliers import random_tokens
 
     prompts = random_tokens(model, n=n, longest=longest, seed=lab.seed)
     apart = entropies(model, prompts, pieces, queries, shared)

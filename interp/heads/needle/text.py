@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from interp.core.errors import PromptError
 from interp.core.prompts import bos_id
 from interp.core.text_file import read_text
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.heads.needle.instance import Instance, check_depths, check_room, place, room
 from interp.model.given import takes_model
 
@@ -175,7 +175,7 @@ def text_tokens(model: Model, text: str) -> tuple[int, ...]:
     """
     if model.tokenizer is None:
         raise PromptError(f"{model.name} has no tokenizer: give needle and haystack as token ids")
-    found = encoded(model.tokenizer, text, add_special_tokens=False, verbose=False)
+    found = encoded_text(model.tokenizer, text, add_special_tokens=False, verbose=False)
     return tuple(found["input_ids"])
 
 

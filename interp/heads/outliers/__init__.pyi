@@ -1,7 +1,6 @@
 from .activations import Outliers, layer_outliers
 from .channels import Disruption, Massive, disruption, massive, replace_channel
 from .entropies import LayerEntropies, layer_entropies
-from .prompts import random_tokens
 from .sinks import SinkMass, active_dormant_sinks, sink_mass
 from .written import kurtosis, result_inf_norm, result_kurtosis, value_shortfall, written_share
 
@@ -17,7 +16,6 @@ __all__ = [
     "layer_entropies",
     "layer_outliers",
     "massive",
-    "random_tokens",
     "replace_channel",
     "result_inf_norm",
     "result_kurtosis",

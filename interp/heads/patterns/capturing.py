@@ -12,7 +12,7 @@ from torch import Tensor
 from interp.core.errors import OptionError, PromptError, UnreadableAttention
 from interp.core.head import Head
 from interp.core.prompts import Prompts, text_of
-from interp.core.tokens import encoded, prompt_text_of
+from interp.core.tokens import encoded_text, prompt_text_of
 from interp.heads.patterns.result import View, as_pixels, patch_names
 from interp.heads.patterns.stack import Picture, Stack, Terms
 from interp.model.content import model_provenance
@@ -236,7 +236,7 @@ def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, An
         raise PromptError(f"{model.name} has no tokenizer, so it takes token ids, not text")
     if is_encoder_decoder(model.module):
         return _source_and_target(model, text, text_b), None
-    coded = encoded(tokenizer, text, text_b, verbose=False)
+    coded = encoded_text(tokenizer, text, text_b, verbose=False)
     ids = list(coded["input_ids"])
     Prompts((tuple(ids),)).check(model)
     given = {
@@ -245,16 +245,16 @@ def inputs_of(model: Model, text: Any, text_b: str | None) -> tuple[dict[str, An
         if name in coded and name in takes(model.module)
     }
     if not getattr(coded, "is_fast", False):
-        alone = len(encoded(tokenizer, text, add_special_tokens=False)["input_ids"])
-        pair = len(encoded(tokenizer, text_b, add_special_tokens=False)["input_ids"])
+        alone = len(encoded_text(tokenizer, text, add_special_tokens=False)["input_ids"])
+        pair = len(encoded_text(tokenizer, text_b, add_special_tokens=False)["input_ids"])
         closing = len(ids) - alone - pair
         return given, len(ids) - pair - min(closing, 1)
     return given, coded.sequence_ids().index(1)
 
 
 def _source_and_target(model: Model, text: str, text_b: str) -> dict[str, Any]:
-    source = tuple(encoded(model.tokenizer, text, verbose=False)["input_ids"])
-    target = tuple(encoded(model.tokenizer, text_target=text_b, verbose=False)["input_ids"])
+    source = tuple(encoded_text(model.tokenizer, text, verbose=False)["input_ids"])
+    target = tuple(encoded_text(model.tokenizer, text_target=text_b, verbose=False)["input_ids"])
     start = getattr(model.config, "decoder_start_token_id", None)
     # as in training, the decoder reads its target shifted by one, without the closing token
     last = getattr(model.config, "eos_token_id", None)

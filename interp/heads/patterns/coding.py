@@ -67,20 +67,6 @@ def compressed(values: np.ndarray, *, triangle: bool) -> bytes:
     return zlib.compress(np.ascontiguousarray(planes).tobytes(), 6)
 
 
-def unpacked(
-    content: bytes, kind: str, shape: tuple[int, ...], *, triangle: bool
-) -> Int[np.ndarray, "..."]:
-    """Return the values that `compressed` was given."""
-    size = np.dtype(kind).itemsize
-    planes = np.frombuffer(zlib.decompress(content), np.uint8).reshape(size, -1)
-    flat = np.ascontiguousarray(planes.T).view(kind).reshape(-1)
-    if not triangle:
-        return flat.reshape(shape)
-    whole = np.zeros(shape, kind)
-    whole[np.tril_indices(shape[0])] = flat
-    return whole
-
-
 def as_letters(content: bytes) -> str:
     """Encode bytes as letters that a page can hold."""
     return base64.b64encode(content).decode()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.core.doors import behind
+from interp.core.display import drawn
 from interp.core.errors import OptionError
 from interp.core.head import Head
 from interp.core.result import Result
@@ -244,7 +244,7 @@ class View(Result):
         Raises:
             OptionError: The page exceeds `budget` even with the least detail.
         """
-        return behind("View.html")(self._with_kept_heads(), title or self.title, budget)
+        return drawn("page", self._with_kept_heads(), title or self.title, budget)
 
     def save_html(
         self, path: str | os.PathLike, *, title: str | None = None, budget: int = BUDGET
@@ -265,9 +265,11 @@ class View(Result):
         write_atomically(Path(path), self.html(budget=budget, title=title).encode())
 
     def _repr_html_(self) -> str:
+        from interp.draw.page import html_table
+
         # a frame of its own: the notebook's styles and ids do not meet the page's
         page = escape(self.html(budget=CELL_BUDGET))
-        rows = behind("Result.html_table")(self._first()[0])
+        rows = html_table(self._first()[0])
         return (
             f'<iframe sandbox="allow-scripts" width="100%" height="{_HEIGHT}" '
             f'title="{escape(self.title)}" style="border:1px solid #8886;resize:vertical" '

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.errors import PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 from interp.model.given import takes_model
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def text_embeddings(
         # SigLIP was trained on texts padded to its whole context
         padding = "max_length" if "Siglip" in type(module).__name__ else True
         inputs = model.inputs(
-            dict(encoded(model.tokenizer, list(texts), return_tensors="pt", padding=padding,
+            dict(encoded_text(model.tokenizer, list(texts), return_tensors="pt", padding=padding,
                                  truncation=True, max_length=length))
         )  # fmt: skip
     with torch.no_grad():

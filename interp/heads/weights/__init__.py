@@ -1,4 +1,4 @@
-"""Scores of heads from weights alone: one per file.
+"""Scores of heads from weights alone.
 
 `composition_scores` gives every pair of heads; `q_composition` and similar metrics give the
 largest.

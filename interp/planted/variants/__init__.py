@@ -1,12 +1,14 @@
-"""Zoo of attention variants of the literature, as small random models: one file per variant.
+"""Attention variants of the literature as small random models: one class per variant.
 
-Each file of `rules/` defines one `Rule`; its docstring states the formula and the paper. Names and
-one-line summaries are read without importing torch.
+Each public class in a file of `rules/` is a variant: `TopKAttention` is `top_k`, and the first line
+of its docstring states the name, the paper and the formula. Names and these lines are read without
+importing torch.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,9 +26,22 @@ __all__ = ["build", "rule_class", "summary", "variant_names"]
 
 
 @cache
+def _classes() -> dict[str, tuple[str, ast.ClassDef]]:
+    """Return the file and the class of each variant, by its name."""
+    found = {}
+    for path in sorted(FOLDER.glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                name = node.name.removesuffix("Attention")
+                name = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+                assert name not in found, f"two attention variants are called {name}"
+                found[name] = (path.stem, node)
+    return found
+
+
 def variant_names() -> tuple[str, ...]:
     """Return the names of all variants, sorted."""
-    return tuple(sorted(p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_")))
+    return tuple(sorted(_classes()))
 
 
 def summary(name: str) -> str:
@@ -35,9 +50,7 @@ def summary(name: str) -> str:
     Raises:
         UnknownName: no variant has this name.
     """
-    _require(name)
-    tree = ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
+    return (ast.get_docstring(_found(name)[1]) or "").partition("\n")[0]
 
 
 def rule_class(name: str) -> type[Rule]:
@@ -46,16 +59,8 @@ def rule_class(name: str) -> type[Rule]:
     Raises:
         UnknownName: no variant has this name.
     """
-    from interp.planted.variants.rule import Rule
-
-    _require(name)
-    file = import_module(f"interp.planted.variants.rules.{name}")
-    (found,) = (
-        x
-        for x in vars(file).values()
-        if isinstance(x, type) and issubclass(x, Rule) and x.__module__ == file.__name__
-    )
-    return found
+    file, node = _found(name)
+    return getattr(import_module(f"interp.planted.variants.rules.{file}"), node.name)
 
 
 def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> VariantForCausalLM:
@@ -75,7 +80,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Varia
     from interp.core.random_state import drawn_with
     from interp.planted.variants.language_model import VariantConfig, VariantForCausalLM
 
-    _require(name)
+    _found(name)
     with drawn_with(seed), torch.no_grad():
         model = VariantForCausalLM(VariantConfig(variant=name, **sizes)).eval()
         for key, weight in model.named_parameters():
@@ -84,6 +89,7 @@ def build(name: str, *, seed: int = 0, gain: float = 4.0, **sizes: Any) -> Varia
     return model
 
 
-def _require(name: str) -> None:
-    if name not in variant_names():
+def _found(name: str) -> tuple[str, ast.ClassDef]:
+    if name not in _classes():
         raise UnknownName("attention variant", name, variant_names())
+    return _classes()[name]

@@ -7,6 +7,7 @@ recurrence; `rows` gives rows of M. Both are compared whenever a model is loaded
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
@@ -14,6 +15,7 @@ from typing import ClassVar, TypeAlias
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 Heads: TypeAlias = Float[Tensor, "batch head pos d_head"]
 Stream: TypeAlias = Float[Tensor, "batch pos d_model"]
@@ -56,11 +58,15 @@ class Rule(nn.Module):
         signed: whether entries of the map can be negative.
         row_sum: "1", "at most 1", "constant" (one number per head), "absolute 1" or "any".
         causal: whether a row has only its own and earlier positions.
+        unit_norm: whether queries and keys are scaled to norm 1.
+        output_norm: whether each head's output is divided by its root mean square.
     """
 
     signed: ClassVar[bool] = False
     row_sum: ClassVar[str] = "1"
     causal: ClassVar[bool] = True
+    unit_norm: ClassVar[bool] = False
+    output_norm: ClassVar[bool] = False
 
     def __init__(self, shape: RuleShape):
         super().__init__()
@@ -82,6 +88,8 @@ class Rule(nn.Module):
     def prepare(self, x: Stream) -> Projected:
         """Return queries, keys and values."""
         q, k, v = (self.split(part(x)) for part in (self.query, self.key, self.value))
+        if self.unit_norm:
+            q, k = (F.normalize(t, dim=-1) for t in (q, k))
         return Projected(x, q, k, v)
 
     def scores(self, given: Projected, rows: Chosen) -> MapBlock:
@@ -116,12 +124,41 @@ class Rule(nn.Module):
 
     def after(self, z: Heads, given: Projected) -> Float[Tensor, "batch pos d_out"]:
         """Return the input of the output projection: norms and gates act here."""
+        z = head_norm(z) if self.output_norm else z
         return z.transpose(1, 2).flatten(2)
+
+
+class FeatureRule(Rule, ABC):
+    """M[i, j] = phi(q_i) . phi(k_j) / sum over visible l of phi(q_i) . phi(k_l)."""
+
+    least: ClassVar[float] = 1e-6  # added to the sum
+
+    @abstractmethod
+    def feature(self, x: Heads, given: Projected) -> Tensor:
+        """Return phi of queries or keys."""
+
+    def rows(self, given: Projected, rows: Chosen) -> MapBlock:
+        """Return rows of the normalised products."""
+        q, k = self.feature(given.q, given), self.feature(given.k, given)
+        products = (q[:, :, rows] @ k.mT) * self.seen(given, rows)
+        return products / (products.sum(-1, keepdim=True) + self.least)
+
+    def mix(self, given: Projected) -> Heads:
+        """Return the quotient of two running sums, over which no map is formed."""
+        q, k = self.feature(given.q, given), self.feature(given.k, given)
+        states = (k[..., :, None] * given.v[..., None, :]).cumsum(2)
+        total = (q * k.cumsum(2)).sum(-1, keepdim=True) + self.least
+        return (q[..., None, :] @ states)[..., 0, :] / total
 
 
 def masked_softmax(scores: MapBlock, seen: SeenBlock) -> MapBlock:
     """Return the softmax over visible keys."""
     return scores.masked_fill(~seen, -torch.inf).softmax(-1)
+
+
+def over_sum(found: MapBlock) -> MapBlock:
+    """Divide each row by its sum."""
+    return found / found.sum(-1, keepdim=True)
 
 
 def among_largest(x: Float[Tensor, "*row item"], k: int) -> Bool[Tensor, "*row item"]:

@@ -50,15 +50,18 @@ def circuit_page(
     return _page(contents, title or f"{found.task} in {found.model}", sections, command)
 
 
-def pruning_page(curves: Sequence[PruningCurve], *, sections: Sections = ()) -> bytes:
+def pruning_page(
+    curves: PruningCurve | Sequence[PruningCurve], *, sections: Sections = ()
+) -> bytes:
     """Return the page of pruning curves of one model as UTF-8.
 
     A head's value on the map is its place in the order of removal.
 
     Args:
-        curves: The curves.
+        curves: One curve, or several.
         sections: Further sections, as above.
     """
+    curves = list(curves) if isinstance(curves, Sequence) else [curves]
     tables: dict[str, HeadTable] = {}
     for curve in curves:
         places = [(name, float(at + 1), None) for at, name in enumerate(curve.removed)]
@@ -68,7 +71,7 @@ def pruning_page(curves: Sequence[PruningCurve], *, sections: Sections = ()) -> 
             tables.setdefault(metric, one)
     made = curves[0].made
     title = f"Pruning {made.get('model_id', '')}: {made.get('task', '')}"
-    return _page(Contents(curves=list(curves), causal=list(tables.values())), title, sections)
+    return _page(Contents(curves=curves, causal=list(tables.values())), title, sections)
 
 
 def comparison_page(found: Comparison, document: Mapping[str, Any], sections: Sections) -> bytes:

@@ -24,7 +24,7 @@ TEXTS = {
     "HeadLoadings": "interp.report.printed.circuits:loadings_text",
     "Importance": "interp.report.printed.importance:importance_text",
     "Interactions": "interp.report.printed.importance:interactions_text",
-    "HeadTable": "interp.report.printed.scores:table_text",
+    "HeadTable": "interp.report.printed.scores:head_table_text",
     "LearnedHeadWeights": "interp.report.printed.top:top_text",
     "MadePairs": "interp.report.printed.circuits:pairs_text",
     "ModelDifferences": "interp.report.printed.between:differences_text",
@@ -39,12 +39,12 @@ TEXTS = {
 }
 """Function that formats results of a type, by the name of the type."""
 ROWS = {
-    "Confirmation": "interp.report.printed.confirmation:confirmation_rows",
+    "Confirmation": "wide",
     "PruningCurve": "interp.report.printed.pruning:pruning_rows",
     "SavedCheckpoint": "interp.report.printed.pruning:checkpoint_rows",
-    "TextScores": "interp.report.printed.texts:influence_rows",
+    "TextScores": "wide",
 }
-"""Function that returns the rows of a result, where they are not those of `to_pandas()`."""
+"""Method or function that returns the rows of a result, where they are not `to_pandas()`."""
 
 
 JSON_LINES = ("TextScores",)
@@ -87,7 +87,7 @@ def nothing(results: Sequence[Any]) -> str:
     return ""
 
 
-def rows_of(result: Any, model: str) -> Any:
+def result_rows(result: Any, model: str) -> Any:
     """Return the rows of a result as a frame."""
-    target = of_type(ROWS, type(result))
-    return result.to_pandas() if target is None else call(target)(result, model)
+    target = of_type(ROWS, type(result)) or "to_pandas"
+    return call(target)(result, model) if ":" in target else getattr(result, target)()

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from interp.heads.causal_check.result import Confirmation
 
 
@@ -29,8 +27,3 @@ def confirmation_text(results: Sequence[Confirmation]) -> str:
         f"  {m}: {confirmed.conclusions[m].sentence}" for m in confirmed.notes if m not in last
     ]
     return "\n".join([*lines, ""])
-
-
-def confirmation_rows(found: Confirmation, model: str) -> pd.DataFrame:
-    """Return a row per check."""
-    return found.wide()

@@ -33,7 +33,7 @@ def scored_text(table: HeadTable, k: int | None, by: str = "end") -> str:
     return "\n".join(parts)
 
 
-def table_text(results: Sequence[HeadTable], *, top: int = 3) -> str:
+def head_table_text(results: Sequence[HeadTable], *, top: int = 3) -> str:
     """Format the heads with the highest scores, of each metric of each model.
 
     Args:

@@ -182,8 +182,3 @@ def _cells(row: dict[str, Any], compared: bool) -> tuple[str, ...]:
 
 def _spelled(x: float, how: str) -> str:
     return "none" if math.isnan(x) else format(x, how)
-
-
-def influence_rows(found: TextScores, model: str) -> Any:
-    """Return a row per text."""
-    return found.wide()

@@ -1,6 +1,7 @@
 """Attention to categories of tokens: parts of speech, code, brackets, topics, entities, labels.
 
-Each file declares one metric. They are scored on request: `interp score MODEL -m categories`.
+Each file declares a metric, or a family of them. They
+are scored on request: `interp score MODEL -m categories`.
 """
 
 from interp.core.room import furnish

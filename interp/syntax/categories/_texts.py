@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from interp.core.errors import PromptError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -120,7 +120,7 @@ def tokenized(model: Model, texts: Sequence[LabelledText], length: int) -> Token
     unknown, kept = tokenizer.unk_token_id, []
     words = lost = 0
     for text in texts:
-        found = encoded(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
+        found = encoded_text(tokenizer, text.text, return_offsets_mapping=True, verbose=False)
         ids = tuple(found["input_ids"])[:length]
         inside = [tuple(i for i in range(a, b) if not text.text[i].isspace())
                   for a, b in found["offset_mapping"][: len(ids)]]  # fmt: skip

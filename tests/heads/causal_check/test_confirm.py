@@ -13,15 +13,16 @@ import zoo
 
 import interp
 from interp.causal import Game, Task, custom, logit_difference, loss, repeats_task
+from interp.causal.plain_task import plain_task
+from interp.circuits.head_checks import confirm
+from interp.circuits.head_tasks import MADE_HERE, own_task
 from interp.circuits.tasks import TASKS
 from interp.core.errors import OptionError, UnknownName
 from interp.core.prompts import repeats
 from interp.core.registry import METRICS
-from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.needles import needle_task
 from interp.heads.causal_check.sets import Chosen, anywhere, matched_sets
 from interp.heads.causal_check.stated import NONE, OF_OPTION, stated_task
-from interp.heads.causal_check.tasks import MADE_HERE, own_task, plain_task
 from interp.model.random_weights import random_init
 
 SMALL = {"n": 4, "longest": 12}
@@ -344,7 +345,7 @@ def test_what_it_hands_back(small_bystander_model, small_bystander, small_repeat
     frame = found.to_pandas()
     assert list(frame["purpose"]) == ["given", "plain"]
     assert "second_copy_loss" in repr(found)
-    assert '"made_by": "interp.heads.causal_check.check"' in found.to_json()
+    assert '"made_by": "interp.circuits.head_checks"' in found.to_json()
     with pytest.raises(KeyError, match="was not checked"):
         found.of("i", "own")
 

@@ -13,11 +13,11 @@ from beside import STORIES, needs
 import interp
 from interp.causal.game.game import Game
 from interp.causal.task import Task
+from interp.circuits.head_checks import confirm
+from interp.circuits.head_tasks import own_task
 from interp.core.errors import OptionError
 from interp.core.prompts import Prompts
-from interp.heads.causal_check.check import confirm
 from interp.heads.causal_check.needles import Unanswered, needle_task
-from interp.heads.causal_check.tasks import own_task
 from interp.heads.experiments._needles import instances_of
 
 IDS = str(Path(__file__).parents[1] / "experiments" / "needles_of_ids.jsonl")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from heads.vision.towers import drawn, noise, shapes, tower
 
-from interp.bundled.shape_images import PATTERNS, recoloured, shape_images, without_corner
+from interp.bundled.shape_images import PATTERNS, recoloured, shape_images
 from interp.core.errors import InterpError, OptionError, PromptError
 from interp.heads.vision import PatchGrid, image_batch, image_direct_effects, read_images
 from interp.heads.vision.images import checked_labels
@@ -77,7 +77,6 @@ def test_drawn_images_have_what_they_say() -> None:
     rng = np.random.default_rng(0)
     other = recoloured(made, rng)
     assert np.array_equal(other.pixels[:, :, 4:], made.pixels[:, :, 4:])
-    assert (without_corner(made, rng).cues == -1).all()
     for wrong in ({"cue": "red"}, {"aligned": 2.0}):
         with pytest.raises(OptionError):
             shape_images(0, 4, **wrong)

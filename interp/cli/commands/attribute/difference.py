@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.cli.command import command
 from interp.cli.loading import source_labels
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES, MODEL_NAME
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 
 def _other(run: Run) -> Any:
@@ -47,13 +47,13 @@ difference = command(
         "other_prompts": Input(lambda run: run.made.get("second")),
     },
     options={
-        "prompts": Word(
+        "prompts": Spelling(
             ("--file",), PromptFile(), "FILE",
             "File with one text per line; without --other, two prompts separated by a tab.",
         ),
-        "other_model": Word(("--other",), MODEL_NAME, "MODEL", "Second model."),
-        "method": Word(("-m", "--method"), ATTRIBUTION_NAMES, "NAME[:OPTION=VALUE,...]"),
-        "by": Word(
+        "other_model": Spelling(("--other",), MODEL_NAME, "MODEL", "Second model."),
+        "method": Spelling(("-m", "--method"), ATTRIBUTION_NAMES, "NAME[:OPTION=VALUE,...]"),
+        "by": Spelling(
             ("--per",), default="token",
             help="Print a row per token, or per position of prompts of one length.",
         ),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.attributions import ENDS, attributions
-from interp.cli.command import command
 from interp.cli.inputs import ASKED
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, Word
+from interp.cli.vocabulary import FROM_0, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     over="model",
     inputs={"texts": ASKED},
     options={
-        "file": Word(help="File with one text per line, in place of --text."),
-        "outputs": Word(
+        "file": Spelling(help="File with one text per line, in place of --text."),
+        "outputs": Spelling(
             ("--output",), click.STRING, "POSITION", multiple=True,
             read=lambda given: [_position(x) for x in given],
         ),
-        "residual": Word(type=click.FloatRange(0, 1)),
-        "start_layer": Word(type=FROM_0),
+        "residual": Spelling(type=click.FloatRange(0, 1)),
+        "start_layer": Spelling(type=FROM_0),
     },
     out=ENDS,
     loading=(),
@@ -77,7 +77,7 @@ def flow(
         for at in wanted
     ]
     title = f"{model.name}: rollout and attention flow"
-    yield from attributions(run, examples, chosen, title)
+    yield from attributions(run, examples, chosen, title, strict=True)
 
 
 def _position(text: str) -> int | None:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.making import command
+from interp.cli.vocabulary import FROM_1, Spelling
 
 head_weights = command(
     "interp.attribution.learned_weights:learn_head_weights",
     over="model",
     omit=("share", "held_out", "clusters", "batch_size"),
     options={
-        "ablations": Word(
+        "ablations": Spelling(
             type=click.IntRange(4),
             help="Number of random sets of spans that are removed from each text.",
         ),
-        "span": Word(type=FROM_1, help="Number of tokens per span."),
-        "how": Word(metavar="delete|mask|mean|hide|ID"),
-        "top": Word(default=8),
+        "span": Spelling(type=FROM_1, help="Number of tokens per span."),
+        "how": Spelling(metavar="delete|mask|mean|hide|ID"),
+        "top": Spelling(default=8),
     },
     out="file",
     loading=(),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ def _check(run: Run) -> None:
 @command(
     over="model",
     options={
-        "target": Word(metavar="WORD|OTHER"),
-        "tune": Word(type=PromptFile(), metavar="FILE"),
-        "direct": Word(type=PromptFile(), metavar="FILE"),
-        "position": Word(help="Position to read; negative counts from the end."),
-        "top": Word(type=FROM_1),
+        "target": Spelling(metavar="WORD|OTHER"),
+        "tune": Spelling(type=PromptFile(), metavar="FILE"),
+        "direct": Spelling(type=PromptFile(), metavar="FILE"),
+        "position": Spelling(help="Position to read; negative counts from the end."),
+        "top": Spelling(type=FROM_1),
     },
     out="file",
     loading=(),

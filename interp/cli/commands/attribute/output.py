@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from interp.cli.attributions import ENDS, attributions
-from interp.cli.command import command
 from interp.cli.inputs import ASKED
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Run
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 if TYPE_CHECKING:
     from interp.attribution.result import Attribution
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     over="model",
     inputs={"texts": ASKED},
     options={
-        "file": Word(help="File with one text per line, in place of --text."),
-        "methods": Word(
+        "file": Spelling(help="File with one text per line, in place of --text."),
+        "methods": Spelling(
             type=ATTRIBUTION_NAMES, default=("attn_lrp", "occlusion:how=mean"),
             help="A method of `interp list methods`, several separated by commas, or a .py file "
             "that declares one. Repeatable.",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 
@@ -23,14 +23,14 @@ similarity = command(
         "second": Input(lambda run: run.values["first"][1]),
     },
     options={
-        "first": Word(
+        "first": Spelling(
             ("--text",), metavar="TEXT", multiple=True, help="A sentence; give the option twice."
         ),
-        "steps": Word(
+        "steps": Spelling(
             type=FROM_1,
             help="Number of steps of the integral; more make the residual smaller.",
         ),
-        "baseline": Word(metavar="auto|pad|mask|mean|zero"),
+        "baseline": Spelling(metavar="auto|pad|mask|mean|zero"),
     },
     out="file",
     loading=(),

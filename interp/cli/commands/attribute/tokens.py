@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, Word
+from interp.cli.vocabulary import FROM_0, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ def _check(run: Run) -> None:
     over="model",
     inputs={"texts": Input(_texts, ("text", "file"), _check)},
     options={
-        "file": Word(
+        "file": Spelling(
             help="File with one text per line, on which the measures are judged; without --text "
             "its first judged text is shown.",
         ),
-        "methods": Word(
+        "methods": Spelling(
             type=ATTRIBUTION_NAMES, default=(),
             help="Methods of `interp list methods`, or the group token_importance; by default this "
             "group and four more measures of attention.",
         ),
-        "how": Word(metavar="hide|delete|mask|mean|ID"),
-        "choose": Word(type=FROM_0, metavar="N"),
+        "how": Spelling(metavar="hide|delete|mask|mean|ID"),
+        "choose": Spelling(type=FROM_0, metavar="N"),
     },
     out=(".json", ".csv"),
     loading=(),

@@ -10,12 +10,12 @@ import click
 
 from interp.cli.beforehand import beforehand
 from interp.cli.circuit_files import require_task_files, stored_circuit
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
 from interp.cli.reference import reference_prompts, require_reference
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.cli.written import as_given, own_folder
 from interp.core.errors import OptionError
 
@@ -49,7 +49,7 @@ def _check(run: Run) -> None:
     if given["truth"] is not None:
         published(given["truth"])
     given["task"] = known_task(given["task"])
-    _method(given["method"], given["faithful"], given["size"], given["budget"])
+    _method(given["method"], given["faithful"], given["size"], given["max_evaluations"])
     split_templates(given["task"], given["seed"])  # an unreadable file is reported before loading
 
 
@@ -63,22 +63,22 @@ def _check(run: Run) -> None:
         ),
     },
     options={
-        "task": Word(default="induction", help="A name of --list, or a .jsonl or .py file."),
-        "method": Word(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
-        "faithful": Word(type=SHARE, metavar="SHARE"),
-        "size": Word(type=FROM_1),
-        "budget": Word(("--evaluations",), FROM_1),
-        "n": Word(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
-        "reference": Word(
+        "task": Spelling(default="induction", help="A name of --list, or a .jsonl or .py file."),
+        "method": Spelling(type=CIRCUIT_METHOD_NAME, metavar="NAME[:OPTION=VALUE,...]"),
+        "faithful": Spelling(type=SHARE, metavar="SHARE"),
+        "size": Spelling(type=FROM_1),
+        "max_evaluations": Spelling(type=FROM_1),
+        "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs of prompts."),
+        "reference": Spelling(
             type=PromptFile(),
             help="For --ablation mean-dataset: file of prompts, one per line, over which a head's "
             "output is averaged.",
         ),
-        "truth": Word(metavar="NAME"),
-        "circuit": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
-        "top": Word(type=FROM_1),
-        "maps": Word(("--map",), click.Choice(["stream", "attention", "mlp"]), multiple=True),
-        "n_random": Word(type=FROM_2),
+        "truth": Spelling(metavar="NAME"),
+        "circuit": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
+        "top": Spelling(type=FROM_1),
+        "maps": Spelling(("--map",), click.Choice(["stream", "attention", "mlp"]), multiple=True),
+        "n_random": Spelling(type=FROM_2),
     },
     loading=(),
     check=_check,
@@ -94,7 +94,7 @@ def find(
     units: Literal["head", "edge"] | None = None,
     faithful: float = 0.8,
     size: int | None = None,
-    budget: int | None = None,
+    max_evaluations: int | None = None,
     n: int = 64,
     ablation: Literal[
         "corrupted", "zero", "mean-batch", "mean-position", "mean-dataset", "uniform-attention"
@@ -142,8 +142,8 @@ def find(
             verified_edges, head for other methods.
         faithful: find the smallest set that keeps this share of the behaviour.
         size: take the first N nodes as the set, instead of a share.
-        budget: maximum number of forward passes of the search (verified_edges, acdc); by default as
-            many as there are nodes, for acdc one per edge.
+        max_evaluations: maximum number of forward passes of the search (verified_edges, acdc); by
+            default as many as there are nodes, for acdc one per edge.
         n: number of pairs of prompts.
         ablation: replacement for heads outside the circuit in the evaluation.
         reference: prompts of the replacement.
@@ -173,7 +173,7 @@ def find(
     kept["progress"] = beforehand(progress, run.voice.note, model.name)
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
-        way, given = _method(method, faithful, size, budget)
+        way, given = _method(method, faithful, size, max_evaluations)
         options: Any = given
         if "seed" in way.options:
             options = {"seed": seed, **options}

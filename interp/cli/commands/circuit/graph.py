@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
 from interp.cli.inputs import traced
+from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import TOKEN
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
+from interp.cli.written import model_folder
 
 SHARE = click.FloatRange(0, 1, min_open=True)
 
@@ -17,9 +18,10 @@ def _write(run: Run) -> None:
     [(_, [found])] = run.results
     files = ("graph.graphml", "graph.svg", "graph.html", "edges.csv")
     run.write(found, *files)
-    if (folder := run.folder(files[0])) is not None:
-        found.to_circuit_tracer(folder / "graph.json")
-        run.voice.note(f"{folder}: graph.json, for circuit-tracer's front end")
+    if run.out is not None:
+        path = model_folder(run.out, run.model.name) / "graph.json"
+        found.to_circuit_tracer(path)
+        run.voice.note(f"{path}: for circuit-tracer's front end")
 
 
 graph = command(
@@ -28,15 +30,15 @@ graph = command(
     omit=("mass", "most_logits", "features"),
     inputs={"prompt": traced()},
     options={
-        "targets": Word(
+        "targets": Spelling(
             type=TOKEN, multiple=True, metavar="TOKEN", default=(),
             help="Token whose logit is a node; repeatable. By default the most probable tokens up "
             "to 95 % of the probability, at most 10.",
         ),
-        "node_share": Word(("--nodes",), SHARE, "SHARE"),
-        "edge_share": Word(("--edges",), SHARE, "SHARE"),
-        "by": Word(("--per",)),
-        "top": Word(type=FROM_1),
+        "node_share": Spelling(("--nodes",), SHARE, "SHARE"),
+        "edge_share": Spelling(("--edges",), SHARE, "SHARE"),
+        "by": Spelling(("--per",)),
+        "top": Spelling(type=FROM_1),
     },
     loading=(),
     after=_write,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from interp.cli.command import command
 from interp.cli.inputs import traced
+from interp.cli.making import command
 from interp.cli.value_types import TOKEN
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 
 loadings = command(
     "interp.circuits.why.loadings:head_loadings",
@@ -13,14 +13,14 @@ loadings = command(
     omit=("features",),
     inputs={"prompts": traced("file")},
     options={
-        "heads": Word(help="Heads to explain."),
-        "file": Word(help="File with one text per line, all of one length in tokens.",
+        "heads": Spelling(help="Heads to explain."),
+        "file": Spelling(help="File with one text per line, all of one length in tokens.",
             default=None,
         ),
-        "target": Word(type=TOKEN, metavar="TOKEN"),
-        "contrast": Word(type=TOKEN, metavar="TOKEN"),
-        "by": Word(("--per",)),
-        "top": Word(type=FROM_1),
+        "target": Spelling(type=TOKEN, metavar="TOKEN"),
+        "contrast": Spelling(type=TOKEN, metavar="TOKEN"),
+        "by": Spelling(("--per",)),
+        "top": Spelling(type=FROM_1),
     },
     files=("loadings.json", "loadings.csv", "loadings.html"),
     loading=(),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 from interp.core.errors import UnknownName
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".json", ".toml", ".html")
@@ -50,10 +50,10 @@ pairs = command(
     "interp.circuits.made_pairs:make_pairs",
     over="model",
     options={
-        "source": Word(("--file",), PromptFile(), "FILE", "File that describes the pairs."),
-        "n": Word(type=click.IntRange(6), default=64, help="Number of pairs."),
-        "keep": Word(("--only",)),
-        "least_probability": Word(type=click.FloatRange(0, 1, max_open=True), metavar="P"),
+        "source": Spelling(("--file",), PromptFile(), "FILE", "File that describes the pairs."),
+        "n": Spelling(type=click.IntRange(6), default=64, help="Number of pairs."),
+        "keep": Spelling(("--only",)),
+        "least_probability": Spelling(type=click.FloatRange(0, 1, max_open=True), metavar="P"),
     },
     out="file",
     loading=(),

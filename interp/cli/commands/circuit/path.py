@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
 from interp.cli.inputs import CONTRAST
-from interp.cli.vocabulary import Word
+from interp.cli.making import command
+from interp.cli.vocabulary import Spelling
 
 path = command(
     "interp.circuits.path_patching:path_patching",
@@ -14,15 +14,15 @@ path = command(
     omit=("resume",),
     inputs={"task": CONTRAST},
     options={
-        "task": Word(default="induction", help="A task of `interp circuit --list`, or a file."),
-        "n": Word(type=click.IntRange(4), default=64, help="Number of pairs."),
-        "routes": Word(
+        "task": Spelling(default="induction", help="A task of `interp circuit --list`, or a file."),
+        "n": Spelling(type=click.IntRange(4), default=64, help="Number of pairs."),
+        "routes": Spelling(
             ("--route",), click.STRING, "ROUTE", multiple=True,
             help="A route such as '2.1>4.3.q>logits': a node (2.1, mlp0, embed, or * for each), "
             "then the inputs that read it; + joins several. May be given several times; quote it, "
             "because of the shell.",
         ),
-        "mlps": Word(("--mlp",)),
+        "mlps": Spelling(("--mlp",)),
     },
     out="file",
     loading=(),

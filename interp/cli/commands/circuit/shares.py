@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.command import command
 from interp.cli.inputs import traced
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ def _rule(text: str) -> Any:
     over="model",
     inputs={"prompts": traced("file", "n")},
     options={
-        "heads": Word(help="Heads to explain."),
-        "file": Word(help="File with one text per line, in place of --text.",
+        "heads": Spelling(help="Heads to explain."),
+        "file": Spelling(help="File with one text per line, in place of --text.",
             default=None,
         ),
-        "at": Word(metavar="RULE", read=_rule),
-        "n": Word(default=16, help="Number of random prompts if no text is given."),
-        "top": Word(type=FROM_1),
+        "at": Spelling(metavar="RULE", read=_rule),
+        "n": Spelling(default=16, help="Number of random prompts if no text is given."),
+        "top": Spelling(type=FROM_1),
     },
     loading=(),
     example="interp circuit shares bundled:induction --heads L1H0 --at induction --check",

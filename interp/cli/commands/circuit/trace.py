@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 
 if TYPE_CHECKING:
     from interp.circuits.causal_traces import CausalTraces
@@ -28,18 +28,18 @@ SITES = ("stream", "attention", "mlp")
         )
     },
     options={
-        "facts": Word(("--file",), PromptFile(), "FILE"),
-        "sites": Word(("--site",), click.Choice(SITES), multiple=True),
-        "by": Word(("--per",)),
-        "window": Word(
+        "facts": Spelling(("--file",), PromptFile(), "FILE"),
+        "sites": Spelling(("--site",), click.Choice(SITES), multiple=True),
+        "by": Spelling(("--per",)),
+        "window": Spelling(
             type=FROM_1,
             help="Number of layers restored together; by default 1 for the stream, else a fifth of "
             "the layers.",
         ),
-        "sever": Word(type=click.Choice(["attention", "mlp"]), default=None),
-        "noise": Word(type=ABOVE_0),
-        "samples": Word(type=FROM_2),
-        "n": Word(help="Trace only the first facts."),
+        "sever": Spelling(type=click.Choice(["attention", "mlp"]), default=None),
+        "noise": Spelling(type=ABOVE_0),
+        "samples": Spelling(type=FROM_2),
+        "n": Spelling(help="Trace only the first facts."),
     },
     loading=(),
     example="interp circuit trace gpt2 --file facts.jsonl --site mlp --site attention",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interp.cli.between import expanded, write_comparison
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 from interp.cli.wrong_models import require_known
 from interp.core.errors import OptionError
 
@@ -35,13 +35,13 @@ def _write(run: Run, results: list[Any]) -> None:
     over="sources",
     arguments=("RUN...",),
     options={
-        "metrics": Word(
+        "metrics": Spelling(
             default=(),
             read=expanded,
             help="A metric, or several separated by commas; repeatable. By default previous_token, "
             "induction and first_token.",
         ),
-        "revisions": Word(
+        "revisions": Spelling(
             type=click.STRING,
             metavar="NAME,...",
             read=lambda text: [x.strip() for x in (text or "").split(",") if x.strip()] or None,

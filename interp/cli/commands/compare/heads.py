@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from interp.cli.between import expanded, write_comparison
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 if TYPE_CHECKING:
     from interp.heads.between_models.result import ModelDifferences
@@ -36,13 +36,13 @@ def _write(run: Run, results: list[Any]) -> None:
     arguments=("A", "B..."),
     omit=("a", "b"),
     options={
-        "metrics": Word(
+        "metrics": Spelling(
             default=(),
             read=expanded,
             help="A metric, or several separated by commas; repeatable. By default previous_token, "
             "induction, duplicate_token, first_token and entropy.",
         ),
-        "more": Word(("--with",), click.STRING, "MODEL", multiple=True),
+        "more": Spelling(("--with",), click.STRING, "MODEL", multiple=True),
     },
     loading=(),
     check=_with_more,
@@ -50,7 +50,6 @@ def _write(run: Run, results: list[Any]) -> None:
     example="interp compare bundled:induction my-fine-tune -m induction -o results",
 )
 def heads(
-    run: Run,
     models: list[Model],
     metrics: Any = None,
     prompts: Any = None,
@@ -74,7 +73,6 @@ def heads(
     seeds: their mean is compared, and the variation between them is part of the error.
 
     Args:
-        run: the run.
         models: the models.
         metrics: the metrics.
         prompts: the prompts.

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from interp.cli.between import write_comparison
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, Word
+from interp.cli.vocabulary import FROM_0, Spelling
 
 
 def _write(run: Run, results: list[Any]) -> None:
@@ -25,20 +25,20 @@ match = command(
         "b": Input(lambda run: run.made["models"][1]),
     },
     options={
-        "by": Word(
+        "by": Spelling(
             ("--method",), click.Choice(["patterns", "ov", "qk"]),
             help="Similarity of two heads: their patterns on shared prompts, or their OV or QK "
             "circuits between tokens of the vocabulary.",
         ),
-        "within": Word(
+        "within": Spelling(
             type=click.Choice(["layer", "model"]),
             help="Match heads of the same layer, or of all layers.",
         ),
-        "n_null": Word(
+        "n_null": Spelling(
             ("--random",), FROM_0, "N",
             "Number of random splits of the heads of both models; 0 for none.", default=999,
         ),
-        "n_boot": Word(
+        "n_boot": Spelling(
             ("--bootstraps",), FROM_0, "N",
             "Number of bootstrap draws of the prompts, for the stability; 0 for none.", default=500,
         ),

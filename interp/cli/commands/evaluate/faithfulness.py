@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from interp.cli.command import command
 from interp.cli.inputs import read_labels
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_0, Word
+from interp.cli.vocabulary import FROM_0, Spelling
 from interp.cli.written import as_given
 
 
@@ -32,20 +32,20 @@ faithfulness = command(
     omit=("baselines", "warn"),
     inputs={"clusters": read_labels("clusters")},
     options={
-        "methods": Word(
+        "methods": Spelling(
             type=ATTRIBUTION_NAMES,
             default="attn_lrp,gradient_x_input,raw_attention,rollout",
             help="Methods of `interp list methods`. Random scores, the norm of embeddings and the "
             "ranking by occlusion are always included.",
         ),
-        "targets": Word(
+        "targets": Spelling(
             help="Number to explain, as for `interp attribute`, or nearest: the similarity with "
             "the nearest other text of FILE."
         ),
-        "how": Word(metavar="delete|mask|mean|ID"),
-        "draws": Word(type=FROM_0),
-        "seed": Word(type=click.INT),
-        "clusters": Word(
+        "how": Spelling(metavar="delete|mask|mean|ID"),
+        "draws": Spelling(type=FROM_0),
+        "seed": Spelling(type=click.INT),
+        "clusters": Spelling(
             type=PromptFile(), metavar="FILE",
             help="File with one label per text: texts with the same label share a document or "
             "template, and errors and tests are over labels.",

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Input, Run, say_notes
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 
 def _rationales(run: Run) -> Any:
@@ -25,12 +25,12 @@ plausibility = command(
     over="model",
     inputs={"rationales": Input(_rationales, ("rationales",))},
     options={
-        "rationales": Word(("--file",), click.Path(exists=True, dir_okay=False), "FILE"),
-        "methods": Word(
+        "rationales": Spelling(("--file",), click.Path(exists=True, dir_okay=False), "FILE"),
+        "methods": Spelling(
             type=ATTRIBUTION_NAMES,
             default="attn_lrp,gradient_x_input,raw_attention,occlusion:how=mean",
         ),
-        "targets": Word(
+        "targets": Spelling(
             help="Number to explain, as for `interp attribute`; {label} stands for the annotated "
             "class."
         ),

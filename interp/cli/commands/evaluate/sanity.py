@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from interp.cli.command import command
 from interp.cli.inputs import read_labels
+from interp.cli.making import command
 from interp.cli.name_types import ATTRIBUTION_NAMES
 from interp.cli.run import Run, say_notes
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 if TYPE_CHECKING:
     from interp.core.prompt_means import PromptMeans
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     over="model",
     inputs={"classes": read_labels("classes")},
     options={
-        "methods": Word(
+        "methods": Spelling(
             type=ATTRIBUTION_NAMES,
             default="attn_lrp,gradient_x_input,raw_attention,rollout,input_norm",
         ),
-        "classes": Word(
+        "classes": Spelling(
             type=PromptFile(), metavar="FILE",
             help="File with the class of each text: also refit a read-out after the top tokens are "
             "removed (ROAR without training the model again).",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 
 if TYPE_CHECKING:
     from interp.causal.importance import Importance

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 
 
 def _write_curves(run: Run) -> None:
@@ -34,11 +34,11 @@ gates = command(
     also=GAME,
     omit=("resume",),
     options={
-        "penalty": Word(metavar="X"),
-        "restarts": Word(type=FROM_1, metavar="N"),
-        "steps": Word(type=FROM_1, metavar="N"),
-        "rate": Word(type=ABOVE_0),
-        "n_random": Word(type=FROM_2),
+        "penalty": Spelling(metavar="X"),
+        "restarts": Spelling(type=FROM_1, metavar="N"),
+        "steps": Spelling(type=FROM_1, metavar="N"),
+        "rate": Spelling(type=ABOVE_0),
+        "n_random": Spelling(type=FROM_2),
     },
     files=("gates.json", "gates.html"),
     after=_write_curves,

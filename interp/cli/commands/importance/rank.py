@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 
 if TYPE_CHECKING:
     from interp.causal.comparison.result import Comparison
@@ -25,7 +25,7 @@ def _check(run: Run) -> None:
 @command(
     also=GAME,
     omit=("tolerance",),
-    options={"methods": Word(default="ablation,gate_gradient,aumann_shapley,shapley")},
+    options={"methods": Spelling(default="ablation,gate_gradient,aumann_shapley,shapley")},
     check=_check,
     example="interp importance bundled:induction -m ablation,shapley -o results",
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_0, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ def _check(run: Run) -> None:
 @command(
     also=GAME,
     options={
-        "target_sem": Word(("--sem",), ABOVE_0),
-        "max_evaluations": Word(("--evaluations",), FROM_1),
-        "n_pairs": Word(("--interactions",), FROM_0, "K"),
+        "target_sem": Spelling(("--sem",), ABOVE_0),
+        "n_pairs": Spelling(("--interactions",), FROM_0, "K"),
     },
     check=_check,
     example="interp importance shapley bundled:induction --evaluations 256 -o results",

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.cli.written import as_given
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _write(run: Run) -> None:
 
 @command(
     also=GAME,
-    options={"top": Word(type=FROM_1), "n_random": Word(type=FROM_1)},
+    options={"top": Spelling(type=FROM_1), "n_random": Spelling(type=FROM_1)},
     after=_write,
     example="interp importance verify bundled:induction -m induction --top 2",
 )
@@ -131,8 +131,8 @@ def verify(
         announce: called with the estimated time and memory before a run.
         game: of `Game`.
     """
+    from interp.circuits.head_checks import confirm
     from interp.core.registry import METRICS
-    from interp.heads.causal_check.check import confirm
 
     confirmed = confirm(
         model, [METRICS.parse(name) for name in metrics], k=top,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import GAME, command
+from interp.cli.making import GAME, command
 from interp.cli.pruning import SEARCHED, made_curves, searched_curves
 from interp.cli.run import Run
 from interp.cli.saving import Saving
-from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_0, FROM_1, FROM_2, Spelling
 
 if TYPE_CHECKING:
     from interp.causal.checkpoint.save import SavedCheckpoint
@@ -20,31 +20,30 @@ if TYPE_CHECKING:
     from interp.model.model import Model
 
 
-def _saving(run: Run) -> Saving:
-    names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
-    return Saving(*(run.values[name] for name in names))
-
-
 def _check(run: Run) -> None:
     from interp.causal.comparison.questions import require_methods
 
     asked = run.values["methods"]
     require_methods(name for name in asked if name not in ("greedy", *SEARCHED))
-    _saving(run).check(len(run.sources), asked, run.values["kind"], run.values["heads"])
+    names = ("save", "keep", "gates", "equal", "form", "repair", "rounds", "repair_rate")
+    saving = Saving(*(run.values[name] for name in names))
+    saving.check(len(run.sources), asked, run.values["kind"], run.values["heads"])
 
 
 @command(
     also=GAME,
     options={
-        "methods": Word(("--method",), default="aumann_shapley"),
-        "counts": Word(type=FROM_2, metavar="N"),
-        "tolerance": Word(type=click.FloatRange(min=0)),
-        "save": Word(metavar="DIR"),
-        "keep": Word(type=FROM_1, metavar="N"),
-        "gates": Word(type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"),
-        "repair": Word(type=FROM_0, metavar="STEPS"),
-        "rounds": Word(type=FROM_1, metavar="N"),
-        "repair_rate": Word(type=ABOVE_0, metavar="X"),
+        "methods": Spelling(("--method",), default="aumann_shapley"),
+        "counts": Spelling(type=FROM_2, metavar="N"),
+        "tolerance": Spelling(type=click.FloatRange(min=0)),
+        "save": Spelling(metavar="DIR"),
+        "keep": Spelling(type=FROM_1, metavar="N"),
+        "gates": Spelling(
+            type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE"
+        ),
+        "repair": Spelling(type=FROM_0, metavar="STEPS"),
+        "rounds": Spelling(type=FROM_1, metavar="N"),
+        "repair_rate": Spelling(type=ABOVE_0, metavar="X"),
     },
     check=_check,
     example="interp prune bundled:induction --method ablation --keep 8 --save smaller",
@@ -113,7 +112,8 @@ def heads(
     from interp.causal.methods import importances
 
     if save is not None:
-        return _saving(run).write(run, model, task, methods, game, progress)
+        saving = Saving(save, keep, gates, equal, form, repair, rounds, repair_rate)
+        return saving.write(run, model, task, methods, game, progress)
     options: Any = game | {"n_random": n_random, "steps": counts, "progress": progress}
     if SEARCHED & {*methods}:
         return searched_curves(run, model, task, methods, order, **options)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import ItemFile
-from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.cli.written import OUT_FILE
 from interp.core.errors import OptionError
 
@@ -55,19 +55,19 @@ def _check(run: Run) -> None:
     over="model",
     inputs={"pairs": Input(_pairs, ("pairs", "n"), _check)},
     options={
-        "pairs": Word(
+        "pairs": Spelling(
             ("--file",), ItemFile(_read), "FILE", "File of pairs of source and target (.jsonl).",
             default=None,
         ),
-        "n": Word(
+        "n": Spelling(
             type=click.IntRange(4), default=64,
             help="Number of generated pairs if no file is given.",
         ),
-        "method": Word(("-m", "--method")),
-        "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "top": Word(type=FROM_1),
-        "pair": Word(type=FROM_0, metavar="I"),
-        "picture": Word(type=OUT_FILE, metavar="FILE.html"),
+        "method": Spelling(("-m", "--method")),
+        "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
+        "top": Spelling(type=FROM_1),
+        "pair": Spelling(type=FROM_0, metavar="I"),
+        "picture": Spelling(type=OUT_FILE, metavar="FILE.html"),
     },
     loading=(),
     text="interp.report.printed:nothing",
@@ -154,5 +154,5 @@ def _draw(model: Model, found: Any, pair: SentencePair, path: Path) -> None:
     best = found.best_head()
     one = pair_alignment(model, pair, best.of[0], rows=best.rows[0])
     parts = [("Links between the words", svg(one.lines())), ("Best heads", found.best().wide())]
-    title = f"Word alignment by cross attention of {model.name}"
+    title = f"Spelling alignment by cross attention of {model.name}"
     write_atomically(path, page(title, one.matrix(), parts, dict(found.provenance)))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.picture_prompts import FILE, PicturePrompts
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
-from interp.core.tokens import encoded
+from interp.core.tokens import encoded_text
 
 if TYPE_CHECKING:
     from interp.model.model import Model
@@ -37,20 +37,20 @@ def _check(run: Run) -> None:
     over="model",
     inputs={"inputs": Input(lambda run: _asked(run).inputs(run.model), OF_PROMPTS, _check)},
     options={
-        "images": Word(
+        "images": Spelling(
             ("--image",), FILE, "FILE", multiple=True,
             help="A picture, read by the model's own processor, one prompt each. Repeatable.",
         ),
-        "audio": Word(
+        "audio": Spelling(
             type=FILE, metavar="FILE", multiple=True,
             help="A .wav file (16 bits, one channel), one prompt each. Repeatable.",
         ),
-        "text": Word(multiple=True, help="Text beside each picture or sound, or one for all."),
-        "method": Word(("-m", "--method")),
-        "answers": Word(("--answer",), click.STRING, "TEXT|ID", multiple=True),
-        "layer": Word(type=FROM_1),
-        "drop": Word(type=click.FLOAT, multiple=True),
-        "k": Word(("-k",), FROM_1),
+        "text": Spelling(multiple=True, help="Text beside each picture or sound, or one for all."),
+        "method": Spelling(("-m", "--method")),
+        "answers": Spelling(("--answer",), click.STRING, "TEXT|ID", multiple=True),
+        "layer": Spelling(type=FROM_1),
+        "drop": Spelling(type=click.FLOAT, multiple=True),
+        "k": Spelling(("-k",), FROM_1),
     },
     loading=(),
     example="interp study pictures models/llava -m sinks --image a.png --text 'The animal is a'",
@@ -111,7 +111,7 @@ def _token(model: Model, answer: str) -> int:
         return int(answer)
     if model.tokenizer is None:
         raise OptionError(f"--answer {answer}: {model.name} has no tokenizer; give a token id")
-    ids = encoded(model.tokenizer, answer, add_special_tokens=False)["input_ids"]
+    ids = encoded_text(model.tokenizer, answer, add_special_tokens=False)["input_ids"]
     if not ids:
         raise OptionError(f"--answer {answer!r} has no tokens; give a word or a token id")
     return int(ids[0])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.cli.written import as_given, own_folder
 from interp.core.errors import OptionError
 
@@ -115,32 +115,32 @@ safety = command(
         "harmless": Input(lambda run: run.made["sets"][1]),
     },
     options={
-        "harmful": Word(
+        "harmful": Spelling(
             type=PromptFile(), metavar="FILE", default=None,
             help="File of prompts that the model should refuse: .txt with one per line, .jsonl or "
             ".json.",
         ),
-        "harmless": Word(
+        "harmless": Spelling(
             type=PromptFile(), metavar="FILE", default=None,
             help="File of prompts that the model should answer.",
         ),
-        "template": Word(
+        "template": Spelling(
             metavar="TEXT",
             help="'chat' for the tokenizer's chat template, or a text with {prompt} in it; none by "
             "default.",
         ),
-        "n": Word(type=FROM_2, help="Number of prompts of each set; all by default."),
-        "refusal_tokens": Word(
+        "n": Spelling(type=FROM_2, help="Number of prompts of each set; all by default."),
+        "refusal_tokens": Spelling(
             ("--refuses",), click.STRING, "TOKEN", multiple=True, default=(),
             read=lambda given: list(given) or None,
             help="A token that begins a refusal, as text. Repeatable; by default those that the "
             "model declares.",
         ),
-        "k": Word(
+        "k": Spelling(
             ("-k", "--n-heads"), FROM_1, help="Number of heads to ablate, one after another."
         ),
-        "ranking": Word(("--by",), click.Choice(["projection", "ships"])),
-        "n_random": Word(type=FROM_2),
+        "ranking": Spelling(("--by",), click.Choice(["projection", "ships"])),
+        "n_random": Spelling(type=FROM_2),
     },
     loading=(),
     text="interp.report.printed.top:plain_text",

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import ItemFile
-from interp.cli.vocabulary import FROM_1, Word
+from interp.cli.vocabulary import FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -50,28 +50,28 @@ def _require(run: Run) -> None:
     over="model",
     inputs={"recordings": Input(_asked, ("recordings", "audio", "text"), _require)},
     options={
-        "recordings": Word(
+        "recordings": Spelling(
             ("--file",), ItemFile(_recordings), "FILE",
             "File of recordings and their texts (.jsonl).", default=None,
         ),
-        "audio": Word(
+        "audio": Spelling(
             type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
             multiple=True, help="Recording: a .wav file (16 bits, one channel). Repeatable.",
         ),
-        "text": Word(
+        "text": Spelling(
             multiple=True, help="Words that are spoken in a recording; one --text per --audio."
         ),
-        "method": Word(("-m", "--method")),
-        "heads": Word(
+        "method": Spelling(("-m", "--method")),
+        "heads": Spelling(
             help="Cross-attention heads to read together. By default those chosen on recordings "
             "with gold times, else those that the model declares."
         ),
-        "choose": Word(type=FROM_1, metavar="K"),
-        "select": Word(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
-        "width": Word(type=FROM_1),
-        "n_random": Word(type=FROM_1),
-        "top": Word(type=FROM_1),
-        "language": Word(metavar="CODE"),
+        "choose": Spelling(type=FROM_1, metavar="K"),
+        "select": Spelling(type=click.FloatRange(0, 1, min_open=True, max_open=True)),
+        "width": Spelling(type=FROM_1),
+        "n_random": Spelling(type=FROM_1),
+        "top": Spelling(type=FROM_1),
+        "language": Spelling(metavar="CODE"),
     },
     loading=(),
     text="interp.report.printed:nothing",

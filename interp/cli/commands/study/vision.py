@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import Word
+from interp.cli.vocabulary import Spelling
 from interp.cli.written import folder_for
 from interp.core.files import write_atomically
 
@@ -44,34 +44,34 @@ def _check(run: Run) -> None:
     over="model",
     inputs={"pictures": Input(_pictures, OF_IMAGES)},
     options={
-        "images": Word(
+        "images": Spelling(
             type=FOLDER, metavar="DIR",
             help="Folder of images, in subfolders named after their class if they have one; images "
             "drawn by the package by default, for the bundled models.",
         ),
-        "masks": Word(
+        "masks": Spelling(
             type=FOLDER, metavar="DIR",
             help="Folder of masks of the object, with the names of the images.",
         ),
-        "cues": Word(
+        "cues": Spelling(
             type=FILE, metavar="FILE",
             help="CSV of image and the class that a cue in it suggests (empty: no cue), for "
             "--method cue.",
         ),
-        "texts": Word(
+        "texts": Spelling(
             ("--texts",), FILE, "FILE",
             "Texts of the classes, one per line, for a model of two towers.", default=None,
         ),
-        "bank": Word(
+        "bank": Spelling(
             type=FILE, metavar="FILE",
             help="Texts that may describe a head, one per line, for a model of two towers.",
         ),
-        "resize": Word(
+        "resize": Spelling(
             type=click.BOOL, help="Convert and resize images to what the model takes."
         ),
-        "n": Word(type=click.IntRange(4), default=200, help="Maximum number of images."),
-        "method": Word(metavar="NAME,..."),
-        "maps": Word(("--draw",), click.STRING, "NAME", multiple=True),
+        "n": Spelling(type=click.IntRange(4), default=200, help="Maximum number of images."),
+        "method": Spelling(metavar="NAME,..."),
+        "maps": Spelling(("--draw",), click.STRING, "NAME", multiple=True),
     },
     loading=(),
     check=_check,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import ABOVE_0, FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -57,33 +57,33 @@ def _chains(run: Run) -> list[Chain]:
     },
     inputs={"chains": Input(_chains, ("file", "question", "answer"))},
     options={
-        "file": Word(
+        "file": Spelling(
             type=PromptFile(), multiple=True, help="File of one long text; repeatable."
         ),
-        "question": Word(
+        "question": Spelling(
             default="", metavar="TEXT",
             help="Text after each chain, such as ' Therefore the answer is'.",
         ),
-        "answer": Word(
+        "answer": Spelling(
             default="", metavar="TEXT", help="The answer, on which effects are measured."
         ),
-        "ways": Word(
+        "ways": Spelling(
             ("--method",), click.Choice(["attention", "suppression", "resampling"]), multiple=True
         ),
-        "k": Word(("--n-heads",), FROM_1, "K"),
-        "apart": Word(
+        "k": Spelling(("--n-heads",), FROM_1, "K"),
+        "apart": Spelling(
             ("--min-distance",), FROM_1, help="Ignore attention over fewer than N sentences."
         ),
-        "most": Word(type=FROM_1),
-        "rollouts": Word(
+        "most": Spelling(type=FROM_1),
+        "rollouts": Spelling(
             type=FROM_2,
             help="Number of continuations that are sampled from before each sentence.",
         ),
-        "tokens": Word(
+        "tokens": Spelling(
             ("--max-new-tokens",), FROM_1,
             help="Maximum number of tokens of a continuation; the rest of the text by default.",
         ),
-        "temperature": Word(
+        "temperature": Spelling(
             type=ABOVE_0, help="Softmax temperature for predictions and sampling."
         ),
     },

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.core.declaration import split_names
 from interp.core.errors import OptionError
 
@@ -39,23 +39,23 @@ categories = command(
     "interp.syntax.own_labels:category_scores",
     inputs={"texts": Input(_texts, ("texts",), _require_file)},
     options={
-        "texts": Word(
+        "texts": Spelling(
             ("--file",),
             click.Path(path_type=Path),
             "FILE",
             "File of labelled words, in CoNLL-U or .jsonl.",
         ),
-        "labels": Word(
+        "labels": Spelling(
             type=click.STRING, metavar="NAME,...", read=lambda given: given and split_names(given)
         ),
-        "max_length": Word(type=FROM_2, default=96),
-        "n_random": Word(
+        "max_length": Spelling(type=FROM_2, default=96),
+        "n_random": Spelling(
             type=FROM_1,
             help="Number of random labellings of the null: labels of other texts at the same "
             "positions.",
         ),
-        "engine": Word(type=click.Choice(["auto", "stored", "streamed"])),
-        "top": Word(help="Number of heads to list per label."),
+        "engine": Spelling(type=click.Choice(["auto", "stored", "streamed"])),
+        "top": Spelling(help="Number of heads to list per label."),
     },
     out="file",
     loading=(),

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_2, Word
+from interp.cli.vocabulary import FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ def _edges(run: Run) -> GraphInput | None:
     over="model",
     inputs={"edges": Input(_edges, ("file",))},
     options={
-        "file": Word(
+        "file": Spelling(
             type=PromptFile(),
             help="Graph as the prompt: a file with two names per line. Attention between mentions "
             "of nodes is compared with the edges.",
         ),
-        "heads": Word(help="Heads to average, such as L1H0,L1H1; all by default."),
-        "residual": Word(type=click.FloatRange(0, 1, max_open=True)),
-        "threshold": Word(metavar="RULE"),
-        "n_random": Word(type=FROM_2),
+        "heads": Spelling(help="Heads to average, such as L1H0,L1H1; all by default."),
+        "residual": Spelling(type=click.FloatRange(0, 1, max_open=True)),
+        "threshold": Spelling(metavar="RULE"),
+        "n_random": Spelling(type=FROM_2),
     },
     text="interp.report.printed:nothing",
     loading=(),

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.name_types import METRIC_NAME
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_0, FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 
@@ -34,6 +34,11 @@ def _heads(run: Run) -> Any:
     return chosen
 
 
+def _number(run: Run) -> None:
+    if run.out is not None:
+        run.voice.note(f"{len(run.results[0][1][0])} texts in {run.out}")
+
+
 influence = command(
     "interp.causal.influence.score:attention_influence",
     over="model",
@@ -42,24 +47,25 @@ influence = command(
         "out": Input(lambda run: run.out),
     },
     options={
-        "texts": Word(type=PromptFile()),
-        "heads": Word(help="Heads to mask.", default=None),
-        "metric": Word(
+        "texts": Spelling(type=PromptFile()),
+        "heads": Spelling(help="Heads to mask.", default=None),
+        "metric": Spelling(
             ("-m", "--metric"), METRIC_NAME, "NAME[:OPTION=VALUE,...]",
             "Mask the heads that a metric ranks first, on random tokens repeated twice, instead of "
             "--heads.",
         ),
-        "top": Word(type=FROM_1, default=4, help="Number of heads taken from --metric."),
-        "kind": Word(
+        "top": Spelling(type=FROM_1, default=4, help="Number of heads taken from --metric."),
+        "kind": Spelling(
             type=click.Choice(["uniform-attention", "zero"]), help="How a head is masked."
         ),
-        "stack": Word(help="Stack of the heads, if a model has several."),
-        "n_random": Word(type=FROM_0),
-        "max_length": Word(type=FROM_2),
-        "max_tokens": Word(type=FROM_1),
+        "stack": Spelling(help="Stack of the heads, if a model has several."),
+        "n_random": Spelling(type=FROM_0),
+        "max_length": Spelling(type=FROM_2),
+        "max_tokens": Spelling(type=FROM_1),
     },
     out="own",
     loading=(),
+    after=_number,
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
     "JSON per text and is written once all are scored; an interrupted command resumes.",
     example="interp texts influence bundled:induction --file texts.txt -m induction -o a.jsonl",

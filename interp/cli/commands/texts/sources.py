@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
 from interp.cli.value_types import PromptFile
-from interp.cli.vocabulary import FROM_1, FROM_2, Word
+from interp.cli.vocabulary import FROM_1, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -53,20 +53,20 @@ def _chain(run: Run) -> Chain | None:
     },
     inputs={"chain": Input(_chain, ("file", "question", "answer"))},
     options={
-        "file": Word(type=PromptFile(), help="File of the document."),
-        "question": Word(default="", metavar="TEXT", help="Text between document and answer."),
-        "answer": Word(
+        "file": Spelling(type=PromptFile(), help="File of the document."),
+        "question": Spelling(default="", metavar="TEXT", help="Text between document and answer."),
+        "answer": Spelling(
             default="", metavar="TEXT", help="The answer; often it begins with a space."
         ),
-        "ways": Word(("--method",), click.Choice(WAYS), multiple=True),
-        "documents": Word(type=FROM_2),
-        "sentences": Word(type=click.IntRange(7)),
-        "k": Word(
+        "ways": Spelling(("--method",), click.Choice(WAYS), multiple=True),
+        "documents": Spelling(type=FROM_2),
+        "sentences": Spelling(type=click.IntRange(7)),
+        "k": Spelling(
             ("--n-heads",), FROM_1, "K",
             "Number of heads of the method 'heads'; an eighth of all by default.",
         ),
-        "candidates": Word(type=FROM_1),
-        "ablations": Word(
+        "candidates": Spelling(type=FROM_1),
+        "ablations": Spelling(
             type=click.IntRange(4), help="Number of random sets of hidden sentences."
         ),
     },

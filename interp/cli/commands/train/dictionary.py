@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Input, Run
-from interp.cli.vocabulary import FROM_0, FROM_1, Word
+from interp.cli.vocabulary import FROM_0, FROM_1, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _check(run: Run) -> None:
         raise OptionError("give --layer to train a dictionary, or --load to score one")
     if given["other_weights"] and given["load"] is None:
         raise OptionError("--other-weights is for --load; give a folder")
-    of_dictionaries = (given["load"], given["architecture"], given["cards"])
+    of_dictionaries = (given["load"], given["architecture"], given["top"])
     if given["lorsa"] and (given["site"] != "z" or any(x is not None for x in of_dictionaries)):
         raise OptionError(
             "--lorsa is trained on the attention layer itself; leave out --load, --site, "
@@ -55,19 +55,21 @@ def _prompts(run: Run) -> tuple[Prompts, Prompts]:
     over="model",
     inputs={"prompts": Input(_prompts, ("file", "n", "max_length"))},
     options={
-        "layer": Word(type=FROM_0),
-        "file": Word(
+        "layer": Spelling(type=FROM_0),
+        "file": Spelling(
             type=click.Path(path_type=Path, dir_okay=False),
             help="Texts, one per line (.txt) or .jsonl: four fifths train and the rest score. "
             "Without it: random tokens that repeat.",
         ),
-        "n": Word(type=click.IntRange(20), default=256, help="Number of prompts in all."),
-        "max_length": Word(type=click.IntRange(4), default=64),
-        "load": Word(type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR"),
-        "n_features": Word(type=FROM_1),
-        "k": Word(("-k",), FROM_1),
-        "steps": Word(type=FROM_1),
-        "cards": Word(("--top",), FROM_1, "N"),
+        "n": Spelling(type=click.IntRange(20), default=256, help="Number of prompts in all."),
+        "max_length": Spelling(type=click.IntRange(4), default=64),
+        "load": Spelling(
+            type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR"
+        ),
+        "n_features": Spelling(type=FROM_1),
+        "k": Spelling(("-k",), FROM_1),
+        "steps": Spelling(type=FROM_1),
+        "top": Spelling(type=FROM_1, metavar="N"),
     },
     loading=(),
     check=_check,
@@ -88,7 +90,7 @@ def dictionary(
     k: int = 8,
     steps: int | None = None,
     features: bool = False,
-    cards: int | None = None,
+    top: int | None = None,
     other_weights: bool = False,
     seed: int = 0,
     progress: Any = None,
@@ -113,7 +115,7 @@ def dictionary(
         k: number of active features, or Lorsa heads, per position.
         steps: number of training steps.
         features: score features by the detectors of heads, beside the heads.
-        cards: describe the N most active features; with -o as a page too.
+        top: describe the N most active features; with -o as a page too.
         other_weights: with --load: accept a model whose weights differ.
         seed: seed of everything random.
         progress: see `Progress`.
@@ -133,7 +135,7 @@ def dictionary(
             options["site"] = site
         options |= {"architecture": architecture or made, "d_sae": n_features}
         results = _dictionary(
-            model, first, second, options, load, other_weights, features, cards, run.out, progress
+            model, first, second, options, load, other_weights, features, top, run.out, progress
         )
     if run.out is not None:
         for name, result in results.items():

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.command import command
+from interp.cli.making import command
 from interp.cli.run import Run
-from interp.cli.vocabulary import FROM_0, FROM_2, Word
+from interp.cli.vocabulary import FROM_0, FROM_2, Spelling
 from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -31,19 +31,21 @@ def _position(text: str) -> int | str:
     over="model",
     also={"interp.probes.training:train_probe": ("folds", "strength", "seed", "progress")},
     options={
-        "file": Word(type=click.Path(path_type=Path), help="File of labelled prompts (.jsonl)."),
-        "position": Word(
+        "file": Spelling(
+            type=click.Path(path_type=Path), help="File of labelled prompts (.jsonl)."
+        ),
+        "position": Spelling(
             type=click.STRING,
             metavar="last|mean|N",
             read=_position,
             help="Position at which z is read.",
         ),
-        "metrics": Word(default=()),
-        "folds": Word(
+        "metrics": Spelling(default=()),
+        "folds": Spelling(
             type=FROM_2, help="Number of folds; the items of a document are in one fold."
         ),
-        "n_random": Word(type=FROM_0),
-        "apply": Word(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
+        "n_random": Spelling(type=FROM_0),
+        "apply": Spelling(type=click.Path(path_type=Path, dir_okay=False), metavar="PROBE"),
     },
     out="own",
     loading=(),

@@ -1,1 +1,1 @@
-"""Rules of attention, one file per variant; the folder is the registry."""
+"""Rules of attention by family: each public class is a variant."""

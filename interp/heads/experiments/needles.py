@@ -1,0 +1,202 @@
+"""Heads that retrieve a needle from a haystack."""
+
+from interp.heads.declaration import experiment
+
+
+@experiment(
+    unit="share of the needle",
+    low=0.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="about 1 / (tokens of the prompt)",
+    task="needles",
+)
+def retrieval(
+    model,
+    lab,
+    *,
+    task: str = "auto",
+    needles: int = 8,
+    shortest: int = 24,
+    longest: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    success: float = 0.0,
+    authors: bool = False,
+):
+    """Copy a needle out of a haystack: the top key is the token that the answer needs next.
+
+    At each step of the answer a head copies if its largest weight is in the needle, on the token
+    that comes next; score = the share of the needle's distinct tokens copied, averaged over
+    instances. The answer is given to the model (teacher forcing): where its greedy answer is right,
+    these are the rows of its own decoding. Instances that it cannot answer count too, and the notes
+    give their number; `success` excludes them, as the paper does. The instances of a needle form a
+    cluster, so more needles add more evidence than more haystacks.
+
+    By default each task is tried on eight instances and the one that the model answers best is
+    used; a model that answers none gets no scores, since attention alone is not retrieval.
+
+    Cost: One forward pass per instance; only the rows of the answer are formed. By default two
+    passes per task and instance to choose the task, eight instances each. `authors` generates.
+
+    Not for: comparing models on the default task, which is chosen for each model: name a task.
+    Heads that paraphrase or aggregate do not score, since only literal copies count. Few needles
+    with many haystacks look precise but are not; use more needles.
+
+    Options:
+        task: `auto`; `ids` (a key and its values among random tokens); `completion` (the beginning
+            of an earlier sentence) or `question` (a question about such a sentence; both in
+            English, for models with a tokenizer); or a JSONL file of needles (see
+            `interp.heads.needle.task_file`).
+        needles: number of different needles (from a file: the first ones).
+        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
+            from one to the other; sentences need at least twice a needle's length and the question.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens to copy per needle, in the task `ids`.
+        success: minimum share of the answer that is right; other instances are excluded (the
+            authors use 0.5). The null is then the expected score of a top key drawn uniformly from
+            the visible tokens.
+        authors: count as the published code does: the model decodes by itself, and a repeated token
+            counts again (so a score may exceed 1).
+
+    Reference: Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality".
+    """
+    from interp.heads.experiments._needles import (
+        answered,
+        chosen_task,
+        instances_of,
+        needle_notes,
+        needle_report,
+        unscored,
+    )
+    from interp.heads.needle import copy_paste, selection_stability
+    from interp.heads.trials import Trials
+
+    sizes, trials = (shortest, longest, lengths), []
+    if task == "auto":
+        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        # if there is only one task, the instances below show how well the model does it
+        task = chosen or "ids"
+        if chosen is None and len(trials) > 1 and success <= 0:
+            return unscored(model, trials)
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    tried = copy_paste(
+        model,
+        instances,
+        authors=authors,
+        tell=lambda done, total: lab.tell("retrieval", done, total),
+    )
+    found = tried.solved(success)
+    if trials and not bool((tried.right >= 1).any()):
+        return unscored(model, trials)
+    notes = needle_report(tried, found) | ({"tasks": needle_notes(trials)} if trials else {})
+    if lab.notes and len(found.instances) > 1:
+        frame = selection_stability(found, draws=200, seed=lab.seed).set_index("part")
+        whole = frame.loc["all"]
+        notes["heads at 0.1 or more"] = (
+            f"{whole['heads']:.0f} [{whole['heads_low']:.0f}, {whole['heads_high']:.0f}]"
+        )
+        each = frame[frame.index.str.startswith("needle")]
+        if len(each):
+            notes["top heads shared with the other needles"] = (
+                f"{each['overlap'].mean():.2f} on average, {each['overlap'].min():.2f} at worst"
+            )
+    about = {
+        "settled": {"task": task},
+        "headline": answered(task, tried, bool(trials)),
+        "clusters": [f"needle {x.needle}" for x in found.instances],
+    }
+    if success <= 0:
+        return Trials(found.values, notes=notes, **about)
+    null = {s: found.chance[:, None].expand_as(x) for s, x in found.values.items()}
+    return Trials(found.values, null, "an even draw of the top key, computed", notes, **about)
+
+
+@experiment(
+    unit="attention mass",
+    low=-1.0,
+    high=1.0,
+    requires=("tokens", "causal"),
+    chance="value of random weights",
+    end="high",
+    task="needles",
+)
+def qr_retrieval(
+    model,
+    lab,
+    *,
+    task: str = "auto",
+    needles: int = 8,
+    shortest: int = 24,
+    longest: int = 48,
+    lengths: int = 2,
+    depths: int = 3,
+    answer: int = 4,
+    calibrated: bool = True,
+):
+    """Attend from the question to the needle, more than an uninformative question does.
+
+    Per head, the mean attention of the question's tokens on every key of the context, minus that of
+    an uninformative question; keys more than two standard deviations below the mean are left out;
+    the sum over the needle is averaged over instances. Nothing is generated, so models that cannot
+    answer are scored too. Attention that does not depend on the question cancels; a random head's
+    attention does depend on it, so a head is compared with random weights as well as with the null,
+    the same score with a question about something absent from the context. The instances of a
+    needle form a cluster.
+
+    Cost: Per instance one prompt under three questions; nothing is generated. By default two passes
+    per task and instance to choose the task, eight instances each.
+
+    Null: the same score with a question about something absent from the context.
+
+    Not for: showing that a head copies: attention mass on the needle does not put its token into
+    the output.
+
+    Options:
+        task: `auto` (the task that the model answers best, `ids` if it answers none); `ids` (a key
+            and its values among random tokens); `completion` (the beginning of an earlier sentence)
+            or `question` (a question about such a sentence; both in English, for models with a
+            tokenizer); or a JSONL file of needles (see `interp.heads.needle.task_file`).
+        needles: number of different needles (from a file: the first ones).
+        shortest, longest, lengths: shortest and longest prompt in tokens, and the number of lengths
+            from one to the other; sentences need at least twice a needle's length and the question.
+        depths: number of needle positions, from first to last.
+        answer: number of tokens of the needle after its key, in the task `ids`.
+        calibrated: subtract the attention of the uninformative question.
+
+    Reference: Zhang et al. 2025, "Query-Focused Retrieval Heads Improve Long-Context Reasoning
+    and Re-ranking".
+    """
+    from interp.heads.experiments._needles import chosen_task, instances_of, needle_notes
+    from interp.heads.needle import question_mass
+    from interp.heads.trials import Trials
+
+    sizes, trials = (shortest, longest, lengths), []
+    if task == "auto":
+        chosen, trials = chosen_task(model, lab.seed, sizes, answer)
+        task = chosen or "ids"
+    instances = instances_of(model, lab.seed, task, needles, sizes, depths, answer)
+    found = question_mass(
+        model,
+        instances,
+        calibrated=calibrated,
+        tell=lambda done, total: lab.tell("qr_retrieval", done, total),
+    )
+    notes = {"instances": f"{len(instances)}: {len({x.needle for x in instances})} needles"}
+    headline = f"task {task}"
+    if trials:
+        notes["tasks"] = needle_notes(trials)
+        headline += f", chosen as answered best ({', '.join(map(str, trials))})"
+        if not any(t.answered for t in trials):
+            headline = f"task {task}; the model answers none ({', '.join(map(str, trials))})"
+    needle = [f"needle {x.needle}" for x in instances]
+    return Trials(
+        found.asked,
+        found.other,
+        "a question about what is not there",
+        notes,
+        clusters=needle,
+        settled={"task": task},
+        headline=headline,
+    )
