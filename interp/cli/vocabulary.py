@@ -244,7 +244,8 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     read = word.read
     return click.Option(
         [name, *spelling], type=kind, callback=read and (lambda ctx, param, value: read(value)),
-        default=default, required=required, help=about,
+        # click takes a default of None for a value, which a required option then has
+        **({} if required else {"default": default}), required=required, help=about,
         show_default=default not in (None, ""), multiple=word.multiple,
         metavar=word.metavar or _METAVARS.get(type(kind)),
     )  # fmt: skip

@@ -105,7 +105,8 @@ def test_a_report_of_one_model_scored_in_two_ways(run, models, tmp_path) -> None
     found = HeadTable.from_csv(tmp_path / "page.csv")
     assert found.models == tuple(f"model ({folder})" for folder in folders)
     shutil.copytree(folders[0], tmp_path / "copy")
-    run("atlas", folders[0], tmp_path / "copy", "-o", tmp_path / "page.html")
+    args = ("-o", tmp_path / "page.html", "--overwrite")
+    assert run("atlas", folders[0], tmp_path / "copy", *args).exit_code == 0
     assert HeadTable.from_csv(tmp_path / "page.csv").models == ("model",)
 
 

@@ -52,8 +52,8 @@ def test_a_file_that_exists_is_refused(run, tmp_path, words) -> None:
 def test_overwrite_replaces(run, tmp_path) -> None:
     file = tmp_path / "lens.csv"
     file.write_text("mine")
-    words = ("lens", "the red dog", "--model", "bundled:induction", "-o", file)
-    assert run(*words).exit_code == 2
+    words = ("attribute", "lens", "bundled:induction", "--text", "the red dog", "-o", file)
+    assert "exists already" in run(*words).stderr
     assert run(*words, "--overwrite").exit_code == 0
     assert "mine" not in file.read_text()
 
