@@ -15,12 +15,12 @@ import interp
 from interp import planted
 from interp.causal import repeats_task
 from interp.core.errors import OptionError, UnknownName
+from interp.core.prompts import random_tokens
 from interp.heads.outliers import (
     disruption,
     kurtosis,
     layer_outliers,
     massive,
-    random_tokens,
     replace_channel,
     result_inf_norm,
     result_kurtosis,

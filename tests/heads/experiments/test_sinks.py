@@ -15,10 +15,10 @@ from sklearn.metrics import roc_auc_score
 import interp
 from interp import planted
 from interp.core.errors import OptionError, PromptError
+from interp.core.prompts import random_tokens
 from interp.heads.one_call import equal_lengths, seen_by, visible_mean
 from interp.heads.outliers import (
     active_dormant_sinks,
-    random_tokens,
     sink_mass,
     value_shortfall,
     written_share,
