@@ -10,7 +10,7 @@ import pytest
 from interp.cli.main import main
 from interp.cli.written import OutFile
 
-CONTINUES = ("influence",)  # a file of its own; any other is refused (tests/causal/influence)
+CONTINUES = ("texts", "influence")  # a file of its own; any other is refused (tests/causal/influence)
 
 
 def commands(
