@@ -16,9 +16,10 @@ from zoo import FAMILIES
 import interp
 from interp.core.errors import OptionError, PromptError
 from interp.draw.sprite import shrunk, thumbnails
-from interp.heads.patterns import View, cached, view
+from interp.heads.patterns import View, view
 from interp.heads.patterns.coding import coarser
 from interp.heads.patterns.stack import Stack, stack_summary
+from interp.report import cached_activations
 
 EVIL = "<script>alert(1)</script>"
 
@@ -268,7 +269,7 @@ def test_a_notebook_shows_a_view_and_a_cache_in_frames_of_their_own(
     assert "<iframe" in own
     assert "<td>z</td>" in own
     assert "<iframe" not in bundled_induction.capture("the cat", ["z"])._repr_html_()
-    monkeypatch.setattr(cached, "WEIGHTS", 100)
+    monkeypatch.setattr(cached_activations, "WEIGHTS", 100)
     assert "<iframe" not in cache._repr_html_()
     assert "more than 100 weights" in cache._repr_html_()
     shown = cache.view(["<s>", *"the cat"][: cache["pattern", 0].shape[-1]])
