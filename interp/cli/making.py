@@ -75,7 +75,7 @@ def command(
     options: Mapping[str, Spelling] | None = None,
     inputs: Mapping[str, Input] | None = None,
     files: tuple[str, ...] = (),
-    out: Literal["folder", "file", "own"] | tuple[str, ...] | None = "folder",
+    out: Literal["folder", "file", "own", "continued"] | tuple[str, ...] | None = "folder",
     loading: tuple[str, ...] = ("remote", "tp_plan"),
     help: str = "",
     example: str = "",
@@ -101,8 +101,8 @@ def command(
         files: files to which `save` of the result writes, in the model's folder under --out.
         out: "folder": --out is a folder, and tables of scores of all models are written there;
             "file": --out is a file in the format of its suffix; "own": a file that the function
-            writes; endings: --out may be given once
-            for each, and the function writes the files; None: nothing is written.
+            writes; "continued": one that an earlier run began; endings: --out may be given once for
+            each, and the function writes the files; None: nothing is written.
         loading: options of loading beside those of every command.
         help: sentences after the description of the function.
         example: a command line.
@@ -225,10 +225,9 @@ def _outputs(declared: CommandDeclaration) -> list[click.Option]:
     quiet = click.Option(["-q", "--quiet"], is_flag=True, help="Do not print progress and notes.")
     if declared.out is None:
         return [quiet]
-    if declared.out in ("file", "own"):
-        kind: Any = (
-            OUT_FILE if declared.out == "file" else click.Path(path_type=Path, dir_okay=False)
-        )
+    if declared.out in ("file", "own", "continued"):
+        continued = declared.out == "continued"
+        kind: Any = click.Path(path_type=Path, dir_okay=False) if continued else OUT_FILE
         about = "Write the result: parquet, csv, json, toml or html, by suffix."
         file = click.Option(["-o", "--out"], type=kind, metavar="FILE", help=about)
         return [file, *_FORMS, quiet]

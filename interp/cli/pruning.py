@@ -58,6 +58,6 @@ def searched_curves(
 def _written(run: Run, made: list[PruningCurve]) -> list[PruningCurve]:
     from interp.report.pruning_page import save_curves
 
-    if (folder := run.folder("pruning.html")) is not None:
+    if (folder := run.folder("pruning.html", merged=("methods",))) is not None:
         save_curves(made, folder)
     return made

@@ -244,20 +244,19 @@ class Run:
         """Report the estimated time and memory of a step before it runs."""
         self.voice.note(f"{self.model.name}: {estimate}")
 
-    def folder(self, file: str) -> Path | None:
+    def folder(self, file: str, merged: tuple[str, ...] = ()) -> Path | None:
         """Return the folder for the present model's files; None without --out.
 
         Args:
             file: one of the files, which must not replace that of another run.
+            merged: parameters for whose different values the files of several runs are merged.
         """
         if self.out is None:
             return None
         about: dict[str, Any] = {"weights": self.model.content_hash}
         if hasattr(self.made.get("task"), "about"):
             about["task"] = self.made["task"].about()
-        for name in self.declared.given:
-            value = self.values.get(name)
-            about[name] = value
+        about |= {k: self.values.get(k) for k in self.declared.given if k not in merged}
         reference = self.values.get("reference")
         if reference is not None:
             about["reference"] = hashlib.sha256(reference.read_bytes()).hexdigest()

@@ -10,7 +10,8 @@ import pytest
 from interp.cli.main import main
 from interp.cli.written import OutFile
 
-CONTINUES = ("influence",)  # a file of its own; any other is refused (tests/causal/influence)
+# texts influence continues a file of its own and refuses any other (tests/causal/influence)
+CONTINUES = ("texts", "influence")
 
 
 def commands(

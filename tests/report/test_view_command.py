@@ -47,9 +47,10 @@ def test_a_long_file_is_shown_in_blocks_and_it_is_said(run_view, tmp_path) -> No
     assert done.exit_code == 0, done.output
     data = reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]
     assert (data["block"], data["tiles"][0]["name"]) == (16, "L1H0:400-420,0-20")
-    done = run_view(MODEL, "--file", text, "--max-length", 600, "-o", out)
+    again = (MODEL, "--file", text, "--max-length", 600, "-o", out, "--overwrite")
+    done = run_view(*again)
     assert "600 tokens are more than 512: shown in blocks" in done.stderr
-    done = run_view(MODEL, "--file", text, "--max-length", 600, "--show", "tokens", "-o", out, "-q")
+    done = run_view(*again, "--show", "tokens", "-q")
     assert done.stderr == ""
     assert reading.data_of(out.read_text(encoding="utf-8"))["stacks"][0]["block"] == 1
 

@@ -63,7 +63,7 @@ influence = command(
         "max_length": Spelling(type=FROM_2),
         "max_tokens": Spelling(type=FROM_1),
     },
-    out="own",
+    out="continued",
     loading=(),
     after=_number,
     help="FILE is a .txt or .jsonl file; see `--random` for z. The file of --out has a line of "
