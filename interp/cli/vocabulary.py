@@ -242,10 +242,11 @@ def option_for(name: str, parameter: Parameter | None, special: Spelling) -> cli
     if isinstance(kind, Separated) and isinstance(default, (tuple, list)):
         default = ",".join(map(str, default)) or None
     read = word.read
+    # click takes a default of None for a value, which a required option then has
+    given: dict[str, Any] = {} if required else {"default": default}
     return click.Option(
         [name, *spelling], type=kind, callback=read and (lambda ctx, param, value: read(value)),
-        # click takes a default of None for a value, which a required option then has
-        **({} if required else {"default": default}), required=required, help=about,
+        **given, required=required, help=about,
         show_default=default not in (None, ""), multiple=word.multiple,
         metavar=word.metavar or _METAVARS.get(type(kind)),
     )  # fmt: skip
