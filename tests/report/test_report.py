@@ -194,7 +194,7 @@ def test_a_page_of_many_heads_stays_small(page_of) -> None:
         for i in range(15)
     ]
     table = HeadTable.concat(each)
-    assert len(page_of(table)) / len(table) < 42
+    assert len(page_of(table)) / len(table) < 45  # both ends of every interval among them
     with pytest.raises(OptionError, match=r"least detail, more than 0\.01 MB\. Give fewer"):
         page_of(table, budget=10_000)
 
