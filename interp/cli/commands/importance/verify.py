@@ -31,7 +31,7 @@ def with_others(documents: list[dict[str, Any]], path: Path) -> list[dict[str, A
         try:
             others = json.loads(read_bytes(path))
             if not all("conclusions" in d for d in others):
-                raise ValueError("its rows were written by an earlier version of interp")
+                raise ValueError("its rows are of another version of interp")
             taken = {_of(d, row) for d in documents for row in d["checks"]}
             others = [
                 d | {"checks": [row for row in d["checks"] if _of(d, row) not in taken]}
