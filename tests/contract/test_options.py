@@ -58,7 +58,6 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("circuit shares", "--text"): ([], ["--text", "the blue cat and the red"]),
     ("circuit loadings", "--heads"): ([], ["--heads", "L1H1"]),
     ("circuit shares", "--heads"): ([], ["--heads", "L1H1"]),
-    ("circuit path", "--task"): ([], ["--task", "repeats"]),
     ("attribute lens", "--text"): ([], ["--text", "the blue cat and the red"]),
     ("attribute lens", "--target"): ([], ["--target", "d"]),
     ("attribute lens", "--tune"): ([], ["--tune", "{texts}"]),
@@ -103,6 +102,8 @@ OTHER: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("steer", "--how"): (["--task", "induction"], ["--how", "add"]),
     ("steer", "--random"): ([], ["--random", "3"]),
     ("steer", "-n"): ([], ["-n", "5"]),
+    ("steer", "--measure"): (["--task", "{texts}"], ["--measure", "accuracy"]),
+    ("steer", "--max-length"): ([], ["--max-length", "12"]),
 }
 # another command altogether, where an option stands in place of the text
 INSTEAD = {
@@ -136,6 +137,7 @@ WHY = {
     "--stack": "models of one stack have no other; tests/causal/test_game.py",
 }  # fmt: skip
 WHY_OF = {
+    ("circuit path", "--task"): "the model knows the tokens of one task; tests/circuits has files",
     (
         "importance verify",
         "--players",
