@@ -100,7 +100,8 @@ class Voice:
                 nonlocal said
                 start, before = began.setdefault(what, (time.monotonic(), done))
                 passed = time.monotonic() - start
-                if SOON <= passed < math.inf and done > before:
+                even = what != model  # metrics share passes: the first says nothing of the rest
+                if even and SOON <= passed < math.inf and done > before:
                     began[what] = (-math.inf, done)
                     left = passed * (total - done) / (done - before)
                     if left > LONG:

@@ -78,6 +78,16 @@ def test_a_terminated_command_says_what_is_safe(run, tmp_path, monkeypatch, comm
     assert "Traceback" not in result.output
 
 
+def test_the_first_metric_does_not_tell_how_long_all_take(capsys, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with Voice(quiet=False, debug=False).bars("bert") as tell:
+        for done in (0, 1, 20):  # the shared passes, and then all others at once
+            tell("bert", done, 20)
+            now[0] += 20.0
+    assert "more" not in capsys.readouterr().err
+
+
 def test_where_no_bar_can_be_drawn_a_line_says_how_far_it_is(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
