@@ -16,6 +16,11 @@ PACKAGES = (  # in the order in which they import one another, after the names o
     *(f"interp.{name}" for name in ("safety", "syntax", "circuits", "testing", "report")),
     "interp_kernels",
 )
+LOADING = (
+    "device", "dtype", "attention", "revision", "imports", "trust_remote_code", "allow_pickle",
+    "debug",
+)  # fmt: skip
+"""Options that every command that loads a model has."""
 
 
 def source(name: str) -> str:
@@ -55,7 +60,8 @@ def page(name: str) -> str:
 
 
 def commands() -> str:
-    """Return the page with the help of every command."""
+    """Return the page with the help of every command; options of loading stand once, at the end."""
+    from interp.cli.loading import loading_options
     from interp.cli.main import main
 
     parts = ["# Commands", _help(main, "interp")]
@@ -65,6 +71,8 @@ def commands() -> str:
             if inner != getattr(command, "default", ""):  # the section of the family is its help
                 path = f"interp {name} {inner}"
                 parts += [f"### {path}", _help(member, path)]
+    loading = click.command()(loading_options(lambda: None))
+    parts += ["## Options of commands that load a model", _help(loading, "interp ...", hide=())]
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,9 +82,18 @@ def _public(name: str) -> dict[str, Any]:
     return {n: getattr(module, n) for n in names}
 
 
-def _help(command: Any, name: str) -> str:
+def _help(command: Any, name: str, hide: tuple[str, ...] = LOADING) -> str:
+    alone = command.commands[command.default] if getattr(command, "default", "") else command
+    loads = any(param.name == "device" for param in alone.params)
+    left_out = [p for p in alone.params if loads and p.name in hide]
     with click.Context(command, info_name=name, max_content_width=100, terminal_width=100) as ctx:
-        return f"```text\n{command.get_help(ctx)}\n```"
+        for option in left_out:
+            option.hidden = True
+        try:
+            return f"```text\n{command.get_help(ctx)}\n```"
+        finally:
+            for option in left_out:
+                option.hidden = False
 
 
 def _first(module: Any) -> str:

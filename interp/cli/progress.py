@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,10 @@ if TYPE_CHECKING:
 
 EVERY = 30.0  # seconds between two progress lines if bars cannot be drawn
 SOON = 5.0  # seconds until the first of them, and until the length of a step is estimated
-LONG = 60.0  # seconds of a step whose length is worth a line
+LONG = 60.0  # seconds of a command whose length is worth a line
+PART = (
+    50  # share of a step, as a divisor, from which its pace is known; its first units may be slow
+)
 
 
 _SIGNS = {
@@ -34,6 +36,7 @@ class Voice:
 
     def __init__(self, *, quiet: bool, debug: bool) -> None:
         self.quiet, self.debug = quiet, debug
+        self.stopping = ""  # what Ctrl-C leaves, for the note on a long step
         if quiet:  # the kernels report their compilation themselves
             os.environ["INTERP_KERNELS_QUIET"] = "1"
 
@@ -59,9 +62,9 @@ class Voice:
     def bars(self, model: str) -> Iterator[Callable[[str, int, int], None]]:
         """Show a bar per model and one for the current step; they disappear when it is done.
 
-        A step that will take more than `LONG` seconds says so once, after `SOON` seconds, by its
-        pace. If no bar can be drawn, as in a file, a line reports the progress after `SOON` seconds
-        and then every `EVERY`.
+        A step with which the command passes `LONG` seconds says so once, by its pace after `SOON`
+        seconds. If no bar can be drawn, as in a file, a line reports the progress after `SOON`
+        seconds and then every `EVERY`.
         """
         from rich.console import Console
         from rich.progress import (
@@ -93,19 +96,23 @@ class Voice:
         )
         with progress:
             tasks: dict[str, int] = {}
-            began: dict[str, tuple[float, int]] = {}  # the steps whose length is not yet known
-            said = time.monotonic() - EVERY + SOON
+            began: dict[str, tuple[float, int]] = {}
+            announced = {model}  # metrics share passes: the first says nothing of the rest
+            begun = time.monotonic()
+            said = begun - EVERY + SOON
 
             def tell(what: str, done: int, total: int) -> None:
                 nonlocal said
-                start, before = began.setdefault(what, (time.monotonic(), done))
-                passed = time.monotonic() - start
-                even = what != model  # metrics share passes: the first says nothing of the rest
-                if even and SOON <= passed < math.inf and done > before:
-                    began[what] = (-math.inf, done)
-                    left = passed * (total - done) / (done - before)
-                    if left > LONG:
-                        self.note(f"{model}: {what.strip()} takes about {left / 60:.0f} min more")
+                now = time.monotonic()
+                start, before = began.setdefault(what, (now, done))
+                known = done - before >= max(2, total / PART) and now - start >= SOON
+                if known and done < total and what not in announced:
+                    announced.add(what)
+                    left = (now - start) * (total - done) / (done - before)
+                    if now - begun + left > LONG:
+                        about = f"{left:.0f} s" if left < LONG else f"{left / 60:.0f} min"
+                        what_next = f"{what.strip()} takes about {about} more{self.stopping}"
+                        self.note(f"{model}: {what_next}")
                 if progress.disable and time.monotonic() - said >= EVERY:
                     said = time.monotonic()
                     self.note(f"{model}: {what.strip()}, {done:,} of {total:,}")

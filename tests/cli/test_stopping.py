@@ -103,6 +103,39 @@ def test_where_no_bar_can_be_drawn_a_line_says_how_far_it_is(capsys, monkeypatch
     ]
 
 
+def test_a_long_step_says_so_once_and_early(capsys, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    voice = Voice(quiet=False, debug=False)
+    voice.stopping = "; Ctrl-C keeps what is finished"
+
+    def notes() -> list[str]:
+        return [x for x in capsys.readouterr().err.splitlines() if "takes about" in x]
+
+    with voice.bars("m") as tell:
+        for done in range(6):  # 3 s each: 300 in all
+            tell("patching", done, 100)
+            now[0] += 3
+        assert notes() == [
+            "interp: m: patching takes about 5 min more; Ctrl-C keeps what is finished"
+        ]
+        for done in range(11):  # over after 10 s, though the command takes longer than a minute
+            tell("short", done, 10)
+            now[0] += 1
+        assert notes() == []
+        now[0] = 58.0
+        for done in range(8):  # a step of 10 s, with which the whole passes a minute
+            tell("last", done, 10)
+            now[0] += 1
+        assert notes() == ["interp: m: last takes about 5 s more; Ctrl-C keeps what is finished"]
+        tell("uneven", 0, 500)
+        now[0] += 30  # the first of 500 units may be most of the work
+        tell("uneven", 1, 500)
+        assert notes() == []
+        tell("uneven", 400, 500)
+        assert notes()[0].startswith("interp: m: uneven takes about 8 s more")
+
+
 def test_a_short_step_does_not_say_how_long_it_takes(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

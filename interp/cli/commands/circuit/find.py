@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from interp.cli.beforehand import beforehand
 from interp.cli.circuit_files import require_task_files, stored_circuit
 from interp.cli.making import command
 from interp.cli.name_types import CIRCUIT_METHOD_NAME, note_left_out
@@ -169,8 +168,8 @@ def find(
     against = None if truth is None else published(truth)
     if against is not None:
         against.require(model)
-    kept: dict[str, Any] = {"resume": resume}
-    kept["progress"] = beforehand(progress, run.voice.note, model.name)
+    run.voice.stopping = "; Ctrl-C keeps what is finished"
+    kept: dict[str, Any] = {"resume": resume, "progress": progress}
     start, no_set = Plan(task, n, seed, same_templates), "the circuit was found without one"
     if circuit is None:
         way, given = _method(method, faithful, size, max_evaluations)
