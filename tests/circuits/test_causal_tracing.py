@@ -276,23 +276,9 @@ def test_the_command_prints_a_map_and_writes_it(run, tmp_path, bundled_induction
         rows.append({"prompt": ids[:-1], "subject": [first, first + 1], "answer": ids[-1]})
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = run(
-        "circuit",
-        "trace",
-        "bundled:induction",
-        "--file",
-        file,
-        "--site",
-        "attention",
-        "--window",
-        "1",
-        "--noise",
-        "8",
-        "--samples",
-        "3",
-        "-o",
-        tmp_path / "out",
-        "-q",
-    )
+        "circuit", "trace", "bundled:induction", "--file", file, "--site", "attention",
+        "--window", "1", "--noise", "8", "--samples", "3", "-o", tmp_path / "out", "-q",
+    )  # fmt: skip
     told = getattr(out, "stdout", out)
     assert "attention restored, 3 facts; noise on the subject lowers" in told
     assert "activations of other noise" in told

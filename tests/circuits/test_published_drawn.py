@@ -88,21 +88,9 @@ def test_the_page_shows_it_beside(run, tmp_path) -> None:
         "[[groups]]\nfrom = 'previous_token'\nto = 'induction'\ninputs = 'k'\n"
     )
     result = run(
-        "circuit",
-        "planted:induction",
-        "--task",
-        "induction",
-        "-n",
-        4,
-        "--random",
-        2,
-        "--method",
-        "exact-patching",
-        "--truth",
-        own,
-        "-o",
-        tmp_path,
-    )
+        "circuit", "planted:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
+        "exact-patching", "--truth", own, "-o", tmp_path,
+    )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     page = (tmp_path / "planted-induction" / "circuit.html").read_text()
     assert "Published: own" in page

@@ -38,15 +38,9 @@ def write(tmp_path):
 def test_a_task_with_corrupted_prompts_is_found_on_and_held_out(run, write, tmp_path) -> None:
     file = write("return pairs.task")
     args = (
-        "circuit",
-        "planted:induction",
-        "--task",
-        file,
-        "--method",
-        "exact-patching",
-        "--random",
+        "circuit", "planted:induction", "--task", file, "--method", "exact-patching", "--random",
         2,
-    )
+    )  # fmt: skip
     result = run(*args, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
     assert "  mine, exact_patching, heads: score (logits)" in result.stdout

@@ -31,19 +31,9 @@ def pair_file(tmp_path):
 def test_words_with_a_picture(run, pair_file, tmp_path) -> None:
     out, picture = tmp_path / "out", tmp_path / "pair.html"
     done = run(
-        "study",
-        "align",
-        MODEL,
-        "--file",
-        pair_file,
-        "--pair",
-        2,
-        "--picture",
-        picture,
-        "-o",
-        out,
-        "-q",
-    )
+        "study", "align", MODEL, "--file", pair_file, "--pair", 2, "--picture", picture, "-o",
+        out, "-q",
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "chosen on 4 others: L1H" in done.stdout
     assert "alignment error rate 0.000" in done.stdout

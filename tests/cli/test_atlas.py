@@ -107,15 +107,9 @@ def test_atlas_writes_the_page_and_its_numbers(scored: tuple[Path, str], tmp_pat
 def test_a_model_is_scored_and_its_heads_get_examples(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = run(
-        "atlas",
-        "bundled:one-layer",
-        "-m",
-        "previous_token",
-        "--resume",
-        str(tmp_path / "kept"),
-        "-o",
-        str(page),
-    )
+        "atlas", "bundled:one-layer", "-m", "previous_token", "--resume", str(tmp_path / "kept"),
+        "-o", str(page),
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "unembedding" in page.read_text(encoding="utf-8")
 

@@ -102,14 +102,9 @@ def test_a_budget_that_cannot_be_kept(errors, tmp_path, bystander_results) -> No
 def test_a_dry_run_scores_and_writes_nothing(run, tmp_path, monkeypatch, llama_folder) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(
-        "score",
-        llama_folder,
-        "-m",
-        "induction,ov_copying,entropy",
-        "--dry-run",
-        "-o",
+        "score", llama_folder, "-m", "induction,ov_copying,entropy", "--dry-run", "-o",
         tmp_path / "r",
-    )
+    )  # fmt: skip
     assert result.exit_code == 0
     assert not list(tmp_path.iterdir())
     assert "3 metrics (2 of attention, 1 of weights, 0 experiments)" in result.stdout

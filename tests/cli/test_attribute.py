@@ -86,22 +86,9 @@ def test_lists_and_help_import_nothing_heavy(args: str) -> None:
 def test_attribute_prints_and_writes_the_same_numbers(run, tmp_path) -> None:
     page, data, rows = (tmp_path / f"a.{x}" for x in ("html", "json", "csv"))
     result = run(
-        "attribute",
-        *MODEL,
-        "--text",
-        TEXT,
-        "-m",
-        "decompx,raw_attention",
-        "-t",
-        "she|he",
-        "-o",
-        page,
-        "-o",
-        data,
-        "-o",
-        rows,
-        "--quiet",
-    )
+        "attribute", *MODEL, "--text", TEXT, "-m", "decompx,raw_attention", "-t", "she|he", "-o",
+        page, "-o", data, "-o", rows, "--quiet",
+    )  # fmt: skip
     assert result.exit_code == 0, result.output
     whole = json.loads(data.read_text())
     one, two = whole["attributions"]
@@ -182,20 +169,9 @@ def test_faithfulness_prints_tables_writes_files_and_goes_on(run, tmp_path) -> N
     file, out = tmp_path / "texts.txt", tmp_path / "out"
     file.write_text(f"{TEXT}\nand Carl falls by the river so\nthe old dog rests near Ida so\n")
     args = (
-        "evaluate",
-        "faithfulness",
-        *MODEL,
-        "--file",
-        file,
-        "-m",
-        "attn_lrp,rollout",
-        "-t",
-        "she|he",
-        "--draws",
-        "1",
-        "--out",
-        out,
-    )
+        "evaluate", "faithfulness", *MODEL, "--file", file, "-m", "attn_lrp,rollout", "-t",
+        "she|he", "--draws", "1", "--out", out,
+    )  # fmt: skip
     result = run(*args)
     assert result.exit_code == 0, result.output
     assert "spearman: rank correlation" in result.stdout

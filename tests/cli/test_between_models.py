@@ -32,32 +32,16 @@ def test_compare_prints_and_writes(run, tmp_path) -> None:
 def test_match_prints_every_head(run, tmp_path) -> None:
     earlier = str(bundled.checkpoints("induction")[800])
     shown = run(
-        "compare",
-        "match",
-        "bundled:induction",
-        earlier,
-        "--random",
-        "19",
-        "--bootstraps",
-        "20",
-        "-o",
-        tmp_path,
-    )
+        "compare", "match", "bundled:induction", earlier, "--random", "19", "--bootstraps", "20",
+        "-o", tmp_path,
+    )  # fmt: skip
     assert shown.stdout.count("\n  L") == 16
     assert "whole assignment: p =" in shown.stdout
     assert list(tmp_path.glob("*/matches.html"))
     few = run(
-        "compare",
-        "match",
-        "bundled:induction",
-        earlier,
-        "--random",
-        "0",
-        "--bootstraps",
-        "0",
-        "--top",
-        "2",
-    )
+        "compare", "match", "bundled:induction", earlier, "--random", "0", "--bootstraps", "0",
+        "--top", "2",
+    )  # fmt: skip
     assert few.stdout.count("\n  L") == 2
     assert "14 further heads; --top 16 prints all" in few.stdout
 

@@ -75,16 +75,9 @@ def test_one_model_that_fails_does_not_stop_the_others(run, tmp_path):
 
 def test_importances_side_by_side(run, tmp_path):
     result = run(
-        "importance",
-        MODEL,
-        *SHORT,
-        "-m",
-        "ablation,gate_gradient",
-        "-m",
-        "aumann_shapley:steps=4",
-        "--out",
-        tmp_path,
-    )
+        "importance", MODEL, *SHORT, "-m", "ablation,gate_gradient", "-m",
+        "aumann_shapley:steps=4", "--out", tmp_path,
+    )  # fmt: skip
     assert result.exit_code == 0
     pairs = [x for x in result.stdout.splitlines() if "(" in x and " to " in x]
     assert len(pairs) == 3
@@ -96,18 +89,9 @@ def test_importances_side_by_side(run, tmp_path):
 
 def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
     result = run(
-        "prune",
-        MODEL,
-        *SHORT,
-        "--method",
-        "ablation,greedy",
-        "--random",
-        3,
-        "--csv",
-        "--out",
-        tmp_path,
-        "--quiet",
-    )
+        "prune", MODEL, *SHORT, "--method", "ablation,greedy", "--random", 3, "--csv", "--out",
+        tmp_path, "--quiet",
+    )  # fmt: skip
     assert result.exit_code == 0
     frame = pd.read_csv(io.StringIO(result.stdout))
     ranking = leave_one_out(planted_bystander, bystander_repeats, null="none")
@@ -123,20 +107,9 @@ def test_pruning_curves(run, planted_bystander, bystander_repeats, tmp_path):
 def test_shapley_values_add_up_and_find_the_backup(run, tmp_path):
     backup = "planted:backup"
     shown = run(
-        "importance",
-        "shapley",
-        backup,
-        "-n",
-        2,
-        "--max-length",
-        6,
-        "--heads",
-        "L0H3,L1H0,L1H1,L2H0",
-        "--interactions",
-        2,
-        "--out",
-        tmp_path,
-    )
+        "importance", "shapley", backup, "-n", 2, "--max-length", 6, "--heads",
+        "L0H3,L1H0,L1H1,L2H0", "--interactions", 2, "--out", tmp_path,
+    )  # fmt: skip
     assert shown.exit_code == 0
     frame = HeadTable.from_csv(tmp_path / "shapley.csv").to_pandas()
     value = {f"L{r['layer']}H{r['head']}": r["score"] for r in frame.to_dict("records")}
@@ -170,33 +143,16 @@ def test_texts_by_how_much_they_need_the_heads(run, tmp_path):
     ]
     texts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = (
-        "texts",
-        "influence",
-        "bundled:induction",
-        "--file",
-        texts,
-        "--heads",
-        "L0H3",
-        "--quiet",
-    )
+        "texts", "influence", "bundled:induction", "--file", texts, "--heads", "L0H3", "--quiet",
+    )  # fmt: skip
     shown = run(*args, "--json", "--random", 2)
     scored = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [s["id"] for s in scored] == ["twice", "once"]
     assert scored[0]["relative"] > scored[1]["relative"]
     by_metric = run(
-        "texts",
-        "influence",
-        "bundled:induction",
-        "--file",
-        texts,
-        "-m",
-        "previous_token",
-        "--top",
-        1,
-        "--random",
-        0,
-        "--json",
-    )
+        "texts", "influence", "bundled:induction", "--file", texts, "-m", "previous_token",
+        "--top", 1, "--random", 0, "--json",
+    )  # fmt: skip
     assert "masked: L0H3" in by_metric.stderr
     assert json.loads(by_metric.stdout.splitlines()[0])["loss"] == scored[0]["loss"]
 
@@ -205,15 +161,8 @@ def test_texts_are_listed_with_what_their_numbers_are(run, tmp_path):
     texts = tmp_path / "texts.txt"
     texts.write_text("one blue cat and one blue dog. one blue cat.\nx\n")
     args = (
-        "texts",
-        "influence",
-        "bundled:induction",
-        "--file",
-        texts,
-        "--heads",
-        "L0H3",
-        "--quiet",
-    )
+        "texts", "influence", "bundled:induction", "--file", texts, "--heads", "L0H3", "--quiet",
+    )  # fmt: skip
     lines = run(*args, "--random", 3).stdout.splitlines()
     frame = pd.DataFrame(map(json.loads, run(*args, "--random", 3, "--json").stdout.splitlines()))
     assert lines[0] == (
@@ -239,22 +188,9 @@ def test_a_mean_over_prompts_of_ones_own(run, errors, tmp_path):
     model = interp.load("bundled:induction")
     task = repeats_task(model, n=2, longest=8)
     args = (
-        "importance",
-        "ablate",
-        "bundled:induction",
-        "-n",
-        2,
-        "--max-length",
-        8,
-        "--heads",
-        "L0H3,L1H0",
-        "--null",
-        "none",
-        "--json",
-        "--quiet",
-        "--out",
-        tmp_path / "r",
-    )
+        "importance", "ablate", "bundled:induction", "-n", 2, "--max-length", 8, "--heads",
+        "L0H3,L1H0", "--null", "none", "--json", "--quiet", "--out", tmp_path / "r",
+    )  # fmt: skip
     scores = []
     for path in (one, two, one):
         shown = run(*args, "--kind", "mean-dataset", "--reference", path)

@@ -28,18 +28,9 @@ FAST = ("-n", 12, "--method", "codes:codes=32,epochs=20,repeats=2,permutations=1
 def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> None:
     reference = tmp_path / "mine.txt"
     args = (
-        "circuit",
-        "bundled:induction",
-        "--task",
-        "induction",
-        "-n",
-        4,
-        "--random",
-        2,
-        "--method",
-        "attribution_patching",
-        "--ablation",
-    )
+        "circuit", "bundled:induction", "--task", "induction", "-n", 4, "--random", 2, "--method",
+        "attribution_patching", "--ablation",
+    )  # fmt: skip
     shown = []
     for text in ("once upon a time", "two small dogs ran to a tree"):
         reference.write_text(text + "\n")
@@ -59,16 +50,9 @@ def test_a_mean_over_prompts_of_yours_replaces_heads(run, errors, tmp_path) -> N
 
 def test_a_circuit_in_all_its_forms(run, tmp_path) -> None:
     args = (
-        "circuit",
-        "planted:bystander",
-        "--task",
-        "induction",
-        *FAST,
-        "--units",
-        "edge",
-        "-o",
+        "circuit", "planted:bystander", "--task", "induction", *FAST, "--units", "edge", "-o",
         tmp_path,
-    )
+    )  # fmt: skip
     result = run(*args)
     assert result.exit_code == 0
     assert result.stdout.startswith("planted:bystander\n  induction, codes, edges: score (codes)")
@@ -157,19 +141,9 @@ def test_templates_are_held_out(run, tmp_path) -> None:
     folder = tmp_path / "words"
     _model_of_words(folder)
     args = (
-        "circuit",
-        folder,
-        "--task",
-        "subject_verb",
-        "-n",
-        12,
-        "--method",
-        "attribution_patching",
-        "--random",
-        3,
-        "-o",
-        tmp_path,
-    )
+        "circuit", folder, "--task", "subject_verb", "-n", 12, "--method", "attribution_patching",
+        "--random", 3, "-o", tmp_path,
+    )  # fmt: skip
     told = run(*args).stdout
     assert "on 12 pairs of 1 held-out of 3 templates (The {S} {L} the {D}), others" in told
     made = json.loads((tmp_path / "words" / "evaluation.json").read_text())
@@ -247,21 +221,9 @@ def test_a_model_that_does_not_do_the_task(errors) -> None:
 
 def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
     args = (
-        "circuit",
-        "planted:induction",
-        "--task",
-        "induction",
-        "--method",
-        "exact-patching",
-        "--units",
-        "edge",
-        "-n",
-        4,
-        "--random",
-        2,
-        "-o",
-        tmp_path,
-    )
+        "circuit", "planted:induction", "--task", "induction", "--method", "exact-patching",
+        "--units", "edge", "-n", 4, "--random", 2, "-o", tmp_path,
+    )  # fmt: skip
     told = run(*args).stdout
     assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
     assert "\n    built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads\n" in told
@@ -276,23 +238,9 @@ def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> N
 def test_edges_are_listed_and_written(run, tmp_path) -> None:
     """What is called edges are edges: on the screen, the largest first, and in a file."""
     args = (
-        "circuit",
-        "planted:induction",
-        "--task",
-        "planted:induction",
-        "--method",
-        "exact-patching",
-        "--units",
-        "edge",
-        "-n",
-        4,
-        "--random",
-        2,
-        "--top",
-        3,
-        "-o",
-        tmp_path,
-    )
+        "circuit", "planted:induction", "--task", "planted:induction", "--method",
+        "exact-patching", "--units", "edge", "-n", 4, "--random", 2, "--top", 3, "-o", tmp_path,
+    )  # fmt: skip
     shown = run(*args).stdout.splitlines()
     folder = tmp_path / "planted-induction"
     table = pd.read_csv(folder / "edges.csv")
@@ -320,19 +268,9 @@ def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
 ) -> None:
     model = "planted:induction"
     args = (
-        "circuit",
-        model,
-        "--task",
-        model,
-        "-n",
-        6,
-        "--random",
-        2,
-        "--map",
-        "attention",
-        "-o",
+        "circuit", model, "--task", model, "-n", 6, "--random", 2, "--map", "attention", "-o",
         tmp_path,
-    )
+    )  # fmt: skip
     shown = run(*args).stdout
     assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
     assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
@@ -361,19 +299,9 @@ def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> 
     """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""
     model, name = interp.load("bundled:induction"), "bundled:induction"
     args = (
-        "circuit",
-        name,
-        "--task",
-        "induction",
-        "-n",
-        16,
-        "--units",
-        level,
-        "--random",
-        2,
-        "-o",
+        "circuit", name, "--task", "induction", "-n", 16, "--units", level, "--random", 2, "-o",
         tmp_path,
-    )
+    )  # fmt: skip
     screen = run(*args).stdout
     chosen = find_circuit(model, make_contrast(model, "induction", n=16), level=level).chosen
     folder = tmp_path / "bundled-induction"
@@ -460,17 +388,9 @@ def test_controls_of_codes_are_on_the_screen(run) -> None:
 def test_pairs_that_it_was_found_on_are_not_those_that_it_is_measured_on(run, tmp_path) -> None:
     """Though the seed of the second command makes the very pairs of the first."""
     args = (
-        "circuit",
-        "planted:induction",
-        "--task",
-        "induction",
-        "-n",
-        6,
-        "--random",
-        2,
-        "--method",
+        "circuit", "planted:induction", "--task", "induction", "-n", 6, "--random", 2, "--method",
         "attribution_patching",
-    )
+    )  # fmt: skip
     first = run(*args, "--seed", 1, "-o", tmp_path).stdout
     assert "on 6 other pairs" in first
     assert "(0 is best; 0." in first

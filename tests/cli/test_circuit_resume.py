@@ -22,31 +22,13 @@ from interp.model.model import Model
 
 CODES = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}
 PATHS = (
-    "circuit",
-    "bundled:induction",
-    "--task",
-    "induction",
-    "--method",
-    "exact-patching",
-    "--units",
-    "edge",
-    "-n",
-    "34",
-    "--random",
-    "2",
-)
+    "circuit", "bundled:induction", "--task", "induction", "--method", "exact-patching",
+    "--units", "edge", "-n", "34", "--random", "2",
+)  # fmt: skip
 QUICK = (
-    "circuit",
-    "planted:induction",
-    "--task",
-    "induction",
-    "--method",
-    "exact_patching",
-    "-n",
-    6,
-    "--random",
-    2,
-)
+    "circuit", "planted:induction", "--task", "induction", "--method", "exact_patching", "-n", 6,
+    "--random", 2,
+)  # fmt: skip
 
 
 def counting(run, *args: object) -> tuple[str, int]:

@@ -56,20 +56,9 @@ def test_gates_of_checkpoints_are_curves(run, steps, tmp_path):
 def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_path):
     out = tmp_path / "small"
     result = run(
-        "prune",
-        steps[0],
-        "--method",
-        "ablation",
-        "--keep",
-        "9",
-        "--rounds",
-        "2",
-        "--repair",
-        "2",
-        *TASK,
-        "--save",
-        out,
-    )
+        "prune", steps[0], "--method", "ablation", "--keep", "9", "--rounds", "2", "--repair",
+        "2", *TASK, "--save", out,
+    )  # fmt: skip
     assert result.exit_code == 0
     assert "repair: 2 x 2 steps" in result.stdout
     told = json.loads((out / "certificate.json").read_text())
@@ -80,18 +69,9 @@ def test_prune_saves_a_repaired_model_and_its_certificate_holds(run, steps, tmp_
     assert again.exit_code == 0
     assert "holds" in again.stdout
     lost = run(
-        "prune",
-        steps[0],
-        "--heads",
-        "L0H1",
-        "--repair",
-        "9",
-        "--repair-rate",
-        "50",
-        *TASK,
-        "--save",
-        tmp_path / "lost",
-    )
+        "prune", steps[0], "--heads", "L0H1", "--repair", "9", "--repair-rate", "50", *TASK,
+        "--save", tmp_path / "lost",
+    )  # fmt: skip
     assert lost.exit_code == 1
     assert "diverges" in lost.stderr
     assert not (tmp_path / "lost").exists()

@@ -28,17 +28,9 @@ def test_several_metrics_in_one_command(
 ) -> None:
     out = tmp_path / "out"
     args = (
-        "importance",
-        "verify",
-        bystander_folder,
-        "-m",
-        "previous_token,entropy",
-        "--top",
-        "1",
-        *QUICK,
-        "-o",
-        out,
-    )
+        "importance", "verify", bystander_folder, "-m", "previous_token,entropy", "--top", "1",
+        *QUICK, "-o", out,
+    )  # fmt: skip
     result = run(*args)
     assert result.exit_code == 0, result.stderr
     layer, head = small_bystander.roles["previous_token"][0]
@@ -78,36 +70,16 @@ def test_several_metrics_in_one_command(
 
 def test_machine_output_and_a_given_task(run, bystander_folder, small_bystander) -> None:
     result = run(
-        "importance",
-        "verify",
-        bystander_folder,
-        "-m",
-        "induction",
-        "--top",
-        "2",
-        "--task",
-        "repeats",
-        *QUICK,
-        "--csv",
-        "-q",
-    )
+        "importance", "verify", bystander_folder, "-m", "induction", "--top", "2", "--task",
+        "repeats", *QUICK, "--csv", "-q",
+    )  # fmt: skip
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [r["purpose"] for r in rows] == ["given", "plain"]
     assert rows[0]["k"] == "2"
     result = run(
-        "importance",
-        "verify",
-        bystander_folder,
-        "-m",
-        "entropy",
-        "--top",
-        "1",
-        "--by",
-        "lowest",
-        *QUICK,
-        "--json",
-        "-q",
-    )
+        "importance", "verify", bystander_folder, "-m", "entropy", "--top", "1", "--by", "lowest",
+        *QUICK, "--json", "-q",
+    )  # fmt: skip
     [row] = json.loads(result.stdout)
     assert row["purpose"] == "plain"
 
@@ -139,18 +111,9 @@ def test_plain_text_longer_than_the_model_is_cut_before_it_is_checked(run, name)
 
 def test_needles_that_the_model_does_not_answer_are_no_check(run, tmp_path) -> None:
     args = (
-        "importance",
-        "verify",
-        "bundled:one-layer",
-        "-m",
-        "qr_retrieval:needles=2,lengths=1,depths=2",
-        "--top",
-        "1",
-        "-n",
-        "3",
-        "--random",
-        "2",
-    )
+        "importance", "verify", "bundled:one-layer", "-m",
+        "qr_retrieval:needles=2,lengths=1,depths=2", "--top", "1", "-n", "3", "--random", "2",
+    )  # fmt: skip
     result = run(*args, "-q", "-o", tmp_path)
     assert result.exit_code == 0, result.stderr
     [told] = [x for x in result.stdout.splitlines() if "answers none of 3 needles" in x]

@@ -9,21 +9,9 @@ MODEL = "bundled:induction"
 
 def test_shares_are_printed_written_and_shown_on_the_card(run, tmp_path) -> None:
     done = run(
-        "circuit",
-        "shares",
-        MODEL,
-        "--heads",
-        "L1H0",
-        "--at",
-        "induction",
-        "-n",
-        "4",
-        "--top",
-        "2",
-        "-o",
-        str(tmp_path),
-        "-q",
-    )
+        "circuit", "shares", MODEL, "--heads", "L1H0", "--at", "induction", "-n", "4", "--top",
+        "2", "-o", str(tmp_path), "-q",
+    )  # fmt: skip
     assert done.stdout.splitlines()[2].split()[:2] == ["L0H2", "L0H3"]
     assert "the terms sum to it within" in done.stdout
 

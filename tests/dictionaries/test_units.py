@@ -173,22 +173,9 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     quick = ("-n", "20", "--max-length", "12", "-q")
     out = tmp_path / "made"
     done = run(
-        "train",
-        "dictionary",
-        "bundled:induction",
-        "--layer",
-        "1",
-        "--n-features",
-        "24",
-        "-k",
-        "2",
-        "--steps",
-        "3",
-        "--features",
-        *quick,
-        "-o",
-        out,
-    )
+        "train", "dictionary", "bundled:induction", "--layer", "1", "--n-features", "24", "-k",
+        "2", "--steps", "3", "--features", *quick, "-o", out,
+    )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "loss_recovered: trained" in done.stdout
     assert "Monosemanticity" in done.stdout
@@ -197,20 +184,9 @@ def test_the_command_trains_writes_and_reads(run, tmp_path) -> None:
     again = run("train", "dictionary", "bundled:induction", "--load", out, *quick)
     assert again.exit_code == 0, again.output
     lorsa = run(
-        "train",
-        "dictionary",
-        "bundled:induction",
-        "--layer",
-        "1",
-        "--lorsa",
-        "--n-features",
-        "8",
-        "-k",
-        "2",
-        "--steps",
-        "2",
-        *quick,
-    )
+        "train", "dictionary", "bundled:induction", "--layer", "1", "--lorsa", "--n-features",
+        "8", "-k", "2", "--steps", "2", *quick,
+    )  # fmt: skip
     assert lorsa.exit_code == 0, lorsa.output
     mixed = ("--layer", "0", "--lorsa", "--site", "attn_out")
     for wrong, told in (((), "--layer to train"), (("--layer", "9"), "9"), (mixed, "leave out")):

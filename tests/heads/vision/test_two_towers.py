@@ -95,15 +95,9 @@ def test_the_head_of_the_cue_is_located_and_corrected(clip: interp.Model) -> Non
 
 def test_the_command(run, made: Path) -> None:
     given = (
-        "study",
-        "vision",
-        str(made / "clip"),
-        "--images",
-        str(made / "images"),
-        "--texts",
-        str(made / "classes.txt"),
-        "-q",
-    )
+        "study", "vision", str(made / "clip"), "--images", str(made / "images"), "--texts",
+        str(made / "classes.txt"), "-q",
+    )  # fmt: skip
     bank, cues = ("--bank", str(made / "words.txt")), ("--cues", str(made / "cues.csv"))
     text = run(*given, *bank, "--method", "texts").stdout
     assert re.search(rf"explained_variance +L1H1 +1\.000 .*{PLANTED}, then", text)
