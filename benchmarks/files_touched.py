@@ -34,6 +34,7 @@ def files_touched(call: Callable[[], object]) -> list[str]:
         if event == "call":
             seen.add(frame.f_code)  # pyright: ignore[reportAttributeAccessIssue]
 
+    assert interp.__version__  # modules read it when they are imported, which does not count
     before = sys.getprofile()
     sys.setprofile(note)
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from interp.cli.between import write_curves
 from interp.cli.compiling import compile_while_loading, guessed_lengths, why_slow
 from interp.cli.each import each_model
 from interp.cli.loading import Loading
@@ -150,7 +151,7 @@ class ScoreRun:
             files = ["roles.csv"] * (len(table.models) > 1) + [*FILES]
             self.voice.note(f"{self.store.folder}: {', '.join(files)} (open it in a browser)")
             if len(sources) > 2:  # the fewest checkpoints of a curve
-                self._curves(self.store, sources, table)
+                write_curves(self.voice, self.store.folder, sources, table)
         if self.failed:
             self.voice.error(
                 f"{len(self.failed)} of {len(sources)} models failed: {', '.join(self.failed)}"
@@ -377,23 +378,6 @@ class ScoreRun:
                 f"{model}: {len(found)} of {len(keys)} metrics were already in {self.store.folder}"
             )
         return found
-
-    def _curves(self, store: Store, sources: Mapping[str, str], table: HeadTable) -> None:
-        """Write the curves of a training run, if the sources are its checkpoints."""
-        from interp.heads.checkpoints.steps import steps_of
-
-        steps = steps_of(sources)
-        if steps is None:
-            return
-        from interp.heads.checkpoints.emergence import emergence_of_table
-
-        try:
-            found = emergence_of_table(table, dict(zip(sources.values(), steps, strict=True)))
-        except OptionError as error:
-            self.voice.note(f"no curves over checkpoints: {error}")
-            return
-        found.save(store.folder / "emergence.html")
-        self.voice.note(f"{store.folder}: emergence.html, curves over {len(steps)} checkpoints")
 
     def _safe(self) -> str:
         if self.store is None:

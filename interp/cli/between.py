@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from interp.cli.progress import Voice
 from interp.cli.written import folder_for
 from interp.core.declaration import split_names
+from interp.core.errors import OptionError
 
 if TYPE_CHECKING:
     from interp.cli.run import Run
     from interp.core.result import Result
+    from interp.core.table import HeadTable
 
 
 def write_files(
@@ -44,3 +46,20 @@ def write_comparison(run: Run, found: Any, stem: str, name: str) -> Path | None:
     if "checkpoints" in found.provenance:
         about["hashes"] = [x["content_hash"] for x in found.provenance["checkpoints"]]
     return write_files(found, run.out, name.replace("bundled:", ""), stem, about, run.voice)
+
+
+def write_curves(voice: Voice, folder: Path, sources: Mapping[str, str], table: HeadTable) -> None:
+    """Write the curves of scores over a training run, if the sources are its checkpoints."""
+    from interp.heads.checkpoints.emergence import emergence_of_table
+    from interp.heads.checkpoints.steps import steps_of
+
+    steps = steps_of(sources)
+    if steps is None:
+        return
+    try:
+        found = emergence_of_table(table, dict(zip(sources.values(), steps, strict=True)))
+    except OptionError as error:
+        voice.note(f"no curves over checkpoints: {error}")
+        return
+    found.save(folder / "emergence.html")
+    voice.note(f"{folder}: emergence.html, curves over {len(steps)} checkpoints")

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
@@ -388,15 +386,3 @@ def test_an_interrupt_still_prints_the_finished_models(
         models = set(HeadTable.load(tmp_path / "t.json").models)
     assert models == {"llama"}
     assert result.stderr.startswith("interp: error: interrupted;")
-
-
-def test_a_reader_that_leaves_is_no_error(llama_folder) -> None:
-    code = "from interp.cli.main import main; main(['list', 'metrics'])"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ, text=True,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == ""

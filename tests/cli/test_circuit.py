@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 
 import networkx as nx
 import pandas as pd
@@ -14,9 +12,6 @@ import zoo
 from circuits.speller import speller
 from transformers import GPT2LMHeadModel
 
-import interp
-from interp.circuits.find import find_circuit
-from interp.circuits.nodes import node_of
 from interp.circuits.result import Circuit
 from interp.circuits.tasks import make_contrast, split_templates
 from interp.core.errors import OptionError
@@ -217,144 +212,6 @@ def test_a_model_that_does_not_do_the_task(errors) -> None:
     assert "does not do induction" in lines[0]
     code, lines = errors("circuit", "bundled:induction", "--task", "ioi", *FAST)
     assert "24 of 24 names" in lines[0]
-
-
-def test_edges_are_measured_against_those_that_were_built_in(run, tmp_path) -> None:
-    args = (
-        "circuit", "planted:induction", "--task", "induction", "--method", "exact-patching",
-        "--units", "edge", "-n", 4, "--random", 2, "-o", tmp_path,
-    )  # fmt: skip
-    told = run(*args).stdout
-    assert "  edges: top edges of 110 clean, others corrupted: CMD 0." in told
-    assert "\n    built in L0H3>L1H0.k: AUROC 1.000 [1.000, 1.000] of 48 between heads\n" in told
-    assert "faithfulness 1.00, random circuits with as many in each layer 0.00 [0.00," in told
-    folder = tmp_path / "planted-induction"
-    edges = json.loads((folder / "evaluation.json").read_text())["edges"]
-    assert edges["truth"] == [["L0H3", "L1H0.k"]]
-    assert edges["against_truth"]["auroc"] == 1.0
-    assert "L0H3&gt;L1H0.k: AUROC 1.000" in (folder / "circuit.html").read_text()
-
-
-def test_edges_are_listed_and_written(run, tmp_path) -> None:
-    """What is called edges are edges: on the screen, the largest first, and in a file."""
-    args = (
-        "circuit", "planted:induction", "--task", "planted:induction", "--method",
-        "exact-patching", "--units", "edge", "-n", 4, "--random", 2, "--top", 3, "-o", tmp_path,
-    )  # fmt: skip
-    shown = run(*args).stdout.splitlines()
-    folder = tmp_path / "planted-induction"
-    table = pd.read_csv(folder / "edges.csv")
-    assert list(table) == ["from", "to", "score", "sem", "n", "unit", "in_set"]
-    assert len(table) == 110
-    assert table["score"].abs().is_monotonic_decreasing
-    assert (table["unit"] == "logits").all()
-    assert {"L0H3 -> L1H0.k", "L1H0 -> logits"} <= set(table["from"] + " -> " + table["to"])
-    found = Circuit.from_json(folder / "circuit.json")
-    assert shown[1] == "  planted:induction, exact_patching, edges: score (logits)"
-    for line, row in zip(shown[2:5], table.itertuples(), strict=False):
-        assert line.split()[:3] == [row[1], "->", row[2]]
-        assert float(line.split()[3]) == pytest.approx(row.score, rel=1e-3)
-        at = found.edges.index((row[1], row[2]))
-        assert found.edge_sem[at] == pytest.approx(row.sem)
-    assert shown[5] == "    and 107 more, 3 of all 110 in the smallest set"
-    assert shown[6] == "  nodes: score (logits)"
-    assert Circuit.from_toml(folder / "circuit.toml").to_dict() == found.to_dict()
-    heads = run(*args[:6], *args[8:], "--method", "exact-patching").stdout  # no edges, no list
-    assert " -> " not in heads
-
-
-def test_the_default_has_edges_and_a_set_that_is_judged_on_other_pairs(
-    run, errors, tmp_path
-) -> None:
-    model = "planted:induction"
-    args = (
-        "circuit", model, "--task", model, "-n", 6, "--random", 2, "--map", "attention", "-o",
-        tmp_path,
-    )  # fmt: skip
-    shown = run(*args).stdout
-    assert shown.splitlines()[1] == f"  {model}, verified_edges, edges: score (logits)"
-    assert "smallest set: 3 nodes, 3 edges, chosen to keep 0.8, and keeps 1.00 [1.00, 1" in shown
-    assert "completeness 1.00 [1.00, 1.00]" in shown
-    assert "of 200 forward passes over all pairs, and " in shown
-    assert "11 of 11 nodes and " in shown
-    assert " edges between the set's nodes patched one by one\n" in shown
-    assert "attention at one position restored, held-out pairs: share of the gap" in shown
-    folder = tmp_path / "planted-induction"
-    table = pd.read_csv(folder / "edges.csv")
-    assert table["in_set"].sum() == 3
-    assert set(table["measured"]) == {"patched alone"}
-    nodes = pd.read_csv(folder / "set.csv").set_index("node")
-    assert set(nodes.index) == {"embed", "L0H3", "L1H0"}
-    assert nodes["needed"].all()
-    of_map = pd.read_csv(folder / "map_attention.csv").set_index(["layer", "place"])
-    assert of_map.loc[(1, "end"), "share"] == pytest.approx(1, abs=0.02)
-    two = run(*args[:6], "--size", 2, "--random", 2, "--evaluations", 40).stdout
-    assert "of 40 forward passes" in two
-    told = errors(*args[:6], "--method", "codes", "--evaluations", 40)[1][0]
-    assert "codes takes no --evaluations; omit it, or use verified_edges or acdc" in told
-
-
-@pytest.mark.parametrize("level", ["edge", "head"])
-def test_screen_page_file_and_python_name_the_same_set(run, tmp_path, level) -> None:
-    """Not the first heads of the ranking: the chosen nodes, MLPs included, and their edges."""
-    model, name = interp.load("bundled:induction"), "bundled:induction"
-    args = (
-        "circuit", name, "--task", "induction", "-n", 16, "--units", level, "--random", 2, "-o",
-        tmp_path,
-    )  # fmt: skip
-    screen = run(*args).stdout
-    chosen = find_circuit(model, make_contrast(model, "induction", n=16), level=level).chosen
-    folder = tmp_path / "bundled-induction"
-    assert Circuit.from_toml(folder / "circuit.toml").chosen == chosen
-    assert Circuit.from_json(folder / "circuit.json").chosen == chosen
-    assert chosen.separated == (level == "edge")
-    assert any(node.startswith("mlp") for node in chosen.nodes)
-    # the screen: the nodes by name, and the numbers of both
-    of, between = ("", "") if level == "edge" else ("all ", " between them")
-    size = f"{len(chosen.nodes)} nodes, {of}{len(chosen.edges)} edges{between}"
-    lines = screen.splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith(f"  chosen set: {size}; keeps"))
-    assert lines[at].endswith(chosen.told())
-    assert lines[at + 1].split() == list(chosen.nodes)
-    (judged,) = (line for line in lines if line.startswith(f"  smallest set: {size}, chosen"))
-    figures = json.loads((folder / "evaluation.json").read_text())["figures"]
-    (kept,) = (row for row in figures if row["figure"] == "faithfulness of the set")
-    assert f"and keeps {kept['value']:.2f} [{kept['low']:.2f}, {kept['high']:.2f}]" in judged
-    # the page: its sentence, and every node and edge of its drawing
-    page = (folder / "circuit.html").read_text()
-    told = page.partition("The chosen set has ")[2]
-    assert told.startswith(f"{len(chosen.nodes)} nodes ({', '.join(chosen.nodes)}) and {of}")
-    assert f"{len(chosen.edges)} edges{between}; it {chosen.told()}. Measured" in told
-    value = re.search(r"Measured [^,]*, it keeps (-?[\d.]+) \[", told)
-    assert float(value[1]) == pytest.approx(kept["value"], abs=0.01)
-    drawing = re.search(r'<svg[^>]*class="figure graph".*?</svg>', page, re.DOTALL)[0]
-    assert set(re.findall(r'data-node="(\w+)"', drawing)) == {*chosen.nodes, "logits"}
-    drawn = Counter(re.findall(r'data-from="(\w+)" data-to="(\w+)"', drawing))
-    assert drawn == Counter((a, node_of(b)) for a, b in chosen.edges)
-    nodes = pd.read_csv(folder / "set.csv")["node"]
-    assert nodes.tolist() == list(chosen.nodes)
-
-
-def test_what_was_found_stays_when_the_evaluation_is_stopped(run, monkeypatch, tmp_path) -> None:
-    def stopped(*args, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("interp.circuits.set_evaluation.evaluate_set", stopped)
-    args = ("circuit", "planted:bystander", "--task", "induction", "-n", 6, "--random", 2)
-    for out in ((), ("-o", tmp_path)):
-        result = run(*args, *out)
-        assert result.exit_code == 130
-        assert result.stdout.startswith("planted:bystander\n  induction, verified_edges, edges")
-        assert "\n  chosen set: 3 nodes, 3 edges; keeps 1.00" in result.stdout
-        where = f"in {tmp_path / 'planted-bystander'}" if out else "printed above"
-        said = f"interrupted in the evaluation: what was found is {where}; "
-        assert said in result.stderr
-    folder = tmp_path / "planted-bystander"
-    assert Circuit.from_toml(folder / "circuit.toml").chosen.nodes == ("embed", "L0H3", "L1H0")
-    assert {path.name for path in folder.iterdir()} == {
-        "circuit.json", "circuit.toml", "circuit.graphml", "circuit.dot", "circuit.mmd",
-        "circuit.svg", "nodes.csv", "edges.csv",
-    }  # fmt: skip
 
 
 def test_controls_of_codes_are_on_the_screen(run) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-MOST = 25  # the version of interp, and an interval chosen by the kind of its values
+MOST = {"load": 23, "score": 25}  # a score has intervals chosen by the kind of its values
 MEASURE = """
 import json
 from files_touched import touched_by_load, touched_by_score
@@ -28,5 +28,5 @@ def test_load_and_warm_score_touch_few_files() -> None:
     )
     touched = json.loads(done.stdout.splitlines()[-1])
     for call, files in touched.items():
-        assert 10 < len(files) <= MOST, (call, files)
+        assert 10 < len(files) <= MOST[call], (call, files)
         assert all(not file.startswith("..") for file in files)
