@@ -24,6 +24,8 @@ _NUMBERS = (".csv", ".json", ".parquet")
 class OutFile(click.ParamType):
     """Parameter type of a file to write: a new one, or one that `--overwrite` allows to replace.
 
+    The file that is the default of an option is the command's own and may always be replaced.
+
     A command with such a parameter has the option `--overwrite` (`interp.cli.folder`).
 
     Args:

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 import pytest
 
+from interp.cli.folder import leaves
 from interp.cli.main import main
 from interp.cli.written import OutFile
 
 # texts influence continues a file of its own and refuses any other (tests/causal/influence)
-CONTINUES = ("texts", "influence")
-
-
-def commands(
-    group: click.Group = main, *above: str
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name in group.commands:
-        command = group.commands[name]
-        yield (*above, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, *above, name)
+CONTINUES = "interp texts influence"
 
 
 WRITES = [
-    pytest.param((*words, option.opts[-1]), id=" ".join((*words, option.opts[-1])))
-    for words, command in commands()
+    pytest.param((*path.split()[1:], option.opts[-1]), id=f"{path} {option.opts[-1]}")
+    for path, command in leaves(main, "interp")
     for option in command.params
     if isinstance(option.type, OutFile)
 ]
@@ -68,13 +57,25 @@ def test_numbers_beside_a_page_are_kept_too(run, tmp_path) -> None:
 def test_every_output_file_is_under_the_rule() -> None:
     """An option that names one file to write has the type that refuses files."""
     free = [
-        " ".join((*words, option.opts[-1]))
-        for words, command in commands()
+        f"{path} {option.opts[-1]}"
+        for path, command in leaves(main, "interp")
         for option in command.params
         if isinstance(option, click.Option)
         and (option.metavar or "").startswith("FILE")
         and ("--out" in option.opts or (option.help or "").startswith(("Write", "Draw")))
         and not isinstance(option.type, OutFile)
-        and words != CONTINUES
+        and path != CONTINUES
     ]
     assert free == []
+
+
+def test_the_name_that_a_command_chooses_itself_is_replaced(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = ("view", "bundled:induction", "--text", "a b", "-q")
+    for _ in range(2):
+        assert run(*args).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["view.html"]
+    assert run(*args, "-o", "mine").exit_code == 0
+    refused = run(*args, "-o", "mine")
+    assert refused.exit_code == 2
+    assert "mine.html exists already" in refused.stderr
